@@ -1,0 +1,33 @@
+#include "async/task.h"
+
+#include <boost/asio/error.hpp>
+
+namespace sandbar {
+
+Error FromAsio(const boost::system::error_code& ec, std::string_view doing) {
+  Code code = Code::kIo;
+  if (ec == asio::error::operation_aborted) {
+    code = Code::kCancelled;
+  } else if (ec == asio::error::eof || ec == asio::error::connection_reset || ec == asio::error::broken_pipe) {
+    code = Code::kClosed;
+  }
+  return Error{code, std::string(doing) + ": " + ec.message(), ec.value()};
+}
+
+Task<> Sleep(std::chrono::nanoseconds d) {
+  auto ex = co_await asio::this_coro::executor;
+  asio::steady_timer timer(ex, d);
+  auto [ec] = co_await timer.async_wait(kToken);
+  if (ec) co_return std::unexpected(FromAsio(ec, "sleep"));
+  co_return Result<>{};
+}
+
+Task<> Event::Wait() {
+  // Being woken *is* the timer's cancellation, so its error says nothing; only our own cancellation does.
+  co_await timer_.async_wait(kToken);
+  auto state = co_await asio::this_coro::cancellation_state;
+  if (state.cancelled() != asio::cancellation_type::none) co_return Fail(Code::kCancelled, "cancelled");
+  co_return Result<>{};
+}
+
+}  // namespace sandbar

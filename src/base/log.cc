@@ -1,0 +1,54 @@
+#include "base/log.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <ctime>
+
+namespace sandbar::log {
+namespace {
+
+// The only process-wide state of the project: where log lines go.
+std::atomic<Level> g_level{Level::kInfo};
+std::atomic<int> g_fd{2};
+
+}  // namespace
+
+void SetLevel(Level level) {
+  g_level = level;
+}
+
+void SetFile(const std::string& path) {
+  int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
+  if (fd >= 0) g_fd = fd;
+}
+
+void Write(Level level, std::string_view line) {
+  if (level < g_level.load(std::memory_order_relaxed)) return;
+  static constexpr std::array<const char*, 4> kNames = {"debug", "info", "warn", "error"};
+  auto now = std::chrono::system_clock::now();
+  auto secs = std::chrono::time_point_cast<std::chrono::seconds>(now);
+  auto millis = std::chrono::duration_cast<std::chrono::milliseconds>(now - secs).count();
+  std::time_t t = std::chrono::system_clock::to_time_t(secs);
+  std::tm tm{};
+  ::gmtime_r(&t, &tm);
+  std::string safe;
+  safe.reserve(line.size());
+  for (char c : line) {
+    // A guest-chosen name in an error must not forge a second log line or drive a terminal.
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
+      safe += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    } else {
+      safe += c;
+    }
+  }
+  std::string out =
+      fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z {} {}\n", tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday,
+                  tm.tm_hour, tm.tm_min, tm.tm_sec, millis, kNames.at(static_cast<size_t>(level)), safe);
+  [[maybe_unused]] ssize_t n = ::write(g_fd, out.data(), out.size());
+}
+
+}  // namespace sandbar::log

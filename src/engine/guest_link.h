@@ -1,0 +1,70 @@
+// The daemon's end of one machine's agent: frames over a reconnectable stream, multiplexed.
+// Single loop. The agent is hostile: every id and number from it is checked, a violation closes the link.
+//
+// Output and exits arrive through GuestEvents for commands of this and of earlier connections (after a daemon restart
+// the agent replays what was not acknowledged). The receiver stores the bytes, then calls Ack; a withheld Ack is
+// back-pressure for the command.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/engine.h"
+#include "wire/guest_frames.h"
+
+namespace sandbar::engine {
+
+class GuestEvents {
+ public:
+  virtual ~GuestEvents() = default;
+  // Called on the loop, in order per command. `offset` is the position of the first byte.
+  virtual void OnOutput(const std::string& command, uint64_t offset, uint8_t stream, std::string_view bytes) = 0;
+  virtual void OnGap(const std::string& command, uint64_t offset, uint64_t bytes) = 0;
+  virtual void OnExit(const wire::Exit& exit) = 0;
+  // The connection ended (once); no calls follow.
+  virtual void OnClosed(const Error& why) = 0;
+};
+
+struct GuestUser {
+  uint32_t uid = 0;
+  uint32_t gid = 0;
+  std::string name;
+};
+
+// Pulls bytes for an upload; an empty string means end of input.
+class ByteSource {
+ public:
+  virtual ~ByteSource() = default;
+  virtual Task<std::string> Next() = 0;
+};
+
+// The bytes of a file being read; an empty string means end of file. Destroying it early aborts the read.
+class FileStream : public ByteSource {};
+
+class GuestLink {
+ public:
+  virtual ~GuestLink() = default;
+  // Commands that the agent knew at HelloAck: so that recovery can tell a lost command from a live one.
+  virtual const std::vector<wire::CommandState>& known_commands() const = 0;
+  // Error codes: kExecutableNotFound, kBadRequest (cwd), kStopping (quiescing), kConflict (duplicate id), kUnavailable.
+  virtual Task<> Exec(wire::Exec request) = 0;
+  virtual void Ack(const std::string& command, uint64_t offset) = 0;
+  virtual void AckExit(const std::string& command) = 0;
+  virtual void Kill(const std::string& command, int signal) = 0;
+  // Errors: kNotFound for a missing file, kFileError otherwise (message says why). Returns when the file is open.
+  virtual Task<std::unique_ptr<FileStream>> ReadFile(std::string path, std::string cwd, GuestUser user) = 0;
+  virtual Task<> WriteTar(std::string cwd, GuestUser user, ByteSource* source) = 0;  // source outlives the task
+  virtual Task<> MakeDir(std::string path, std::string cwd, GuestUser user, bool recursive) = 0;
+  virtual Task<wire::Quiesced> Quiesce(std::chrono::milliseconds grace) = 0;
+  // Ends the connection and joins its tasks; the machine goes on. Must be awaited before destruction.
+  virtual asio::awaitable<void> Close() = 0;
+};
+
+// Performs the Hello exchange. `events` outlives the link.
+Task<std::unique_ptr<GuestLink>> OpenGuestLink(asio::local::stream_protocol::socket socket, GuestEvents* events);
+
+}  // namespace sandbar::engine

@@ -1,0 +1,44 @@
+// Prepared images on disk: what a sandbox can boot from. Reads manifests only; building is images/build.sh (root).
+//
+// <images>/manifests/<file>.json, one per image:
+//   {"name":"vercel/sandbox/node:24","aliases":["node24"],"digest":"sha256:…","layers":["<id>",…] (topmost first),
+//    "user":"ubuntu","uid":1000,"gid":1000,"home":"/vercel","cwd":"/vercel","runtime":"node24",
+//    "env":{"PATH":"…","LANG":"C.UTF-8"}}
+// <images>/layers/<id>.erofs  (or <images>/layers/<id>/ as a directory): read-only, root-owned, content-addressed.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace sandbar::images {
+
+struct Image {
+  std::string name;  // canonical, with tag
+  std::string digest;
+  std::vector<std::string> layers;
+  std::string user, home, cwd, runtime;
+  unsigned uid = 1000, gid = 1000;
+  std::map<std::string, std::string> env;
+};
+
+class Catalog {
+ public:
+  explicit Catalog(std::string directory) : directory_(std::move(directory)) {}
+  // All prepared images; re-read on every call, so that a build shows up without a restart.
+  Result<std::vector<Image>> List() const;
+  // By image reference (`repo[:tag][@sha256:…]`, optional registry prefix) or by runtime name (node24, python3.13, …).
+  // v1/v2 runtimes get user vercel-sandbox and cwd /vercel/sandbox (protocol 4.7). kBadRequest for a malformed or
+  // unknown name, kNotFound-like message naming the nearest; kUnsupported with "sandbar image build …" when known but
+  // not built.
+  Result<Image> ResolveImage(std::string_view reference) const;
+  Result<Image> ResolveRuntime(std::string_view runtime) const;
+
+ private:
+  std::string directory_;
+};
+
+}  // namespace sandbar::images

@@ -1,0 +1,95 @@
+// HTTP/1.1 server: keep-alive, streaming both ways with back-pressure, strict parsing (wire/http1.h).
+// Single loop. A handler is a coroutine that reads the request's body if it wants it and answers exactly once.
+//
+//   Task<> Hello(HttpExchange* x) { co_return co_await x->Respond({.status = 200, .body = "hi\n"}); }
+//
+// If the handler returns an error, or without answering, the server answers with the error handler's Response (when
+// nothing was sent yet) or cuts the connection. An unread body is drained up to a small bound, else the connection
+// closes.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "async/task.h"
+
+namespace sandbar::net {
+
+struct Header {
+  std::string name;
+  std::string value;
+};
+
+struct HttpRequest {
+  std::string method;
+  std::string target;  // as sent, origin-form only
+  std::string path;    // before '?', still percent-encoded
+  std::string query;   // after '?'
+  std::vector<Header> headers;
+  // First value of a header, case-insensitive; empty when absent.
+  std::string_view Get(std::string_view name) const;
+  bool Has(std::string_view name) const;
+};
+
+struct HttpResponse {
+  int status = 200;
+  std::string content_type = "application/json";
+  std::string body;
+  std::vector<Header> headers;
+};
+
+class HttpExchange {
+ public:
+  virtual ~HttpExchange() = default;
+  virtual const HttpRequest& request() const = 0;
+  virtual std::string peer() const = 0;
+
+  // Next piece of the body, empty at its end. Sends "100 Continue" when the client asked for it.
+  virtual Task<std::string> ReadBody() = 0;
+  // Whole body; kTooLarge past the limit.
+  virtual Task<std::string> ReadAll(size_t limit) = 0;
+
+  virtual Task<> Respond(HttpResponse response) = 0;
+  // Streaming answer: head at once (chunked, or content-length when given), then pieces; each Write is flushed and
+  // completes when the socket took it (back-pressure). Finish ends it properly; not finishing cuts the connection.
+  virtual Task<> StartStream(int status, std::string content_type, std::vector<Header> headers,
+                             std::optional<uint64_t> content_length) = 0;
+  virtual Task<> Write(std::string bytes) = 0;
+  virtual Task<> Finish() = 0;
+  virtual bool started() const = 0;
+  // Completes when the client went away (half-close counts); for cancelling waits. Only after the body was read.
+  virtual Task<> WaitClosed() = 0;
+};
+
+using HttpHandler = std::function<Task<>(HttpExchange*)>;
+
+struct HttpServerOptions {
+  size_t max_header_bytes = 64 << 10;
+  size_t max_connections = 4096;
+  std::chrono::seconds header_timeout{30};      // from the first byte to the end of the head
+  std::chrono::seconds idle_timeout{120};       // keep-alive
+  std::chrono::seconds write_stall_timeout{0};  // 0: a slow reader may take for ever
+  std::string tls_cert_file, tls_key_file;      // both set: HTTPS
+};
+
+class HttpServer {
+ public:
+  virtual ~HttpServer() = default;
+  virtual uint16_t port() const = 0;
+  // Stops accepting, cancels connections, joins. Await before destruction.
+  virtual asio::awaitable<void> Close() = 0;
+};
+
+// Binds "host:port" (port 0 picks one). `on_error` turns an Error into the answer's body for failures of parsing and of
+// handlers; it must not block.
+Result<std::unique_ptr<HttpServer>> ListenHttp(asio::any_io_executor ex, const std::string& host, uint16_t port,
+                                               HttpServerOptions options, HttpHandler handler,
+                                               std::function<HttpResponse(const Error&)> on_error);
+
+}  // namespace sandbar::net

@@ -1,0 +1,160 @@
+// The domain's public face: what the fronts (api/, later MCP) may ask for. Sandboxes, sessions, commands, files.
+// Single loop. Names and ids from outside are checked here against the caller's Scope: a foreign id answers as unknown.
+// Acknowledged means durable: rows are written before a call returns.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "async/task.h"
+#include "engine/guest_link.h"
+#include "net/egress.h"
+#include "store/records.h"
+
+namespace sandbar::sandbox {
+
+// Who asks. "*" in a token's scope was already resolved by auth to what the request named.
+struct Scope {
+  std::string team;
+  std::string project;       // for routes that name one
+  bool any_project = false;  // the token may act on every project of the team (bare session ids)
+  bool any_team = false;
+};
+
+struct Resources {
+  std::optional<int> vcpus;
+  std::optional<int> memory_mb;
+};
+
+struct CreateSpec {
+  bool v1 = false;
+  std::optional<std::string> name;
+  std::optional<std::string> runtime, image;
+  std::optional<int64_t> timeout_ms;
+  Resources resources;
+  std::optional<bool> persistent;
+  std::optional<std::string> network_mode;
+  std::map<std::string, std::string> env, tags;
+  std::vector<int> ports;
+  std::optional<std::string> region;
+  std::vector<std::string> failover_regions;
+  std::optional<std::string> network_id;
+  std::optional<int64_t> snapshot_expiration_ms;
+  std::optional<store::KeepLastSnapshots> keep_last_snapshots;
+};
+
+// Absent: unchanged. For the doubly optional ones an inner nullopt clears.
+struct UpdateSpec {
+  std::optional<bool> persistent;
+  Resources resources;
+  std::optional<int64_t> timeout_ms;
+  std::optional<std::string> network_mode;
+  std::optional<std::map<std::string, std::string>> env, tags;
+  std::optional<std::string> region;
+  std::optional<std::vector<std::string>> failover_regions;
+  std::optional<std::optional<std::string>> network_id;
+  std::optional<int64_t> snapshot_expiration_ms;
+  std::optional<std::optional<store::KeepLastSnapshots>> keep_last_snapshots;
+};
+
+struct SandboxView {
+  store::Sandbox sandbox;
+  store::Session session;
+  bool resumed = false;
+};
+
+struct CommandSpec {
+  std::string command;
+  std::vector<std::string> args;
+  std::optional<std::string> cwd;
+  std::map<std::string, std::string> env;
+  bool sudo = false;
+  std::optional<int64_t> timeout_ms;
+  // The caller attaches a log reader at once and wants every byte, with back-pressure.
+  bool follow_from_start = false;
+};
+
+struct ListQuery {
+  int limit = 20;
+  std::string cursor;
+  std::string sort_by = "createdAt";  // createdAt | name | statusUpdatedAt
+  bool ascending = false;
+  std::string name_prefix;
+  std::optional<std::pair<std::string, std::string>> tag;
+  std::string sandbox;  // sessions: only of this name
+  // v1 only: exclusive bounds on createdAt, ms
+  std::optional<int64_t> since, until;
+};
+
+template <class T>
+struct Page {
+  std::vector<T> items;
+  std::string next;  // empty: last page
+};
+
+struct LogChunk {
+  uint8_t stream = 1;  // 1 stdout, 2 stderr
+  std::string bytes;   // raw; empty together with gap == 0 means the end of the log
+  uint64_t gap = 0;    // this many bytes are missing before what follows
+};
+
+// A position in a command's output: replays from the start, then follows until the command ended.
+class LogReader {
+ public:
+  virtual ~LogReader() = default;
+  virtual Task<LogChunk> Next() = 0;
+};
+
+struct StartedCommand {
+  store::Command command;
+  std::unique_ptr<LogReader> log;  // set when follow_from_start
+};
+
+struct ServerInfo {
+  std::string default_network_mode;
+  std::string engine;
+  int isolation_class = 1;
+  size_t running = 0;
+};
+
+class Service {
+ public:
+  virtual ~Service() = default;
+  virtual ServerInfo info() const = 0;
+
+  virtual Task<SandboxView> Create(Scope scope, CreateSpec spec) = 0;
+  virtual Task<SandboxView> Get(Scope scope, std::string name, bool resume) = 0;
+  virtual Task<Page<store::Sandbox>> List(Scope scope, ListQuery query) = 0;
+  virtual Task<store::Sandbox> Update(Scope scope, std::string name, UpdateSpec spec) = 0;
+  virtual Task<store::Sandbox> Delete(Scope scope, std::string name) = 0;
+
+  virtual Task<Page<store::Session>> ListSessions(Scope scope, ListQuery query) = 0;
+  virtual Task<SandboxView> GetSession(Scope scope, std::string session) = 0;
+  virtual Task<SandboxView> Stop(Scope scope, std::string session) = 0;  // blocks until stopped; idempotent
+  virtual Task<store::Session> ExtendTimeout(Scope scope, std::string session, int64_t duration_ms) = 0;
+  virtual Task<store::Session> SetNetwork(Scope scope, std::string session, std::string mode) = 0;
+  virtual Task<std::vector<net::Denial>> Denials(Scope scope, std::string session) = 0;
+
+  virtual Task<StartedCommand> StartCommand(Scope scope, std::string session, CommandSpec spec) = 0;
+  virtual Task<store::Command> GetCommand(Scope scope, std::string session, std::string command) = 0;
+  virtual Task<store::Command> WaitCommand(Scope scope, std::string session, std::string command) = 0;
+  virtual Task<std::vector<store::Command>> ListCommands(Scope scope, std::string session) = 0;
+  virtual Task<store::Command> KillCommand(Scope scope, std::string session, std::string command, int signal) = 0;
+  virtual Task<std::unique_ptr<LogReader>> OpenLog(Scope scope, std::string session, std::string command) = 0;
+
+  virtual Task<std::unique_ptr<engine::FileStream>> ReadFile(Scope scope, std::string session, std::string path,
+                                                             std::optional<std::string> cwd) = 0;
+  virtual Task<> WriteTar(Scope scope, std::string session, std::optional<std::string> cwd,
+                          engine::ByteSource* source) = 0;  // gzip'd tar
+  virtual Task<> MakeDir(Scope scope, std::string session, std::string path, std::optional<std::string> cwd,
+                         bool recursive) = 0;
+
+  // Tokens. Check hashes the presented value and compares in constant time; kUnauthenticated when unknown.
+  virtual Task<store::Token> CheckToken(std::string presented) = 0;
+};
+
+}  // namespace sandbar::sandbox

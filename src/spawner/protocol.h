@@ -1,0 +1,123 @@
+// What the daemon may ask of the privileged spawner: typed requests with ids, never paths; fds come back.
+// One SOCK_SEQPACKET unix connection (<data>/run/spawner.sock, 0600 for the daemon's uid, SO_PEERCRED checked), one
+// packet per message, requests answered in order of completion by `tag`. Event messages have tag 0.
+// The encoding is base/bytes.h; every field is bounded before use on both sides.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/result.h"
+
+namespace sandbar::spawner {
+
+inline constexpr uint32_t kProtocolVersion = 1;
+inline constexpr size_t kMaxMessage = 64 << 10;
+inline constexpr size_t kMaxLayers = 64;
+
+struct Limits {
+  uint32_t vcpus = 1;
+  uint64_t memory_bytes = 0;
+  uint32_t pids = 0;
+  uint64_t disk_bytes = 0;
+};
+
+// Requests
+struct HelloReq {
+  uint32_t version = kProtocolVersion;
+};
+struct BootReq {
+  std::string machine;
+  Limits limits;
+  int64_t deadline_ms = 0;
+};  // namespaces, cgroups, net, disk; fds: tcp listener, dns
+struct ConfigureReq {
+  std::string machine;
+  std::vector<std::string> layers;
+  std::string image_digest;
+  std::string hostname;
+};
+struct ListReq {};
+struct AttachReq {
+  std::string machine;
+};  // fds: tcp listener, dns
+struct SetLimitsReq {
+  std::string machine;
+  Limits limits;
+};
+struct SetDeadlineReq {
+  std::string machine;
+  int64_t deadline_ms = 0;
+};  // wall clock from now; 0 clears
+struct UsageReq {
+  std::string machine;
+};
+struct FreezeReq {
+  std::string machine;
+  bool frozen = true;
+};
+struct DestroyReq {
+  std::string machine;
+};
+struct DialReq {
+  std::string machine;
+  uint32_t port = 0;
+};                      // fd: connected to 127.0.0.1:port inside
+struct ShutdownReq {};  // destroy every machine, then exit
+using Request = std::variant<HelloReq, BootReq, ConfigureReq, ListReq, AttachReq, SetLimitsReq, SetDeadlineReq,
+                             UsageReq, FreezeReq, DestroyReq, DialReq, ShutdownReq>;
+
+// Answers
+struct MachineEntry {
+  std::string machine;
+  uint8_t state = 0;
+  int32_t pid = 0;
+  uint64_t start_time = 0;
+};  // 0 booted, 1 configured, 2 exited
+struct OkResp {};
+struct HelloResp {
+  uint32_t version = kProtocolVersion;
+  std::string instance;
+  std::string disk_limit;
+  std::string cgroup;
+};  // which mechanisms are in force
+struct ErrorResp {
+  int32_t code = 0;
+  std::string message;
+  int32_t sys_errno = 0;
+};  // code: static_cast<int>(sandbar::Code)
+struct BootResp {
+  std::string agent_socket;
+};  // unix socket path of the agent, reachable by the daemon only
+struct ListResp {
+  std::vector<MachineEntry> machines;
+};
+struct UsageResp {
+  uint64_t cpu_ns = 0, memory_bytes = 0, memory_peak_bytes = 0, disk_bytes = 0;
+  uint32_t pids = 0;
+  uint64_t oom_kills = 0;
+};
+struct ExitedEvent {
+  std::string machine;
+  int32_t status = 0;
+  bool deadline = false;
+};  // tag 0
+using Response = std::variant<OkResp, HelloResp, ErrorResp, BootResp, ListResp, UsageResp, ExitedEvent>;
+
+struct TaggedRequest {
+  uint32_t tag = 0;
+  Request body;
+};
+struct TaggedResponse {
+  uint32_t tag = 0;
+  Response body;
+};
+
+std::string Encode(const TaggedRequest& request);
+std::string Encode(const TaggedResponse& response);
+Result<TaggedRequest> DecodeRequest(std::string_view packet);
+Result<TaggedResponse> DecodeResponse(std::string_view packet);
+
+}  // namespace sandbar::spawner

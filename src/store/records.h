@@ -1,0 +1,80 @@
+// What is stored, as plain values. The store does not know what they mean; sandbox/ does.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace sandbar::store {
+
+enum class Status { kPending, kRunning, kStopping, kStopped, kFailed, kAborted, kSnapshotting };
+std::string_view StatusName(Status s);  // the protocol's word
+std::optional<Status> StatusFromName(std::string_view name);
+
+struct KeepLastSnapshots {
+  int count = 0;
+  std::optional<int64_t> expiration_ms;
+  bool delete_evicted = true;
+};
+
+// A named record of a project.
+struct Sandbox {
+  std::string name, team, project;
+  bool v1 = false;  // made through /v1: its name is the session's id
+  bool persistent = true;
+  Status status = Status::kPending;
+  std::string current_session;
+  int64_t created_at = 0, updated_at = 0, status_updated_at = 0;
+  std::string region = "iad1";
+  std::vector<std::string> failover_regions;
+  std::string network_id;
+  int vcpus = 2;
+  int memory_mb = 4096;
+  std::string runtime, image, cwd;  // image: name@sha256:…
+  int64_t timeout_ms = 300000;
+  std::optional<std::string> network_mode;  // "allow-all" | "deny-all"; absent: never set
+  std::map<std::string, std::string> env, tags;
+  std::vector<int> ports;
+  std::optional<int64_t> snapshot_expiration_ms;
+  std::optional<KeepLastSnapshots> keep_last_snapshots;
+  uint64_t total_egress = 0, total_ingress = 0, total_cpu_ms = 0, total_duration_ms = 0;
+};
+
+// One machine's run.
+struct Session {
+  std::string id, sandbox, team, project;
+  std::string machine_id;
+  Status status = Status::kPending;
+  int vcpus = 2;
+  int memory_mb = 4096;
+  std::string region = "iad1", runtime, image, cwd;
+  int64_t timeout_ms = 300000;  // including extensions
+  std::optional<std::string> network_mode;
+  int64_t requested_at = 0, created_at = 0, updated_at = 0;
+  std::optional<int64_t> started_at, requested_stop_at, stopped_at, aborted_at;
+  std::optional<uint64_t> cpu_ms, ingress, egress;  // once stopped
+  std::string stop_reason;                          // "", "requested", "timeout", "machine lost: …"
+  std::string engine = "namespaces";
+  int isolation_class = 1;
+};
+
+struct Command {
+  std::string id, session, name, cwd;
+  std::vector<std::string> args;
+  int64_t started_at = 0;
+  std::optional<int> exit_code;
+  std::optional<int64_t> duration_ms;
+  bool timed_out = false, oom_killed = false;
+};
+
+struct Token {
+  std::string id;          // "tok_…"
+  std::string sha256_hex;  // of the opaque token
+  std::string name;
+  std::string team = "*", project = "*";  // "*": any
+  int64_t created_at = 0;
+};
+
+}  // namespace sandbar::store

@@ -1,0 +1,191 @@
+// The protocol between the daemon and sandbar-guest (PID 1 of a machine): bytes <-> values, no fds, no clock.
+//
+// A frame is: u32 length (of what follows), u8 type, payload. All integers little-endian (base/bytes.h).
+// The connection starts with a Hello from the daemon that carries a magic and a nonce; the agent discards bytes until
+// it sees the magic, answers with HelloAck echoing the nonce, and the daemon discards until that. So a half frame of
+// an earlier connection on a channel without boundaries (virtio-serial) never desynchronises.
+//
+// Commands have string ids chosen by the daemon; they outlive connections. Output carries absolute offsets, counted
+// over stdout and stderr together. The agent keeps bytes until Ack: Ack(offset) both frees them and opens the window
+// (the agent sends at most kOutputWindow bytes past the last Ack, and while connected reads no more from the pipes
+// than it may send, so a daemon that withholds Acks slows the command down: back-pressure). While no daemon is
+// connected the agent goes on reading: it keeps the first and last part of the unacknowledged bytes and reports the
+// hole as a Gap. An Exit is sent again on every connection until ExitAck.
+//
+// File operations are streams with u32 ids chosen by the daemon, with Credit-based flow control per stream.
+// Everything from the guest is hostile: decode with bounds, unknown types or ids close the channel.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/result.h"
+
+namespace sandbar::wire {
+
+inline constexpr uint32_t kGuestProtocolVersion = 1;
+inline constexpr std::string_view kGuestMagic = "\x7fSANDBAR";  // 8 bytes, sent before Hello / HelloAck frames
+inline constexpr size_t kMaxFrame = 1 << 20;                    // longest legal length field
+inline constexpr size_t kMaxData = 128 << 10;                   // longest Output or Data payload
+inline constexpr size_t kOutputWindow = 1 << 20;                // unacknowledged output per command
+inline constexpr size_t kStreamWindow = 1 << 20;                // initial credit of a file stream, each way
+inline constexpr size_t kSpoolHead = 8 << 20;                   // kept per command while the daemon is away
+inline constexpr size_t kSpoolTail = 8 << 20;
+
+enum class FileErrorKind : uint8_t {
+  kNotFound,
+  kDenied,
+  kExists,
+  kNotDirectory,
+  kIsDirectory,
+  kNotRegular,
+  kNoSpace,
+  kTooLarge,
+  kBadArchive,
+  kTimeout,
+  kOther
+};
+
+// daemon -> guest
+struct Hello {
+  uint32_t version = kGuestProtocolVersion;
+  uint64_t nonce = 0;
+};
+struct Exec {
+  std::string id;
+  std::vector<std::string> argv;  // argv[0] is looked up in PATH of env unless it has a slash
+  std::vector<std::string> env;   // complete environment, "K=V"
+  std::string cwd;                // absolute
+  uint32_t uid = 0, gid = 0;
+  std::string user;         // supplementary groups are those of this user in the guest's /etc/group
+  uint64_t timeout_ms = 0;  // 0: none; SIGKILL to the group, exit code 137
+};
+struct Ack {
+  std::string id;
+  uint64_t offset = 0;
+};
+struct ExitAck {
+  std::string id;
+};
+struct Kill {
+  std::string id;
+  int32_t signal = 15;
+};  // to the command's process group
+struct Credit {
+  uint32_t stream = 0;
+  uint32_t bytes = 0;
+};  // both ways
+struct ReadFile {
+  uint32_t stream = 0;
+  std::string path;
+  std::string cwd;
+  uint32_t uid = 0, gid = 0;
+  std::string user;
+};
+struct WriteTar {
+  uint32_t stream = 0;
+  std::string cwd;
+  uint32_t uid = 0, gid = 0;
+  std::string user;
+  bool gzip = true;
+};
+struct MakeDir {
+  uint32_t stream = 0;
+  std::string path;
+  std::string cwd;
+  uint32_t uid = 0, gid = 0;
+  std::string user;
+  bool recursive = false;
+};
+struct Data {
+  uint32_t stream = 0;
+  std::string bytes;
+};  // both ways
+struct End {
+  uint32_t stream = 0;
+};  // both ways: no more Data; from the guest: success
+struct Abort {
+  uint32_t stream = 0;
+};  // daemon gives up on a stream
+struct Quiesce {
+  uint64_t grace_ms = 0;
+};
+
+// guest -> daemon
+struct CommandState {
+  std::string id;
+  uint64_t produced = 0;
+  bool exited = false;
+};
+struct HelloAck {
+  uint32_t version = kGuestProtocolVersion;
+  uint64_t nonce = 0;
+  std::vector<CommandState> commands;
+};
+struct ExecStarted {
+  std::string id;
+  int32_t pid = 0;
+};
+enum class ExecFailure : uint8_t { kNotFound, kNotExecutable, kBadCwd, kDuplicate, kQuiescing, kNoResources, kOther };
+struct ExecFailed {
+  std::string id;
+  ExecFailure kind = ExecFailure::kOther;
+  std::string message;
+};
+struct Output {
+  std::string id;
+  uint64_t offset = 0;
+  uint8_t stream = 1;
+  std::string bytes;
+};  // stream 1 or 2
+struct Gap {
+  std::string id;
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+};  // bytes lost at this offset
+struct Exit {
+  std::string id;
+  int32_t code = 0;  // shell style: 128+n for a signal
+  bool timed_out = false;
+  uint64_t duration_ms = 0;
+  uint64_t final_offset = 0;  // all Output (or Gap) up to here was sent before
+};
+struct FileError {
+  uint32_t stream = 0;
+  FileErrorKind kind = FileErrorKind::kOther;
+  std::string message;
+};
+struct Quiesced {
+  bool clean = false;
+  uint32_t killed = 0;
+};  // clean: everything ended on SIGTERM
+
+using HostFrame =
+    std::variant<Hello, Exec, Ack, ExitAck, Kill, Credit, ReadFile, WriteTar, MakeDir, Data, End, Abort, Quiesce>;
+using GuestFrame =
+    std::variant<HelloAck, ExecStarted, ExecFailed, Output, Gap, Exit, Credit, Data, End, FileError, Quiesced>;
+
+// A whole frame including the length prefix.
+std::string Encode(const HostFrame& frame);
+std::string Encode(const GuestFrame& frame);
+
+// Incremental decoder. Feed() bytes; Next() yields a frame, nothing (needs more), or kProtocol (close the channel).
+// Until the magic was seen it discards (kMagic is consumed).
+template <class Frame>
+class FrameDecoder {
+ public:
+  void Feed(std::string_view bytes);
+  Result<bool> Next(Frame& out);  // true: out holds a frame
+
+ private:
+  std::string buffer_;
+  size_t start_ = 0;
+  bool synced_ = false;
+};
+extern template class FrameDecoder<HostFrame>;
+extern template class FrameDecoder<GuestFrame>;
+
+}  // namespace sandbar::wire
