@@ -91,9 +91,8 @@ void ReportBug(std::string_view what, std::source_location where);
   auto SB_CAT(sb_r_, __LINE__) = __VA_ARGS__;                                                          \
   if (!SB_CAT(sb_r_, __LINE__)) co_return std::unexpected(std::move(SB_CAT(sb_r_, __LINE__)).error()); \
   lhs = *std::move(SB_CAT(sb_r_, __LINE__))
-#define SB_CO_TRYV(...)                       \
-  auto SB_CAT(sb_r_, __LINE__) = __VA_ARGS__; \
-  if (!SB_CAT(sb_r_, __LINE__)) co_return std::unexpected(std::move(SB_CAT(sb_r_, __LINE__)).error())
+#define SB_CO_TRYV(...) \
+  if (auto sb_r = __VA_ARGS__; !sb_r) co_return std::unexpected(std::move(sb_r).error())
 #define SB_CHECK(cond)                                                           \
   do {                                                                           \
     if (!(cond)) ::sandbar::CheckFailed(#cond, std::source_location::current()); \

@@ -1,0 +1,2 @@
+# on: python base
+apt_layer python3-numpy python3-pandas python3-matplotlib

@@ -1,0 +1,2 @@
+# on: base
+make_user vercel-sandbox /home/vercel-sandbox /vercel/sandbox

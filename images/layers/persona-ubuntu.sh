@@ -1,0 +1,2 @@
+# on: base
+make_user ubuntu /vercel /vercel

@@ -1,0 +1,98 @@
+#include <gtest/gtest.h>
+
+#include <boost/asio/io_context.hpp>
+#include <memory>
+#include <optional>
+#include <thread>
+
+#include "async/task.h"
+
+namespace sandbar {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Runs a task to its end on a fresh loop.
+template <class T>
+Result<T> RunTask(Task<T> task) {
+  asio::io_context io(1);
+  std::optional<Result<T>> out;
+  asio::co_spawn(io, std::move(task), [&out](std::exception_ptr e, Result<T> r) {
+    ASSERT_FALSE(e);
+    out = std::move(r);
+  });
+  io.run();
+  return *std::move(out);
+}
+
+Task<int> Never(std::shared_ptr<int> alive) {
+  SB_CO_TRYV(co_await Sleep(24h));
+  co_return *alive;
+}
+
+Task<int> TimedOut() {
+  auto alive = std::make_shared<int>(1);
+  std::weak_ptr<int> watch = alive;
+  auto never = Never(std::move(alive));
+  auto r = co_await WithTimeout(std::move(never), 1ms);
+  EXPECT_TRUE(watch.expired()) << "the cancelled task must be gone when WithTimeout returns";
+  co_return r;
+}
+
+TEST(Async, WithTimeoutCancelsAtTheLeaf) {
+  auto r = RunTask(TimedOut());
+  ASSERT_FALSE(r.has_value());
+  EXPECT_EQ(r.error().code, Code::kTimeout);
+}
+
+Task<int> Offloaded(asio::thread_pool* pool) {
+  auto caller = std::this_thread::get_id();
+  auto work = [caller] { return std::this_thread::get_id() == caller ? 0 : 42; };
+  int r = co_await Offload(*pool, work);
+  EXPECT_EQ(std::this_thread::get_id(), caller);
+  co_return r;
+}
+
+TEST(Async, OffloadRunsElsewhereAndResumesHere) {
+  asio::thread_pool pool(1);
+  EXPECT_EQ(*RunTask(Offloaded(&pool)), 42);
+  pool.join();
+}
+
+Task<> CountUp(Event* go, const bool* ready, int* count) {
+  while (!*ready) SB_CO_TRYV(co_await go->Wait());
+  ++*count;
+  co_return Result<>{};
+}
+
+Task<> Groups() {
+  auto ex = co_await asio::this_coro::executor;
+  Event go(ex);
+  bool ready = false;
+  int count = 0;
+  TaskGroup group(ex);
+  for (int i = 0; i < 1000; ++i) group.Spawn(CountUp(&go, &ready, &count));
+  SB_CO_TRYV(co_await Sleep(1ms));
+  go.Notify();  // a wake-up without the predicate: nobody may pass
+  SB_CO_TRYV(co_await Sleep(1ms));
+  EXPECT_EQ(count, 0);
+  ready = true;
+  go.Notify();
+  co_await group.Join();
+  EXPECT_EQ(count, 1000);
+
+  ready = false;
+  for (int i = 0; i < 1000; ++i) group.Spawn(CountUp(&go, &ready, &count));
+  SB_CO_TRYV(co_await Sleep(1ms));
+  co_await group.Close();
+  EXPECT_EQ(count, 1000) << "cancelled waiters must not pass";
+  EXPECT_EQ(group.size(), 0U);
+  co_return Result<>{};
+}
+
+TEST(Async, GroupsCancelAndJoin) {
+  EXPECT_TRUE(RunTask(Groups()).has_value());
+}
+
+}  // namespace
+}  // namespace sandbar

@@ -1,0 +1,222 @@
+#include "images/images.h"
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <set>
+#include <sstream>
+
+namespace sandbar::images {
+namespace json = boost::json;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::string_view kManaged = "vercel/sandbox/";
+constexpr size_t kMaxReference = 255;
+constexpr size_t kMaxManifest = 64 << 10;
+
+// What the recipes can make: used to tell "not built yet" from "no such thing". Kept equal to images/catalog.txt by
+// a unit test.
+struct Known {
+  std::string_view recipe, image, runtime;
+};
+constexpr Known kKnown[] = {
+    {"base", "sandbar/base:latest", ""},
+    {"node24", "vercel/sandbox/node:24", "node24"},
+    {"node22", "vercel/sandbox/node:22", "node22"},
+    {"python3.13", "vercel/sandbox/python:3.13", "python3.13"},
+    {"bun", "vercel/sandbox/bun:latest", "bun"},
+    {"universal", "vercel/sandbox/universal:latest", ""},
+    {"data", "sandbar/data:latest", ""},
+};
+
+std::string Text(const json::object& o, std::string_view key) {
+  const auto* v = o.if_contains(key);
+  if (v == nullptr || !v->is_string()) return {};
+  return std::string(v->as_string());
+}
+
+std::optional<Image> ParseManifest(const std::string& text) {
+  boost::system::error_code ec;
+  json::value v = json::parse(text, ec);
+  if (ec || !v.is_object()) return std::nullopt;
+  const json::object& o = v.as_object();
+  Image image{.name = Text(o, "name"),
+              .digest = Text(o, "digest"),
+              .user = Text(o, "user"),
+              .home = Text(o, "home"),
+              .cwd = Text(o, "cwd"),
+              .runtime = Text(o, "runtime")};
+  if (const auto* n = o.if_contains("uid"); n != nullptr && n->is_int64()) image.uid = unsigned(n->as_int64());
+  if (const auto* n = o.if_contains("gid"); n != nullptr && n->is_int64()) image.gid = unsigned(n->as_int64());
+  const auto* layers = o.if_contains("layers");
+  if (layers == nullptr || !layers->is_array()) return std::nullopt;
+  for (const auto& l : layers->as_array())
+    if (l.is_string()) image.layers.emplace_back(l.as_string());
+  if (const auto* env = o.if_contains("env"); env != nullptr && env->is_object())
+    for (const auto& [k, e] : env->as_object())
+      if (e.is_string()) image.env.emplace(k, e.as_string());
+  if (image.name.empty() || image.digest.empty() || image.layers.empty()) return std::nullopt;
+  return image;
+}
+
+std::string ReadBounded(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::string text(kMaxManifest, '\0');
+  in.read(text.data(), std::streamsize(text.size()));
+  text.resize(size_t(std::max<std::streamsize>(in.gcount(), 0)));
+  return text;
+}
+
+bool ValidReference(std::string_view s) {
+  if (s.empty() || s.size() > kMaxReference) return false;
+  return std::ranges::all_of(s, [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || std::string_view("._-/:@").contains(c);
+  });
+}
+
+struct Reference {
+  std::string repo, tag, digest;
+};
+
+// repo[:tag][@sha256:…], with the vendor's registry prefix dropped.
+Reference Split(std::string_view s) {
+  Reference r;
+  if (s.starts_with("vcr.vercel.com/")) s.remove_prefix(15);
+  if (auto at = s.find('@'); at != s.npos) {
+    r.digest = s.substr(at + 1);
+    s = s.substr(0, at);
+  }
+  if (auto colon = s.rfind(':'); colon != s.npos && s.find('/', colon) == s.npos) {
+    r.tag = s.substr(colon + 1);
+    s = s.substr(0, colon);
+  }
+  r.repo = s;
+  return r;
+}
+
+std::string_view RepoOf(std::string_view name) {
+  return name.substr(0, name.rfind(':'));
+}
+
+size_t Distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      size_t up = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      diagonal = up;
+    }
+  }
+  return row[b.size()];
+}
+
+template <class Get>
+std::string Nearest(std::string_view wanted, Get get) {
+  std::string best;
+  size_t best_distance = 0;
+  for (const Known& k : kKnown) {
+    std::string_view name = get(k);
+    if (name.empty()) continue;
+    size_t d = Distance(wanted, name);
+    if (best.empty() || d < best_distance) {
+      best = name;
+      best_distance = d;
+    }
+  }
+  return best;
+}
+
+const Image* FindByName(const std::vector<Image>& all, std::string_view name) {
+  auto it = std::ranges::find_if(all, [&](const Image& i) { return i.name == name; });
+  return it == all.end() ? nullptr : &*it;
+}
+
+std::unexpected<Error> NotBuilt(std::string_view what, std::string_view recipe) {
+  return Fail(Code::kUnsupported, std::string(what) +
+                                      " is known but not built on this server; build it with: sandbar image build " +
+                                      std::string(recipe));
+}
+
+// The documented rule for managed names (docs/images.md): exact tag; else any built image of the same repository,
+// newest tag first; `universal`, `ubuntu` and `arch` fall back to node:24, the image every installation has.
+const Image* ResolveManaged(const std::vector<Image>& all, const Reference& ref) {
+  std::string tag = ref.tag.empty() ? "latest" : ref.tag;
+  if (const Image* exact = FindByName(all, ref.repo + ":" + tag)) return exact;
+  const Image* best = nullptr;
+  for (const Image& i : all)
+    if (RepoOf(i.name) == ref.repo && (best == nullptr || i.name > best->name)) best = &i;
+  if (best != nullptr) return best;
+  std::string_view word = std::string_view(ref.repo).substr(kManaged.size());
+  if (word == "ubuntu" || word == "arch") {
+    if (const Image* universal = FindByName(all, "vercel/sandbox/universal:latest")) return universal;
+  }
+  if (word == "universal" || word == "ubuntu" || word == "arch") return FindByName(all, "vercel/sandbox/node:24");
+  return nullptr;
+}
+
+}  // namespace
+
+Result<std::vector<Image>> Catalog::List() const {
+  std::vector<Image> out;
+  std::error_code ec;
+  fs::path dir = fs::path(directory_) / "manifests";
+  fs::directory_iterator it(dir, ec);
+  if (ec)
+    return Fail(Code::kUnavailable,
+                "no images are prepared in " + directory_ + "; build one with: sandbar image build node24");
+  for (const auto& entry : it) {
+    if (entry.path().extension() != ".json") continue;
+    if (auto image = ParseManifest(ReadBounded(entry.path()))) out.push_back(*std::move(image));
+  }
+  std::ranges::sort(out, {}, &Image::name);
+  return out;
+}
+
+Result<Image> Catalog::ResolveImage(std::string_view reference) const {
+  if (!ValidReference(reference))
+    return Fail(Code::kBadRequest, "image: expected repo, repo:tag or repo@sha256:… of at most 255 characters");
+  SB_TRY(auto all, List());
+  Reference ref = Split(reference);
+  std::string tag = ref.tag.empty() ? "latest" : ref.tag;
+  const Image* found = FindByName(all, ref.repo + ":" + tag);
+  bool managed = ref.repo.starts_with(kManaged);
+  if (found == nullptr && managed) found = ResolveManaged(all, ref);
+  if (found != nullptr) {
+    if (!ref.digest.empty() && ref.digest != found->digest)
+      return Fail(Code::kBadRequest,
+                  "image: " + ref.repo + " is here with digest " + found->digest + ", not " + ref.digest);
+    return *found;
+  }
+  const Known* known = nullptr;
+  for (const Known& k : kKnown)
+    if (RepoOf(k.image) == ref.repo && (known == nullptr || k.image == ref.repo + ":" + tag)) known = &k;
+  if (known != nullptr) return NotBuilt("image " + std::string(known->image), known->recipe);
+  std::string nearest = Nearest(ref.repo, [](const Known& k) { return RepoOf(k.image); });
+  if (managed || ref.repo.starts_with("sandbar/"))
+    return Fail(Code::kBadRequest, "image: no image " + ref.repo + "; did you mean " + nearest + "?");
+  return Fail(
+      Code::kUnsupported,
+      "image: " + ref.repo +
+          " is not prepared here and pulling from registries is not available; prepared images: sandbar image ls");
+}
+
+Result<Image> Catalog::ResolveRuntime(std::string_view runtime) const {
+  SB_TRY(auto all, List());
+  for (const Image& i : all)
+    if (i.runtime == runtime && i.name.starts_with("sandbar/runtime/")) return i;
+  for (const Known& k : kKnown)
+    if (!k.runtime.empty() && k.runtime == runtime) return NotBuilt("runtime " + std::string(runtime), k.recipe);
+  return Fail(Code::kBadRequest, "runtime: no runtime '" + std::string(runtime.substr(0, 40)) + "'; did you mean " +
+                                     Nearest(runtime, [](const Known& k) { return k.runtime; }) +
+                                     "? (node24, node22, python3.13, bun)");
+}
+
+}  // namespace sandbar::images

@@ -1,0 +1,124 @@
+#include "images/images.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+namespace sandbar::images {
+namespace {
+
+using ::testing::HasSubstr;
+
+class CatalogTest : public ::testing::Test {
+ protected:
+  CatalogTest() {
+    std::string name = ::testing::TempDir() + "imagesXXXXXX";
+    dir_ = ::mkdtemp(name.data());
+    std::filesystem::create_directories(dir_ + "/manifests");
+  }
+  ~CatalogTest() override { std::filesystem::remove_all(dir_); }
+  void Put(const std::string& file, const std::string& name, const std::string& runtime, const std::string& user) {
+    std::ofstream(dir_ + "/manifests/" + file + ".json")
+        << R"({"name":")" << name << R"(","runtime":")" << runtime << R"(","layers":["aa","bb"],"user":")" << user
+        << R"(","uid":1000,"gid":1000,"home":"/vercel","cwd":"/vercel","env":{"PATH":"/bin"},"digest":"sha256:)" << file
+        << "\"}";
+  }
+  std::string dir_;
+};
+
+TEST_F(CatalogTest, ReadsManifestsAndSkipsBrokenOnes) {
+  Put("node24", "vercel/sandbox/node:24", "node24", "ubuntu");
+  std::ofstream(dir_ + "/manifests/bad.json") << "{\"name\":";
+  std::ofstream(dir_ + "/manifests/empty.json") << "{}";
+  auto all = Catalog(dir_).List();
+  ASSERT_TRUE(all.has_value());
+  ASSERT_EQ(all->size(), 1U);
+  EXPECT_EQ(all->at(0).env.at("PATH"), "/bin");
+  EXPECT_THAT(all->at(0).layers, ::testing::ElementsAre("aa", "bb"));
+}
+
+TEST_F(CatalogTest, ManagedNamesFollowTheDocumentedRule) {
+  Put("node24", "vercel/sandbox/node:24", "node24", "ubuntu");
+  Put("node22", "vercel/sandbox/node:22", "node22", "ubuntu");
+  Catalog c(dir_);
+  EXPECT_EQ(c.ResolveImage("vercel/sandbox/node:22")->name, "vercel/sandbox/node:22");
+  EXPECT_EQ(c.ResolveImage("vcr.vercel.com/vercel/sandbox/node:24")->name, "vercel/sandbox/node:24");
+  EXPECT_EQ(c.ResolveImage("vercel/sandbox/node")->name, "vercel/sandbox/node:24") << "no tag: the newest";
+  EXPECT_EQ(c.ResolveImage("vercel/sandbox/node:26")->name, "vercel/sandbox/node:24") << "unknown tag: the newest";
+  EXPECT_EQ(c.ResolveImage("vercel/sandbox/universal:latest")->name, "vercel/sandbox/node:24");
+  EXPECT_EQ(c.ResolveImage("vercel/sandbox/arch")->name, "vercel/sandbox/node:24");
+  Put("universal", "vercel/sandbox/universal:latest", "", "ubuntu");
+  EXPECT_EQ(c.ResolveImage("vercel/sandbox/universal")->name, "vercel/sandbox/universal:latest");
+  EXPECT_EQ(c.ResolveImage("vercel/sandbox/ubuntu")->name, "vercel/sandbox/universal:latest");
+}
+
+TEST_F(CatalogTest, WrongNamesSayWhatIsWrong) {
+  Put("node24", "vercel/sandbox/node:24", "node24", "ubuntu");
+  Catalog c(dir_);
+  auto typo = c.ResolveImage("vercel/sandbox/nod");
+  ASSERT_FALSE(typo.has_value());
+  EXPECT_EQ(typo.error().code, Code::kBadRequest);
+  EXPECT_THAT(typo.error().message, HasSubstr("vercel/sandbox/node"));
+  auto unbuilt = c.ResolveImage("vercel/sandbox/python:3.13");
+  ASSERT_FALSE(unbuilt.has_value());
+  EXPECT_EQ(unbuilt.error().code, Code::kUnsupported);
+  EXPECT_THAT(unbuilt.error().message, HasSubstr("sandbar image build python3.13"));
+  EXPECT_EQ(c.ResolveImage("alpine:3").error().code, Code::kUnsupported);
+  for (const char* bad : {"", "a b", "x\n", "a;b"})
+    EXPECT_EQ(c.ResolveImage(bad).error().code, Code::kBadRequest) << bad;
+  EXPECT_EQ(c.ResolveImage(std::string(256, 'a')).error().code, Code::kBadRequest);
+  EXPECT_EQ(c.ResolveImage("vercel/sandbox/node:24@sha256:other").error().code, Code::kBadRequest);
+  EXPECT_TRUE(c.ResolveImage("vercel/sandbox/node:24@sha256:node24").has_value());
+}
+
+TEST_F(CatalogTest, RuntimesAreTheirOwnManifests) {
+  Put("node24", "vercel/sandbox/node:24", "node24", "ubuntu");
+  Put("runtime-node24", "sandbar/runtime/node24:latest", "node24", "vercel-sandbox");
+  Catalog c(dir_);
+  EXPECT_EQ(c.ResolveRuntime("node24")->user, "vercel-sandbox");
+  EXPECT_EQ(c.ResolveRuntime("python3.13").error().code, Code::kUnsupported);
+  auto typo = c.ResolveRuntime("nod24");
+  EXPECT_EQ(typo.error().code, Code::kBadRequest);
+  EXPECT_THAT(typo.error().message, HasSubstr("node24"));
+}
+
+TEST_F(CatalogTest, NoImagesAtAllSaysHowToBuildOne) {
+  auto r = Catalog(dir_ + "/nowhere").ResolveRuntime("node24");
+  ASSERT_FALSE(r.has_value());
+  EXPECT_THAT(r.error().message, HasSubstr("sandbar image build"));
+}
+
+// The table in images.cc and the recipes must not drift apart.
+TEST(KnownImages, EqualTheRecipes) {
+  std::ifstream in(SB_SOURCE_DIR "/images/catalog.txt");
+  ASSERT_TRUE(in.good());
+  Catalog nothing_built(::testing::TempDir());
+  std::filesystem::create_directories(::testing::TempDir() + "/manifests");
+  int rows = 0;
+  for (std::string line; std::getline(in, line);) {
+    if (line.empty() || line[0] == '#') continue;
+    ++rows;
+    auto field = [&line](int n) {
+      size_t begin = 0;
+      while (n-- > 0) begin = line.find('|', begin) + 1;
+      std::string f = line.substr(begin, line.find('|', begin) - begin);
+      f.erase(0, f.find_first_not_of(' '));
+      f.erase(f.find_last_not_of(' ') + 1);
+      return f;
+    };
+    auto r = nothing_built.ResolveImage(field(1));
+    ASSERT_FALSE(r.has_value());
+    EXPECT_EQ(r.error().code, Code::kUnsupported) << field(1);
+    EXPECT_THAT(r.error().message, HasSubstr("build " + field(0)));
+    if (field(2) != "-") {
+      EXPECT_EQ(nothing_built.ResolveRuntime(field(2)).error().code, Code::kUnsupported) << field(2);
+    }
+  }
+  EXPECT_EQ(rows, 7);
+}
+
+}  // namespace
+}  // namespace sandbar::images
