@@ -1,0 +1,66 @@
+// What of a server is visible on the host: for tests that say "as before".
+import { readdir, readFile, readlink } from "node:fs/promises";
+import { join } from "node:path";
+
+const list = (dir) => readdir(dir).catch(() => []);
+const text = (file) => readFile(file, "utf8").catch(() => "");
+
+export async function processes() {
+  const all = [];
+  for (const pid of (await list("/proc")).filter((n) => /^\d+$/.test(n))) {
+    const cmdline = (await text(`/proc/${pid}/cmdline`)).split("\0");
+    if (cmdline[0]) all.push({ pid: Number(pid), cmdline });
+  }
+  return all;
+}
+
+// The spawner that serves a data directory.
+export async function spawnerPid(data) {
+  const found = (await processes()).find((p) => p.cmdline[0].endsWith("sandbar-spawner") && p.cmdline.includes(data));
+  return found?.pid;
+}
+
+// Host pids of the machines that a spawner supervises, oldest first.
+export async function machinePids(spawner) {
+  const children = await text(`/proc/${spawner}/task/${spawner}/children`);
+  return children.split(" ").filter(Boolean).map(Number);
+}
+
+async function cgroups(instance) {
+  const found = [];
+  for (const controller of await list("/sys/fs/cgroup")) {
+    for (const dir of [join("/sys/fs/cgroup", controller, "sandbar", instance), join("/sys/fs/cgroup/sandbar", instance)]) {
+      for (const name of await list(dir)) if (!/\./.test(name) && !["tasks", "notify_on_release"].includes(name)) found.push(`${dir}/${name}`);
+    }
+  }
+  return [...new Set(found)];
+}
+
+async function namespaces() {
+  const seen = new Set();
+  for (const { pid } of await processes()) {
+    for (const kind of ["mnt", "net", "pid", "user", "ipc", "uts"]) {
+      const id = await readlink(`/proc/${pid}/ns/${kind}`).catch(() => null);
+      if (id) seen.add(id);
+    }
+  }
+  return seen.size;
+}
+
+const fds = async (pid) => (pid ? (await list(`/proc/${pid}/fd`)).length : 0);
+
+// Everything a leak could grow. `server` is a Server of tests/clients/server.mjs.
+export async function inventory(server) {
+  const instance = (await text(join(server.data, "instance-id"))).trim();
+  const spawner = await spawnerPid(server.data);
+  return {
+    machineProcesses: (await machinePids(spawner)).length,
+    cgroups: (await cgroups(instance)).length,
+    namespaces: await namespaces(),
+    hostMounts: (await text("/proc/self/mountinfo")).split("\n").length,
+    spawnerMounts: (await text(`/proc/${spawner}/mountinfo`)).split("\n").length,
+    daemonFds: await fds(server.pid),
+    spawnerFds: await fds(spawner),
+    agentSockets: (await list(join(server.data, "run/agents"))).length,
+  };
+}
