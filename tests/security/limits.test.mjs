@@ -1,0 +1,144 @@
+// A sandbox that wants everything gets its share and no more; the server and the neighbours do not notice.
+import assert from "node:assert/strict";
+import { createServer } from "node:http";
+import { readFile, rm, writeFile } from "node:fs/promises";
+import { networkInterfaces } from "node:os";
+import { after, before, test } from "node:test";
+import { startServer, until } from "../clients/server.mjs";
+import { processes } from "../faults/host.mjs";
+
+let server, neighbour;
+before(async () => {
+  server = await startServer({ config: "[limits]\nmax_running = 64\ndisk_mb = 256\npids = 200\n" });
+  neighbour = await server.create({ runtime: "node24" });
+});
+after(() => server?.stop());
+
+const machine = (fields) => server.create({ runtime: "node24", resources: { vcpus: 1 }, ...fields });
+const neighbourIsFine = async () => assert.equal((await server.exec(neighbour.session.id, "echo", ["fine"])).stdout, "fine\n");
+const daemonRss = async () => Number(/VmRSS:\s+(\d+)/.exec(await readFile(`/proc/${server.pid}/status`, "utf8"))[1]);
+const start = (session, command, args, sudo = false) =>
+  server.call("POST", `/v2/sandboxes/sessions/${session.id}/cmd`, { body: { command, args, env: {}, sudo } });
+const stop = (session) => server.call("POST", `/v2/sandboxes/sessions/${session.id}/stop`);
+
+for (const sudo of [false, true]) {
+  const who = sudo ? "root" : "the user";
+
+  test(`fork bomb as ${who}: contained, and the sandbox still stops`, async () => {
+    const { session } = await machine();
+    await start(session, "bash", ["-c", "f() { f | f & }; f; sleep 60"], sudo);
+    await neighbourIsFine();
+    assert.ok((await processes()).length < 1500, "the host is not full of processes");
+    assert.equal((await stop(session)).session.status, "stopped");
+  });
+
+  test(`disk filler as ${who}: an error inside, none outside`, async () => {
+    const { session } = await machine();
+    const script = "dd if=/dev/zero of=/var/tmp/x bs=1M count=2000; stat -c %s /var/tmp/x";
+    const r = await server.exec(session.id, "sh", ["-c", script], { sudo });
+    assert.match(r.stderr, /No space left on device|Disk quota exceeded/);
+    assert.ok(Number(r.stdout) <= 256 << 20, `${r.stdout} bytes were written`);
+    await neighbourIsFine();
+    const again = await server.exec(session.id, "sh", ["-c", "rm /var/tmp/x && echo again > /var/tmp/y && cat /var/tmp/y"], { sudo });
+    assert.equal(again.stdout, "again\n");
+    await stop(session);
+  });
+}
+
+test("20 memory bombs at once are killed and reported as OOM; a 21st sandbox is fine", async () => {
+  const bombs = await Promise.all(Array.from({ length: 20 }, () => machine()));
+  const bomb = "const a=[];for(;;){const b=Buffer.alloc(64<<20,1);a.push(b)}";
+  const results = await Promise.all(bombs.map(({ session }) => server.exec(session.id, "node", ["-e", bomb])));
+  for (const r of results) {
+    assert.equal(r.exitCode, 137, r.stderr);
+    assert.match(r.stderr, /out of memory/);
+  }
+  await neighbourIsFine();
+  for (const { session } of bombs) {
+    assert.equal((await server.exec(session.id, "echo", ["still here"])).stdout, "still here\n", "the agent survives its commands");
+    await stop(session);
+  }
+});
+
+test("the sandbox sees its own size", async () => {
+  const { session } = await machine();
+  const script = "const os=require('os');console.log(os.cpus().length, os.availableParallelism(), Math.round(os.totalmem()/1048576))";
+  assert.equal((await server.exec(session.id, "node", ["-e", script])).stdout, "1 1 2048\n");
+  assert.equal((await server.exec(session.id, "nproc")).stdout, "1\n");
+  assert.match((await server.exec(session.id, "free", ["-m"])).stdout, /Mem:\s+2048\b/);
+  await stop(session);
+});
+
+test("1 GB of output and a reader that never reads: the daemon's memory stays bounded", async () => {
+  const { session } = await machine();
+  const before_ = await daemonRss();
+  const abort = new AbortController();
+  const stuck = await server.request("POST", `/v2/sandboxes/sessions/${session.id}/cmd`, {
+    signal: abort.signal,
+    body: { command: "sh", args: ["-c", "head -c 1000000000 /dev/zero"], env: {}, sudo: false, wait: true, logs: true },
+  });
+  assert.equal(stuck.status, 200);
+  // Nobody reads `stuck`. A second command floods with no reader at all and must run to its end.
+  const { command } = await start(session, "sh", ["-c", "head -c 1000000000 /dev/zero | tr '\\0' y"]);
+  const done = await server.call("GET", `/v2/sandboxes/sessions/${session.id}/cmd/${command.id}?wait=true`);
+  assert.equal(done.command.exitCode, 0);
+  const grown = (await daemonRss()) - before_;
+  assert.ok(grown < 200_000, `the daemon grew by ${grown} kB`);
+  abort.abort();
+  // The late reader gets the beginning, the end, and is told what is missing.
+  const text = await (await server.request("GET", `/v2/sandboxes/sessions/${session.id}/cmd/${command.id}/logs`)).text();
+  assert.ok(text.length < 120_000_000);
+  assert.match(text, /"stream":"stderr","data":"[^"]*(omitted|missing|dropped)/);
+  await neighbourIsFine();
+  await stop(session);
+});
+
+test("a sandbox sees nothing of the host: canary file, variable, process", async () => {
+  const canary = `canary-${Math.random().toString(36).slice(2)}`;
+  await writeFile(`/tmp/${canary}`, canary);
+  try {
+    const { session } = await machine();
+    const script = `cat /tmp/${canary} 2>/dev/null; env; tr '\\0' '\\n' < /proc/1/environ; cat /proc/1/cmdline /proc/cmdline /proc/mounts
+      /proc/self/mountinfo /proc/self/cgroup; ls /proc; ps ax; hostname`.replace("\n", " ");
+    for (const sudo of [false, true]) {
+      const r = await server.exec(session.id, "sh", ["-c", script], { sudo });
+      assert.ok(!r.stdout.includes(canary));
+      assert.ok(!r.stdout.includes(server.data), "no path of the host in mount tables or arguments");
+      assert.ok(!r.stdout.includes(server.token));
+      assert.ok(!/sandbar-spawner/.test(r.stdout));
+      assert.match(r.stdout, /sandbox$/m);
+    }
+    await stop(session);
+  } finally {
+    await rm(`/tmp/${canary}`);
+  }
+});
+
+test("neither a neighbour, nor the daemon's port, nor a service of the host can be reached, in any mode", async () => {
+  const service = createServer((_, res) => res.end("host service")).listen(0, "0.0.0.0");
+  await until(() => service.listening, "the host's service listens");
+  const port = service.address().port;
+  try {
+    const open = await machine({ networkPolicy: { mode: "allow-all" } });
+    const shut = await machine();
+    await start(neighbour.session, "node", ["-e", "require('http').createServer((q,s)=>s.end('neighbour')).listen(4321,'0.0.0.0')"]);
+    const targets = [`127.0.0.1:${port}`, `127.0.0.1:${server.port}`, "127.0.0.1:4321", `0.0.0.0:${port}`, `[::1]:${port}`,
+      `2130706433:${port}`, `localhost:${port}`, "169.254.169.254:80", `10.0.0.1:${port}`, `192.168.0.1:${port}`, "192.0.2.53:1",
+      "127.0.0.1:1", `[::ffff:127.0.0.1]:${port}`];
+    for (const list of Object.values(networkInterfaces())) {
+      for (const a of list) if (a.family === "IPv4") targets.push(`${a.address}:${port}`, `${a.address}:${server.port}`);
+    }
+    for (const { session } of [open, shut]) {
+      for (const target of targets) {
+        const r = await server.exec(session.id, "curl", ["-s", "-m", "10", `http://${target}/health`]);
+        assert.ok(!/host service|neighbour|"status":"ok"/.test(r.stdout), `${target}: ${r.stdout}`);
+      }
+    }
+    const denials = JSON.stringify(await server.call("GET", `/x/v1/sessions/${open.session.id}/denials`));
+    assert.ok(denials.includes("169.254.169.254"), denials);
+    await stop(open.session);
+    await stop(shut.session);
+  } finally {
+    service.close();
+  }
+});
