@@ -4,14 +4,17 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "async/task.h"
 #include "base/fd.h"
+#include "net/address.h"
 
 namespace sandbar::net {
 
@@ -27,8 +30,16 @@ struct EgressConfig {
   std::string resolver;                      // "ip:port"; empty: first nameserver of /etc/resolv.conf
   size_t max_connections = 256;              // per machine, charged at accept
   size_t max_half_open = 64;
-  uint32_t dns_per_second = 200;
+  uint32_t dns_per_second = 200;  // also the burst
+  size_t max_dns_outstanding = 64;
+  std::chrono::milliseconds first_byte_timeout{1000};  // how long a denied client may take to say what it speaks
+  std::chrono::milliseconds connect_timeout{15000};
+  std::chrono::milliseconds dns_timeout{4000};
+  std::chrono::milliseconds idle_timeout{std::chrono::minutes{15}};  // neither side sent anything
 };
+
+// The nameserver in every machine's resolv.conf: whatever the guest sends to it is answered here.
+inline constexpr std::string_view kGuestResolver = "192.0.2.53";
 
 struct Denial {
   int64_t at_ms = 0;
@@ -56,16 +67,15 @@ class Egress {
   virtual asio::awaitable<void> Close() = 0;
 };
 
-// `config` outlives it.
-std::unique_ptr<Egress> MakeEgress(asio::any_io_executor ex, Fd tcp_listener, Fd dns, EgressPolicy policy,
-                                   const EgressConfig* config);
+// Where a redirected connection wanted to go. The default asks the kernel (SO_ORIGINAL_DST); tests give their own.
+using OriginalDestination = std::function<Result<Endpoint>(int fd)>;
 
-// The one dialler of the product (S7): checks the very address it dials.
-struct DialTarget {
-  std::string host;  // name or address literal
-  uint16_t port = 0;
-};
-// Why an address may not be dialled ("loopback", "link-local", "private", …), or empty when it may.
+// `config` outlives it. Sockets are made non-blocking.
+std::unique_ptr<Egress> MakeEgress(asio::any_io_executor ex, Fd tcp_listener, Fd dns, EgressPolicy policy,
+                                   const EgressConfig* config, OriginalDestination original = {});
+
+// Why an address may not be dialled ("loopback", "link-local", "private", …), or empty when it may. The one dialler of
+// the product (guarded_connect.h) asks this about the very address it dials.
 std::string AddressDenied(const std::array<uint8_t, 16>& v6_or_mapped, const EgressConfig& config);
 
 }  // namespace sandbar::net

@@ -18,13 +18,11 @@
 #include <vector>
 
 #include "async/task.h"
+#include "wire/http1.h"
 
 namespace sandbar::net {
 
-struct Header {
-  std::string name;
-  std::string value;
-};
+using Header = wire::HttpField;  // {name, value}
 
 struct HttpRequest {
   std::string method;
@@ -48,7 +46,7 @@ class HttpExchange {
  public:
   virtual ~HttpExchange() = default;
   virtual const HttpRequest& request() const = 0;
-  virtual std::string peer() const = 0;
+  virtual std::string peer() const = 0;  // "address:port"
 
   // Next piece of the body, empty at its end. Sends "100 Continue" when the client asked for it.
   virtual Task<std::string> ReadBody() = 0;
@@ -63,17 +61,20 @@ class HttpExchange {
   virtual Task<> Write(std::string bytes) = 0;
   virtual Task<> Finish() = 0;
   virtual bool started() const = 0;
-  // Completes when the client went away (half-close counts); for cancelling waits. Only after the body was read.
+  // Completes when the client went away (half-close counts) or the server closes; for cancelling waits, e.g. as
+  // co_await (Work() || x->WaitClosed()). Not beside ReadBody or ReadAll. An error means that it was itself cancelled.
   virtual Task<> WaitClosed() = 0;
 };
 
+// Runs with throw_if_cancelled off: when the server closes, the wait that the handler is in fails with kCancelled and
+// so does every later call of the exchange; what the handler awaits after that (clean-up) still runs.
 using HttpHandler = std::function<Task<>(HttpExchange*)>;
 
 struct HttpServerOptions {
   size_t max_header_bytes = 64 << 10;
-  size_t max_connections = 4096;
-  std::chrono::seconds header_timeout{30};      // from the first byte to the end of the head
-  std::chrono::seconds idle_timeout{120};       // keep-alive
+  size_t max_connections = 4096;            // at the limit, the connection that waited longest for a request makes room
+  std::chrono::seconds header_timeout{30};  // from the first byte to the end of the head
+  std::chrono::seconds idle_timeout{120};   // keep-alive
   std::chrono::seconds write_stall_timeout{0};  // 0: a slow reader may take for ever
   std::string tls_cert_file, tls_key_file;      // both set: HTTPS
 };
@@ -86,8 +87,8 @@ class HttpServer {
   virtual asio::awaitable<void> Close() = 0;
 };
 
-// Binds "host:port" (port 0 picks one). `on_error` turns an Error into the answer's body for failures of parsing and of
-// handlers; it must not block.
+// Binds "host:port": an address literal or "localhost"; port 0 picks one. An error keeps its errno (EADDRINUSE, …).
+// `on_error` turns an Error into the answer's body for failures of parsing and of handlers; it must not block.
 Result<std::unique_ptr<HttpServer>> ListenHttp(asio::any_io_executor ex, const std::string& host, uint16_t port,
                                                HttpServerOptions options, HttpHandler handler,
                                                std::function<HttpResponse(const Error&)> on_error);

@@ -64,7 +64,7 @@ struct DestroyReq {
 struct DialReq {
   std::string machine;
   uint32_t port = 0;
-};                      // fd: connected to 127.0.0.1:port inside
+};  // fd: connected to 127.0.0.1:port inside
 struct ShutdownReq {};  // destroy every machine, then exit
 using Request = std::variant<HelloReq, BootReq, ConfigureReq, ListReq, AttachReq, SetLimitsReq, SetDeadlineReq,
                              UsageReq, FreezeReq, DestroyReq, DialReq, ShutdownReq>;

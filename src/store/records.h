@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace sandbar::store {
@@ -58,6 +59,19 @@ struct Session {
   std::string stop_reason;                          // "", "requested", "timeout", "machine lost: …"
   std::string engine = "namespaces";
   int isolation_class = 1;
+  // Who commands run as and what the image adds to their environment: kept here, because the image may be rebuilt or
+  // removed while the machine lives on across restarts of the daemon.
+  std::string user, home;
+  uint32_t uid = 1000, gid = 1000;
+  std::map<std::string, std::string> image_env;
+};
+
+// A machine booted ahead of any sandbox. Recorded before it is booted, destroyed at the next start, never adopted.
+struct PoolMember {
+  std::string machine_id;
+  std::string image;  // name@sha256:…
+  int vcpus = 2;
+  int64_t created_at = 0;
 };
 
 struct Command {

@@ -12,10 +12,14 @@
 // connected the agent goes on reading: it keeps the first and last part of the unacknowledged bytes and reports the
 // hole as a Gap. An Exit is sent again on every connection until ExitAck.
 //
-// File operations are streams with u32 ids chosen by the daemon, with Credit-based flow control per stream.
+// File operations are streams with u32 ids chosen by the daemon, each one higher than the last, with Credit-based flow
+// control per stream: a side may have at most kStreamWindow bytes of Data in flight that were not credited back. The
+// agent ends every stream with exactly one End (success) or FileError, an aborted one too; what the daemon sends for a
+// stream that has ended is ignored (it crossed on the way).
 // Everything from the guest is hostile: decode with bounds, unknown types or ids close the channel.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -34,6 +38,13 @@ inline constexpr size_t kOutputWindow = 1 << 20;                // unacknowledge
 inline constexpr size_t kStreamWindow = 1 << 20;                // initial credit of a file stream, each way
 inline constexpr size_t kSpoolHead = 8 << 20;                   // kept per command while the daemon is away
 inline constexpr size_t kSpoolTail = 8 << 20;
+inline constexpr size_t kMaxCommands = 1024;  // known to the agent at once, exited but unacknowledged ones included
+inline constexpr size_t kMaxStreams = 64;     // open file streams at once
+inline constexpr size_t kMaxCommandId = 128;  // bytes; ids are never empty
+inline constexpr size_t kMaxPath = 4095;      // PATH_MAX without the NUL
+inline constexpr size_t kMaxUserName = 256;
+inline constexpr size_t kMaxMessage = 4096;         // error texts
+inline constexpr uint64_t kMaxOffset = 1ULL << 60;  // offsets and gaps above this are a lie
 
 enum class FileErrorKind : uint8_t {
   kNotFound,
@@ -168,19 +179,28 @@ using HostFrame =
 using GuestFrame =
     std::variant<HelloAck, ExecStarted, ExecFailed, Output, Gap, Exit, Credit, Data, End, FileError, Quiesced>;
 
-// A whole frame including the length prefix.
+// A whole frame including the length prefix; Hello and HelloAck with the magic in front of it.
+// The position of a type in its variant is its number on the wire: append only.
 std::string Encode(const HostFrame& frame);
 std::string Encode(const GuestFrame& frame);
 
 // Incremental decoder. Feed() bytes; Next() yields a frame, nothing (needs more), or kProtocol (close the channel).
-// Until the magic was seen it discards (kMagic is consumed).
+// Until the magic was seen it discards (the magic is consumed). Every string and number of a frame that comes out is
+// within the bounds above; empty Output, Data, Gap and Credit are refused.
 template <class Frame>
 class FrameDecoder {
  public:
+  // `synced`: for a channel without a hello (the agent's own workers).
+  explicit FrameDecoder(bool synced = false) : synced_(synced) {}
   void Feed(std::string_view bytes);
   Result<bool> Next(Frame& out);  // true: out holds a frame
+  // Back to discarding until the next magic: the hello just seen was an old one.
+  void Resync() { synced_ = false; }
+  size_t buffered() const { return buffer_.size() - start_; }
 
  private:
+  bool Sync();
+
   std::string buffer_;
   size_t start_ = 0;
   bool synced_ = false;

@@ -1,0 +1,20 @@
+# The commands of the project. `make test` is what CI runs; see CONTRIBUTING.md for the rest.
+.PHONY: build test test-all bench format clean
+
+build:
+	@cmake --preset release && ninja -C build/release
+
+test:
+	@tools/test.sh
+
+test-all:
+	@tools/test.sh --all
+
+bench: build
+	@bench/run.sh
+
+format:
+	@tools/format.sh
+
+clean:
+	rm -rf build

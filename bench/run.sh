@@ -1,0 +1,95 @@
+#!/bin/bash
+# `make bench`: the release build against bubblewrap, crun and runc on the same rootfs, in one run, and through the SDK.
+# Prints medians and ratios with the budgets beside them; an exceeded budget is said, not an error. Root, Debian 12.
+#   bench/run.sh [create] [sdk]        default: both.   ROUNDS=50 by default.
+set -euo pipefail
+cd "$(dirname "$(readlink -f "$0")")/.."
+. tools/setup.sh
+
+what=${*:-create sdk}
+rounds=${ROUNDS:-50}
+bin=${SANDBAR_BIN:-build/release/bin/sandbar}
+[ "$(id -u)" -eq 0 ] || refuse "the benchmark needs root" "it makes machines and mounts" "sudo make bench"
+[ -x "$bin" ] || refuse "no release build" "$bin is missing" "make build"
+install_missing bubblewrap crun runc python3 clang-19
+command -v node >/dev/null || install_missing nodejs
+images/build.sh --check node24 || step "image node24" "$LOGS/images.log" images/build.sh node24
+if [[ " $what " == *" sdk "* && ! -e tests/clients/node_modules/.package-lock.json ]]; then
+  step "npm packages" "$LOGS/npm-clients.log" npm ci --prefix tests/clients --no-audit --no-fund
+fi
+
+work=$(mktemp -d "${TMPDIR:-/tmp}/sandbar-bench.XXXXXX")
+server=
+cleanup() {
+  if [ -n "$server" ]; then
+    kill "$server" 2>/dev/null && wait "$server" 2>/dev/null || true
+    "$bin" down --data "$work/data" >/dev/null 2>&1 || true
+  fi
+  if mountpoint -q "$work/rootfs"; then umount "$work/rootfs"; fi
+  for m in "$work"/layers/*/; do
+    if mountpoint -q "$m"; then umount "$m"; fi
+  done
+  rm -rf "$work"
+}
+trap cleanup EXIT
+
+# The layers of the image that the sandboxes get, stacked for the others: the same files, the same filesystems.
+manifest=$(grep -lF '"name":"vercel/sandbox/node:24"' "$SANDBAR_IMAGES"/manifests/*)
+lowers=
+for layer in $(grep -oE '"layers":\[[^]]*\]' "$manifest" | grep -oE '[0-9a-f]{64}'); do
+  mkdir -p "$work/layers/$layer"
+  mount -t erofs -o ro "$SANDBAR_IMAGES/layers/$layer.erofs" "$work/layers/$layer"
+  lowers=${lowers:+$lowers:}$work/layers/$layer
+done
+mkdir -p "$work/rootfs" "$work/data" "$work/state" "$work/bundle"
+mount -t overlay -o "ro,lowerdir=$lowers" overlay "$work/rootfs"
+
+# One bundle for crun and runc: all namespaces, no terminal, /bin/true.
+(cd "$work/bundle" && runc spec)
+python3 - "$work/bundle/config.json" "$work/rootfs" <<'PYTHON'
+import json, sys
+path, rootfs = sys.argv[1:]
+with open(path) as f:
+    spec = json.load(f)
+spec["process"]["terminal"] = False
+spec["process"]["args"] = ["/bin/true"]
+spec["root"] = {"path": rootfs, "readonly": True}
+with open(path, "w") as f:
+    json.dump(spec, f)
+PYTHON
+
+# crun refuses hosts with both cgroup versions: for the others the second one is out of sight, so they use the first.
+apart=()
+if mountpoint -q /sys/fs/cgroup/unified; then
+  apart=(unshare --mount --propagation private sh -c 'umount /sys/fs/cgroup/unified && exec "$@"' sh)
+fi
+cat > "$work/bench.toml" <<'TOML'
+[limits]
+max_running = 256
+[pool]
+node24 = 4
+TOML
+port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+"$bin" serve --listen "127.0.0.1:$port" --data "$work/data" --config "$work/bench.toml" > "$work/server.log" 2>&1 &
+server=$!
+for _ in $(seq 300); do
+  kill -0 "$server" 2>/dev/null || { cat "$work/server.log" >&2; exit 1; }
+  if (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then break; fi
+  sleep 0.1
+done
+token=$("$bin" token --data "$work/data")
+
+printf 'machine: %s, %s cores, kernel %s, load %s\n\n' "$(. /etc/os-release && echo "$PRETTY_NAME")" "$(nproc)" "$(uname -r)" "$(cut -d' ' -f1-3 /proc/loadavg)"
+if [[ " $what " == *" create "* ]]; then
+  mkdir -p build/bench
+  clang++-19 -std=c++23 -O2 -Wall -Wextra -Werror bench/create.cc -o build/bench/create
+  "${apart[@]}" build/bench/create --api "127.0.0.1:$port" --token "$token" --pid "$server" --rounds "$rounds" \
+    --cold vercel/sandbox/node:24 --pooled node24 \
+    -- bubblewrap bwrap --unshare-all --die-with-parent --ro-bind "$work/rootfs" / --proc /proc --dev /dev --tmpfs /tmp /bin/true \
+    -- crun crun --root "$work/state/crun" run --bundle "$work/bundle" bench-crun \
+    -- runc runc --root "$work/state/runc" run --bundle "$work/bundle" bench-runc
+  echo
+fi
+if [[ " $what " == *" sdk "* ]]; then
+  SANDBAR_URL="http://127.0.0.1:$port" SANDBAR_TOKEN="$token" node bench/sdk.mjs
+fi

@@ -1,0 +1,144 @@
+#include "api/api.h"
+
+#include <charconv>
+
+#include "api/auth.h"
+#include "api/call.h"
+#include "api/errors.h"
+#include "api/web_guard.h"
+#include "base/ids.h"
+#include "wire/url.h"
+
+namespace sandbar::api {
+namespace {
+
+std::unique_ptr<WebGuard> MakeGuard(const ApiConfig& config) {
+  WebGuardConfig guard;
+  guard.host_names = config.host_names;
+  guard.port = config.port;
+  guard.tls = config.tls;
+  guard.public_url = config.public_url;
+  guard.preview_domain = config.preview_domain;
+  return std::make_unique<WebGuard>(guard);
+}
+
+net::HttpResponse NoPreview() {
+  net::HttpResponse response = ErrorResponse(Error{Code::kNotFound, ""});
+  response.body = ErrorBody("SANDBOX_NOT_FOUND", "there is no sandbox behind this name");
+  return response;
+}
+
+net::HttpResponse WrongMethod(const Match& match) {
+  net::HttpResponse response = ErrorResponse(Error{Code::kMethodNotAllowed, "this path has no such method"});
+  std::string allow;
+  for (std::string_view method : match.allowed) allow += (allow.empty() ? "" : ", ") + std::string(method);
+  response.headers.push_back({"Allow", allow});
+  return response;
+}
+
+int VersionNumber(std::string_view version) {
+  int n = 0;
+  if (version.size() > 1) std::from_chars(version.data() + 1, version.data() + version.size(), n);
+  return n;
+}
+
+}  // namespace
+
+Api::Api(sandbox::Service* service, images::Catalog* catalog, ApiConfig config)
+    : service_(service), catalog_(catalog), config_(std::move(config)), guard_(MakeGuard(config_)) {
+  SB_CHECK(config_.jwt_key.size() >= 32);
+}
+
+Api::~Api() = default;
+
+void Api::SetPort(uint16_t port) {
+  config_.port = port;
+  guard_ = MakeGuard(config_);
+}
+
+// For links in answers. The Host was checked, so it is one of our own names.
+std::string Api::BaseUrl(const net::HttpRequest& request) const {
+  std::string url = config_.public_url;
+  if (url.empty()) url = (config_.tls ? "https://" : "http://") + std::string(request.Get("host"));
+  while (url.ends_with('/')) url.pop_back();
+  return url;
+}
+
+std::vector<RouteInfo> Api::Routes() {
+  return ExpandRoutes(RouteTable());
+}
+
+net::HttpResponse Api::OnError(const Error& error) const {
+  // Here the peer is the client: what is a fault of ours inside a handler is one of its request outside of it.
+  Error shown = error;
+  if (shown.code == Code::kProtocol) shown.code = Code::kBadRequest;
+  net::HttpResponse response = ErrorResponse(shown);
+  if (shown.code == Code::kTimeout) response.status = 408;
+  return response;
+}
+
+Task<> Api::Authenticate(Call* call) {
+  SB_CO_TRY(std::string bearer, BearerOf(call->request()));
+  if (LooksLikeJwt(bearer)) {
+    SB_CO_TRY(JwtClaims claims, VerifyJwt(config_.jwt_key, bearer, NowMs()));
+    call->token.id = "jwt";
+    call->token.team = claims.team;
+    call->token.project = claims.project;
+  } else {
+    auto token = co_await service_->CheckToken(std::move(bearer));
+    if (!token) co_return std::unexpected(std::move(token).error());
+    call->token = *std::move(token);
+  }
+  call->wanted.team = call->query.Get("teamId").value_or("");
+  call->wanted.project = call->query.Get("projectId").value_or(call->query.Get("project").value_or(""));
+  SB_CO_TRY(call->scope, ResolveScope(call->token, call->wanted));
+  co_return Result<>{};
+}
+
+Task<> Api::Dispatch(net::HttpExchange* exchange) {
+  const net::HttpRequest& request = exchange->request();
+  if (guard_->Classify(request.Get("host")) == WebGuard::Place::kPreview) {
+    net::HttpResponse none = NoPreview();
+    co_return co_await exchange->Respond(std::move(none));
+  }
+  SB_CO_TRYV(guard_->Check(request));
+  Match match = MatchRoute(RouteTable(), request.method, request.path);
+  if (match.route == nullptr) {
+    if (match.allowed.empty()) co_return Fail(Code::kNotFound, "there is nothing at this path");
+    net::HttpResponse wrong = WrongMethod(match);
+    co_return co_await exchange->Respond(std::move(wrong));
+  }
+  Call call;
+  call.exchange = exchange;
+  call.service = service_;
+  call.catalog = catalog_;
+  call.config = &config_;
+  call.base_url = BaseUrl(request);
+  call.params = std::move(match.params);
+  call.version = VersionNumber(match.version);
+  SB_CO_TRY(call.query, wire::ParseQuery(request.query));
+  if (match.route->access == Access::kToken) {
+    SB_CO_TRYV(co_await Authenticate(&call));
+  }
+  co_return co_await match.route->handler(&call);
+}
+
+Task<> Api::Handle(net::HttpExchange* exchange) {
+  Result<> done;
+  std::string thrown;
+  try {
+    done = co_await Dispatch(exchange);
+  } catch (const std::exception& e) {
+    thrown = e.what();
+    done = Fail(Code::kInternal, "exception in a handler: " + thrown);
+  }
+  // Asio throws at the next await of a cancelled coroutine; any other exception is a bug of ours.
+  auto state = co_await asio::this_coro::cancellation_state;
+  if (state.cancelled() != asio::cancellation_type::none) co_return Fail(Code::kCancelled, "cancelled");
+  if (!thrown.empty()) SB_BUG(done.error().message);
+  if (done || exchange->started()) co_return done;
+  net::HttpResponse response = ErrorResponse(done.error());
+  co_return co_await exchange->Respond(std::move(response));
+}
+
+}  // namespace sandbar::api

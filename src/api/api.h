@@ -1,0 +1,77 @@
+// The HTTP front: routing, auth, JSON shapes and streaming over the domain (sandbox::Service). Speaks the Vercel
+// Sandbox protocol (v1, v2..v4) and a small native API under /x/v1.
+// Single loop. The service, the catalog and the server that calls Handle are owned by the daemon and outlive it.
+//
+//   Api api(&service, &catalog, config);
+//   auto server = ListenHttp(ex, host, port, options, [&](HttpExchange* x) { return api.Handle(x); },
+//                            [&](const Error& e) { return api.OnError(e); });
+//   api.SetPort((*server)->port());     // when port 0 picked one
+//
+// Every request passes, in this order: Host and Origin (web_guard.h), the route table (routes.h), the token and its
+// scope (auth.h), the handler (handlers.h); what fails becomes {"error":{"code","message"}} by errors.h.
+//
+// What does not exist yet (snapshots and so persistence, fork, sources, ports, mounts and drives, interactive shells,
+// custom network policies) is refused with 422 "unsupported", never echoed. Persistence is the one with a default that
+// clients rely on: a create that does not say gets a sandbox that reports persistent:false, an explicit
+// persistent:true is refused. (The Vercel CLI always says so; it needs --non-persistent.)
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "api/routes.h"
+#include "async/task.h"
+#include "base/result.h"
+#include "images/images.h"
+#include "net/http_server.h"
+#include "sandbox/service.h"
+
+namespace sandbar::api {
+
+class WebGuard;
+
+struct ApiConfig {
+  // Names a Host header may have, each with our port. A public name belongs here or into public_url.
+  std::vector<std::string> host_names{"localhost", "127.0.0.1", "[::1]"};
+  uint16_t port = 0;
+  bool tls = false;
+  std::string public_url;                    // where clients reach us; empty: as each request's Host says
+  std::string preview_domain = "localhost";  // sb-<label>.<this> is a preview, never the API
+  std::string jwt_key;                       // at least 32 bytes
+  std::string version;
+  std::string register_mjs;                             // text of sdk/register.mjs
+  std::chrono::milliseconds stream_keep_alive{15'000};  // longest silence of a streamed answer
+};
+
+class Api {
+ public:
+  Api(sandbox::Service* service, images::Catalog* catalog, ApiConfig config);
+  ~Api();
+
+  void SetPort(uint16_t port);
+  const ApiConfig& config() const { return config_; }
+
+  // Answers one request. An error comes back only when an answer had begun, or the task was cancelled: cut the
+  // connection then.
+  Task<> Handle(net::HttpExchange* exchange);
+  // For the server's own failures (parsing, limits).
+  net::HttpResponse OnError(const Error& error) const;
+
+  // Every route with its alternatives spelled out, without the optional /api.
+  static std::vector<RouteInfo> Routes();
+
+ private:
+  Task<> Dispatch(net::HttpExchange* exchange);
+  Task<> Authenticate(Call* call);
+  std::string BaseUrl(const net::HttpRequest& request) const;
+
+  sandbox::Service* service_;
+  images::Catalog* catalog_;
+  ApiConfig config_;
+  std::unique_ptr<WebGuard> guard_;
+};
+
+}  // namespace sandbar::api

@@ -1,0 +1,196 @@
+// Streamed answers: what comes when, what is escaped how, and who goes away first.
+#include "api/api_fixture.h"
+
+namespace sandbar::api {
+namespace {
+
+namespace json = boost::json;
+
+constexpr const char* kCmd = "/api/v2/sandboxes/sessions/sbx_1/cmd";
+constexpr const char* kWaitLogs = R"({"command":"sh","args":["-c","x"],"env":{},"sudo":false,"wait":true,"logs":true})";
+
+json::object Line(const std::string& chunk) {
+  EXPECT_TRUE(chunk.ends_with('\n')) << chunk;
+  return json::parse(chunk).as_object();
+}
+
+TEST_F(ApiFixture, WaitedCommandStreamsAsItHappens) {
+  Client client = Connect();
+  client.Request("POST", kCmd, kWaitLogs);
+  Answer head = client.ReadHead();
+  EXPECT_EQ(head.status, 200);
+  EXPECT_EQ(head.Get("content-type"), "application/x-ndjson");
+  EXPECT_EQ(head.Get("cache-control"), "no-store");
+  // Each step is read before the next is made: nothing is held back.
+  json::object first = Line(client.ReadChunk());
+  EXPECT_EQ(first.at("command").at("id"), "cmd_1");
+  EXPECT_TRUE(first.at("command").at("exitCode").is_null());
+  OnLoop([&] { service_.Out(1, "A\n"); });
+  EXPECT_EQ(client.ReadChunk(), "{\"stream\":\"stdout\",\"data\":\"A\\n\"}\n");
+  OnLoop([&] { service_.Out(2, "B"); });
+  EXPECT_EQ(client.ReadChunk(), "{\"stream\":\"stderr\",\"data\":\"B\"}\n");
+  OnLoop([&] { service_.EndLog(); });
+  OnLoop([&] { service_.Exit(3); });
+  json::object last = Line(client.ReadChunk());
+  EXPECT_EQ(last.at("command").at("exitCode"), 3);
+  EXPECT_EQ(last.at("command").at("durationMs"), 5);
+  EXPECT_EQ(client.ReadChunk(), "");
+  EXPECT_FALSE(client.cut());
+  // The connection is kept.
+  client.Request("GET", "/health");
+  EXPECT_EQ(client.ReadAnswer().status, 200);
+}
+
+TEST_F(ApiFixture, SplitCharactersArriveWhole) {
+  Client client = Connect();
+  client.Request("POST", kCmd, kWaitLogs);
+  client.ReadHead();
+  client.ReadChunk();
+  OnLoop([&] {
+    service_.Out(1, "caf\xc3");       // the first half of é
+    service_.Out(2, "\xe2\x82");      // two thirds of € on the other stream
+    service_.Out(1, "\xa9\n");        // the second half
+    service_.Out(2, "\xac\xff");      // the last third, then a byte that is no character
+    service_.Out(1, "\xf0\x9f\x98");  // never completed
+    service_.EndLog();
+    service_.Exit(0);
+  });
+  std::string all;
+  for (std::string chunk = client.ReadChunk(); !chunk.empty(); chunk = client.ReadChunk()) all += chunk;
+  EXPECT_TRUE(
+      all.starts_with("{\"stream\":\"stdout\",\"data\":\"caf\"}\n"
+                      "{\"stream\":\"stdout\",\"data\":\"\\u00e9\\n\"}\n"
+                      "{\"stream\":\"stderr\",\"data\":\"\\u20ac\\ufffd\"}\n"
+                      "{\"stream\":\"stdout\",\"data\":\"\\ufffd\"}\n"))
+      << all;
+  for (char c : all) EXPECT_TRUE(c == '\n' || (c >= 0x20 && c < 0x7F));
+}
+
+TEST_F(ApiFixture, GapIsSaid) {
+  Client client = Connect();
+  client.Request("GET", std::string(kCmd) + "/cmd_1/logs");
+  EXPECT_EQ(client.ReadHead().Get("content-type"), "application/x-ndjson");
+  OnLoop([&] {
+    service_.Out(1, "head\xc3");
+    service_.Say(sandbox::LogChunk{1, "tail", 1234});
+    service_.EndLog();
+  });
+  std::string all;
+  for (std::string chunk = client.ReadChunk(); !chunk.empty(); chunk = client.ReadChunk()) all += chunk;
+  EXPECT_EQ(all,
+            "{\"stream\":\"stdout\",\"data\":\"head\"}\n"
+            "{\"stream\":\"stdout\",\"data\":\"\\ufffd\"}\n"
+            "{\"stream\":\"stderr\",\"data\":\"[sandbar: 1234 bytes of output are missing here]\\n\"}\n"
+            "{\"stream\":\"stdout\",\"data\":\"tail\"}\n");
+}
+
+TEST_F(ApiFixture, LogsCanBeReadTwiceAtOnce) {
+  Client one = Connect();
+  Client two = Connect();
+  for (Client* client : {&one, &two}) {
+    client->Request("GET", std::string(kCmd) + "/cmd_1/logs");
+    EXPECT_EQ(client->ReadHead().status, 200);
+  }
+  OnLoop([&] { service_.Out(1, "x"); });
+  for (Client* client : {&one, &two}) EXPECT_EQ(client->ReadChunk(), "{\"stream\":\"stdout\",\"data\":\"x\"}\n");
+  OnLoop([&] { service_.EndLog(); });
+  for (Client* client : {&one, &two}) EXPECT_EQ(client->ReadChunk(), "");
+}
+
+TEST_F(ApiFixture, ErrorInTheStreamIsALine) {
+  Client client = Connect();
+  client.Request("POST", kCmd, kWaitLogs);
+  client.ReadHead();
+  client.ReadChunk();
+  OnLoop([&] { service_.Say(Error{Code::kStopped, "the machine is gone"}); });
+  EXPECT_EQ(
+      client.ReadChunk(),
+      "{\"stream\":\"error\",\"data\":{\"code\":\"sandbox_stream_closed\",\"message\":\"the machine is gone\"}}\n");
+  EXPECT_EQ(client.ReadChunk(), "");
+  EXPECT_FALSE(client.cut());
+}
+
+TEST_F(ApiFixture, SilenceIsFilledWithEmptyLines) {
+  config_.stream_keep_alive = std::chrono::milliseconds(20);
+  Client client = Connect();
+  client.Request("POST", kCmd, R"({"command":"x","wait":true})");
+  client.ReadHead();
+  EXPECT_EQ(Line(client.ReadChunk()).at("command").at("id"), "cmd_1");
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(client.ReadChunk(), "\n");
+  OnLoop([&] { service_.Exit(0); });
+  std::string chunk = client.ReadChunk();
+  while (chunk == "\n") chunk = client.ReadChunk();
+  EXPECT_EQ(Line(chunk).at("command").at("exitCode"), 0);
+  EXPECT_EQ(client.ReadChunk(), "");
+}
+
+TEST_F(ApiFixture, WithoutLogsThereAreTwoLines) {
+  for (const char* path : {kCmd, "/v1/sandboxes/sbx_1/cmd"}) {
+    Client client = Connect();
+    bool v1 = std::string_view(path).contains("v1");
+    // v1 gets no log lines even if it asks.
+    client.Request("POST", path, v1 ? kWaitLogs : R"({"command":"x","wait":true})");
+    EXPECT_EQ(client.ReadHead().Get("content-type"), "application/x-ndjson");
+    json::object first = Line(client.ReadChunk());
+    EXPECT_EQ(first.at("command").as_object().count(v1 ? "sandboxId" : "sessionId"), 1U);
+    OnLoop([&] { service_.Exit(0); });
+    EXPECT_EQ(Line(client.ReadChunk()).at("command").at("exitCode"), 0);
+    EXPECT_EQ(client.ReadChunk(), "");
+    EXPECT_EQ(OnLoop([&] { return service_.readers; }), 0);
+  }
+}
+
+TEST_F(ApiFixture, DetachedAnswersAtOnce) {
+  Answer answer = Ask("POST", kCmd, R"({"command":"x","args":[],"env":{},"sudo":false})");
+  EXPECT_EQ(answer.Get("content-type"), "application/json");
+  EXPECT_TRUE(answer.Json().at("command").at("exitCode").is_null());
+  EXPECT_EQ(Ask("GET", kCmd).Json().at("commands").as_array().size(), 1U);
+}
+
+TEST_F(ApiFixture, ClientThatLeavesEndsTheStreamOnly) {
+  Client client = Connect();
+  client.Request("POST", kCmd, kWaitLogs);
+  client.ReadHead();
+  client.ReadChunk();
+  EXPECT_EQ(OnLoop([&] { return service_.readers; }), 1);
+  client.Close();
+  Until([&] { return service_.readers == 0; });
+  EXPECT_EQ(OnLoop([&] { return service_.number; }), 0);  // nobody was killed
+  // The same while only the exit is waited for.
+  Client waiting = Connect();
+  waiting.Request("GET", std::string(kCmd) + "/cmd_1?wait=true");
+  waiting.ReadHead();
+  Until([&] { return service_.waits == 1; });
+  waiting.Close();
+  Until([&] { return service_.waits == 0; });
+}
+
+TEST_F(ApiFixture, GetWaitSendsItsHeadFirst) {
+  config_.stream_keep_alive = std::chrono::milliseconds(20);
+  Client client = Connect();
+  client.Request("GET", std::string(kCmd) + "/cmd_1?wait=true");
+  Answer head = client.ReadHead();
+  EXPECT_EQ(head.status, 200);
+  EXPECT_EQ(head.Get("content-type"), "application/json");
+  EXPECT_EQ(client.ReadChunk(), " ");
+  OnLoop([&] { service_.Exit(7); });
+  std::string body;
+  for (std::string chunk = client.ReadChunk(); !chunk.empty(); chunk = client.ReadChunk()) body += chunk;
+  EXPECT_EQ(json::parse(body).at("command").at("exitCode"), 7);
+  // Already ended: a plain answer.
+  EXPECT_EQ(Ask("GET", std::string(kCmd) + "/cmd_1?wait=true").Json().at("command").at("exitCode"), 7);
+}
+
+TEST_F(ApiFixture, ServerCloseEndsOpenStreams) {
+  Client client = Connect();
+  client.Request("POST", kCmd, kWaitLogs);
+  client.ReadHead();
+  client.ReadChunk();
+  asio::co_spawn(io_, server_->Close(), asio::use_future).get();
+  EXPECT_EQ(OnLoop([&] { return service_.readers; }), 0);
+  client.ReadChunk();
+  EXPECT_TRUE(client.cut());
+}
+
+}  // namespace
+}  // namespace sandbar::api

@@ -1,0 +1,171 @@
+#include "api/auth.h"
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+
+#include <algorithm>
+#include <array>
+#include <boost/json.hpp>
+
+#include "wire/ndjson.h"
+#include "wire/text.h"
+
+namespace sandbar::api {
+namespace {
+
+namespace json = boost::json;
+
+constexpr std::string_view kAudience = "sandbar";
+constexpr int64_t kLeewayMs = 60'000;
+constexpr size_t kMaxToken = 4096;
+constexpr std::string_view kBase64Url = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+std::string EncodeBase64Url(std::string_view in) {
+  std::string out;
+  unsigned bits = 0;
+  int have = 0;
+  for (char c : in) {
+    bits = (bits << 8 | static_cast<unsigned char>(c)) & 0xFFFF;
+    have += 8;
+    while (have >= 6) {
+      have -= 6;
+      out += kBase64Url[(bits >> have) & 63];
+    }
+  }
+  if (have > 0) out += kBase64Url[(bits << (6 - have)) & 63];
+  return out;
+}
+
+// Unpadded, canonical: one text per value, so that a signature covers exactly what was signed.
+std::optional<std::string> DecodeBase64Url(std::string_view in) {
+  if (in.size() % 4 == 1) return std::nullopt;
+  std::string out;
+  unsigned bits = 0;
+  int have = 0;
+  for (char c : in) {
+    size_t v = kBase64Url.find(c);
+    if (v == std::string_view::npos) return std::nullopt;
+    bits = (bits << 6 | static_cast<unsigned>(v)) & 0xFFFF;
+    have += 6;
+    if (have >= 8) {
+      have -= 8;
+      out += static_cast<char>((bits >> have) & 255);
+    }
+  }
+  if ((bits & ((1U << have) - 1)) != 0) return std::nullopt;
+  return out;
+}
+
+std::string HmacSha256(std::string_view key, std::string_view text) {
+  std::array<unsigned char, 32> mac{};
+  unsigned size = mac.size();
+  const auto* bytes = reinterpret_cast<const unsigned char*>(text.data());
+  const unsigned char* done =
+      HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()), bytes, text.size(), mac.data(), &size);
+  SB_CHECK(done != nullptr && size == mac.size());
+  return {reinterpret_cast<const char*>(mac.data()), mac.size()};
+}
+
+std::optional<json::object> DecodeObject(std::string_view part) {
+  auto text = DecodeBase64Url(part);
+  if (!text) return std::nullopt;
+  boost::system::error_code ec;
+  json::value value = json::parse(*text, ec);
+  if (ec || !value.is_object()) return std::nullopt;
+  return std::move(value.as_object());
+}
+
+std::string StringClaim(const json::object& object, std::string_view name) {
+  const json::value* value = object.if_contains(name);
+  if (value == nullptr || !value->is_string()) return {};
+  return std::string(value->as_string());
+}
+
+std::unexpected<Error> BadToken() {
+  return Fail(Code::kUnauthenticated, "the token is not valid");
+}
+
+// Ids come from clients and end up in rows and logs.
+bool PlausibleId(std::string_view id) {
+  return !id.empty() && id.size() <= 128 && std::ranges::all_of(id, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
+           c == '.';
+  });
+}
+
+}  // namespace
+
+std::string MintJwt(std::string_view key, const JwtClaims& claims, int64_t now_ms) {
+  SB_CHECK(key.size() >= 32);
+  json::object header{{"alg", "HS256"}, {"typ", "JWT"}};
+  json::object payload{{"iss", kAudience},        {"aud", kAudience},
+                       {"owner_id", claims.team}, {"project_id", claims.project},
+                       {"iat", now_ms / 1000},    {"exp", claims.expires_at_ms / 1000}};
+  std::string text = EncodeBase64Url(wire::ToAsciiJson(header)) + "." + EncodeBase64Url(wire::ToAsciiJson(payload));
+  return text + "." + EncodeBase64Url(HmacSha256(key, text));
+}
+
+Result<JwtClaims> VerifyJwt(std::string_view key, std::string_view token, int64_t now_ms) {
+  if (key.size() < 32 || token.size() > kMaxToken || !LooksLikeJwt(token)) return BadToken();
+  size_t first = token.find('.');
+  size_t second = token.find('.', first + 1);
+  auto mac = DecodeBase64Url(token.substr(second + 1));
+  std::string expected = HmacSha256(key, token.substr(0, second));
+  // Nothing of an unsigned token is parsed.
+  if (!mac || mac->size() != expected.size()) return BadToken();
+  if (CRYPTO_memcmp(mac->data(), expected.data(), expected.size()) != 0) return BadToken();
+
+  auto header = DecodeObject(token.substr(0, first));
+  auto payload = DecodeObject(token.substr(first + 1, second - first - 1));
+  if (!header || !payload) return BadToken();
+  if (StringClaim(*header, "alg") != "HS256" || StringClaim(*header, "typ") != "JWT" || header->contains("crit"))
+    return BadToken();
+  if (StringClaim(*payload, "aud") != kAudience) return BadToken();
+  const json::value* exp = payload->if_contains("exp");
+  if (exp == nullptr || !exp->is_int64()) return BadToken();
+  int64_t seconds = exp->as_int64();
+  if (seconds <= 0 || seconds > INT64_MAX / 2000) return BadToken();
+  JwtClaims claims{StringClaim(*payload, "owner_id"), StringClaim(*payload, "project_id"), seconds * 1000};
+  if (now_ms >= claims.expires_at_ms + kLeewayMs) return BadToken();
+  // A JWT is always bound: "*" is no plausible id.
+  if (!PlausibleId(claims.team) || !PlausibleId(claims.project)) return BadToken();
+  return claims;
+}
+
+bool LooksLikeJwt(std::string_view token) {
+  return std::ranges::count(token, '.') == 2;
+}
+
+Result<std::string> BearerOf(const net::HttpRequest& request) {
+  constexpr std::string_view kScheme = "bearer ";
+  auto count = std::ranges::count_if(request.headers,
+                                     [](const auto& h) { return wire::EqualsIgnoreCase(h.name, "authorization"); });
+  if (count != 1) return Fail(Code::kUnauthenticated, "this needs one Authorization header: Bearer <token>");
+  std::string_view value = request.Get("authorization");
+  if (value.size() <= kScheme.size() || !wire::EqualsIgnoreCase(value.substr(0, kScheme.size()), kScheme))
+    return BadToken();
+  std::string_view token = value.substr(kScheme.size());
+  bool plain = std::ranges::all_of(token, [](char c) { return c > 0x20 && c < 0x7F; });
+  if (token.size() > kMaxToken || !plain) return BadToken();
+  return std::string(token);
+}
+
+Result<sandbox::Scope> ResolveScope(const store::Token& token, const Wanted& wanted) {
+  sandbox::Scope scope;
+  scope.any_team = token.team == "*";
+  scope.any_project = token.project == "*";
+  std::string project = wanted.project == kCliDefaultProject ? std::string(kDefaultProject) : wanted.project;
+  if (!wanted.team.empty() && !PlausibleId(wanted.team)) return Fail(Code::kBadRequest, "teamId is not an id");
+  if (!project.empty() && !PlausibleId(project)) return Fail(Code::kBadRequest, "projectId is not an id or a name");
+
+  scope.team = scope.any_team ? (wanted.team.empty() ? std::string(kDefaultTeam) : wanted.team) : token.team;
+  scope.project = scope.any_project ? (project.empty() ? std::string(kDefaultProject) : project) : token.project;
+  if (!wanted.team.empty() && wanted.team != scope.team)
+    return Fail(Code::kForbidden, "the token does not belong to this team");
+  if (!project.empty() && project != scope.project)
+    return Fail(Code::kForbidden, "the token does not belong to this project");
+  return scope;
+}
+
+}  // namespace sandbar::api

@@ -1,0 +1,56 @@
+#include "api/call.h"
+
+#include <boost/json.hpp>
+
+#include "api/errors.h"
+#include "wire/ndjson.h"
+
+namespace sandbar::api {
+
+const std::string& Call::Param(std::string_view name) const {
+  auto it = params.find(std::string(name));
+  SB_CHECK(it != params.end());  // a handler asks for what its own patterns have
+  return it->second;
+}
+
+bool Call::Flag(std::string_view name) const {
+  auto value = query.Get(name);
+  return value == "true" || value == "1";
+}
+
+Result<> Call::UseProject(const std::string& project) {
+  if (project.empty()) return {};
+  if (!wanted.project.empty() && wanted.project != project)
+    return Fail(Code::kBadRequest, "the query and the body name different projects");
+  wanted.project = project;
+  SB_TRY(scope, ResolveScope(token, wanted));
+  return {};
+}
+
+Task<std::string> Call::Body() {
+  co_return co_await exchange->ReadAll(kMaxJsonBody);
+}
+
+Task<> Call::Reply(boost::json::object body, int status) {
+  net::HttpResponse response;
+  response.status = status;
+  response.body = wire::ToAsciiJson(body);
+  response.headers = SecurityHeaders();
+  co_return co_await exchange->Respond(std::move(response));
+}
+
+Task<> Call::ReplyText(std::string text, std::string content_type) {
+  net::HttpResponse response;
+  response.content_type = std::move(content_type);
+  response.body = std::move(text);
+  response.headers = SecurityHeaders();
+  co_return co_await exchange->Respond(std::move(response));
+}
+
+Task<> Call::StartStream(std::string content_type) {
+  std::vector<net::Header> headers = SecurityHeaders();
+  std::optional<uint64_t> length;
+  co_return co_await exchange->StartStream(200, std::move(content_type), std::move(headers), length);
+}
+
+}  // namespace sandbar::api

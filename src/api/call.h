@@ -1,0 +1,54 @@
+// One request on its way through a handler: what was matched, who asks, and how to answer. Lives in the coroutine frame
+// of Api::Handle; handlers get a pointer that is valid until they return. Loop thread.
+#pragma once
+
+#include <boost/json/fwd.hpp>
+#include <chrono>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "api/auth.h"
+#include "async/task.h"
+#include "images/images.h"
+#include "net/http_server.h"
+#include "sandbox/service.h"
+#include "wire/url.h"
+
+namespace sandbar::api {
+
+struct ApiConfig;
+
+inline constexpr size_t kMaxJsonBody = 4 << 20;
+
+struct Call {
+  net::HttpExchange* exchange = nullptr;
+  sandbox::Service* service = nullptr;
+  images::Catalog* catalog = nullptr;
+  const ApiConfig* config = nullptr;
+  std::string base_url;  // of this server, without a slash at its end
+
+  std::map<std::string, std::string> params;
+  wire::Query query;
+  int version = 0;  // the N of /vN
+  store::Token token;
+  Wanted wanted;
+  sandbox::Scope scope;
+
+  bool v1() const { return version == 1; }
+  const net::HttpRequest& request() const { return exchange->request(); }
+  const std::string& Param(std::string_view name) const;
+  bool Flag(std::string_view name) const;  // ?name=true
+
+  // A project named by the body; the same rules as for one in the query.
+  Result<> UseProject(const std::string& project);
+
+  // The JSON body's text; kTooLarge past kMaxJsonBody.
+  Task<std::string> Body();
+  Task<> Reply(boost::json::object body, int status = 200);
+  Task<> ReplyText(std::string text, std::string content_type);
+  // Head of a streamed answer, with the headers that every answer has.
+  Task<> StartStream(std::string content_type);
+};
+
+}  // namespace sandbar::api

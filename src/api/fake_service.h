@@ -1,0 +1,245 @@
+// For tests: a Service that answers from memory and from a script, so that a test decides when output comes, when a
+// command ends and what fails. All members belong to the loop; tests touch them through ApiFixture::OnLoop.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "sandbox/service.h"
+
+namespace sandbar::api {
+
+class FakeService : public sandbox::Service {
+ public:
+  using Step = std::variant<sandbox::LogChunk, Error>;
+
+  explicit FakeService(const asio::any_io_executor& ex) : changed_(ex) {
+    sandbox_.name = "demo";
+    sandbox_.team = "team_sandbar";
+    sandbox_.project = "prj_sandbar";
+    sandbox_.persistent = false;
+    sandbox_.status = store::Status::kRunning;
+    sandbox_.current_session = "sbx_1";
+    sandbox_.cwd = "/vercel";
+    session_.id = "sbx_1";
+    session_.sandbox = "demo";
+    session_.project = "prj_sandbar";
+    session_.status = store::Status::kRunning;
+    session_.runtime = "node24";
+    session_.cwd = "/vercel";
+    session_.started_at = 1000;
+    command_.id = "cmd_1";
+    command_.session = "sbx_1";
+    command_.name = "sh";
+    command_.cwd = "/vercel";
+  }
+
+  // The script.
+  std::optional<Error> fail;  // what every call but CheckToken answers, when set
+  std::map<std::string, store::Token> tokens;
+  std::vector<std::string> pieces;  // of the file that ReadFile finds
+  std::optional<Error> read_ends_with;
+  void Say(Step step) {
+    log_.push_back(std::move(step));
+    changed_.Notify();
+  }
+  void Out(uint8_t stream, std::string bytes) { Say(sandbox::LogChunk{stream, std::move(bytes), 0}); }
+  void EndLog() { Say(sandbox::LogChunk{}); }
+  void Exit(int code) {
+    command_.exit_code = code;
+    command_.duration_ms = 5;
+    changed_.Notify();
+  }
+
+  // What was asked.
+  sandbox::Scope scope;
+  std::optional<sandbox::CreateSpec> create;
+  std::optional<sandbox::UpdateSpec> update;
+  std::optional<sandbox::CommandSpec> command_spec;
+  std::optional<sandbox::ListQuery> list;
+  std::string asked;  // name, id, path, mode: whatever names the object of the last call
+  std::optional<std::string> cwd;
+  bool flag = false;
+  int64_t number = 0;
+  std::string written;
+  int readers = 0;  // log readers alive
+  int waits = 0;    // WaitCommand calls pending
+  int calls = 0;    // of anything but CheckToken
+
+  sandbox::ServerInfo info() const override { return {"allow-all", "fake", 1, 3}; }
+
+  Task<sandbox::SandboxView> Create(sandbox::Scope s, sandbox::CreateSpec spec) override {
+    create = std::move(spec);
+    co_return View(s, "");
+  }
+  Task<sandbox::SandboxView> Get(sandbox::Scope s, std::string name, bool resume) override {
+    flag = resume;
+    co_return View(s, std::move(name));
+  }
+  Task<sandbox::Page<store::Sandbox>> List(sandbox::Scope s, sandbox::ListQuery query) override {
+    list = std::move(query);
+    SB_CO_TRYV(Begin(s, ""));
+    co_return sandbox::Page<store::Sandbox>{{sandbox_}, "cursor-2"};
+  }
+  Task<store::Sandbox> Update(sandbox::Scope s, std::string name, sandbox::UpdateSpec spec) override {
+    update = std::move(spec);
+    SB_CO_TRYV(Begin(s, std::move(name)));
+    co_return sandbox_;
+  }
+  Task<store::Sandbox> Delete(sandbox::Scope s, std::string name) override {
+    SB_CO_TRYV(Begin(s, std::move(name)));
+    co_return sandbox_;
+  }
+  Task<sandbox::Page<store::Session>> ListSessions(sandbox::Scope s, sandbox::ListQuery query) override {
+    list = std::move(query);
+    SB_CO_TRYV(Begin(s, ""));
+    co_return sandbox::Page<store::Session>{{session_}, "cursor-2"};
+  }
+  Task<sandbox::SandboxView> GetSession(sandbox::Scope s, std::string id) override { co_return View(s, std::move(id)); }
+  Task<sandbox::SandboxView> Stop(sandbox::Scope s, std::string id) override {
+    session_.status = sandbox_.status = store::Status::kStopped;
+    session_.stopped_at = 3500;
+    co_return View(s, std::move(id));
+  }
+  Task<store::Session> ExtendTimeout(sandbox::Scope s, std::string id, int64_t ms) override {
+    number = ms;
+    SB_CO_TRYV(Begin(s, std::move(id)));
+    co_return session_;
+  }
+  Task<store::Session> SetNetwork(sandbox::Scope s, std::string id, std::string mode) override {
+    SB_CO_TRYV(Begin(s, std::move(id)));
+    session_.network_mode = std::move(mode);
+    co_return session_;
+  }
+  Task<std::vector<net::Denial>> Denials(sandbox::Scope s, std::string id) override {
+    SB_CO_TRYV(Begin(s, std::move(id)));
+    net::Denial denial;
+    denial.kind = "dns";
+    denial.target = "example.com";
+    co_return std::vector<net::Denial>{denial};
+  }
+  Task<sandbox::StartedCommand> StartCommand(sandbox::Scope s, std::string id, sandbox::CommandSpec spec) override {
+    command_spec = std::move(spec);
+    SB_CO_TRYV(Begin(s, std::move(id)));
+    sandbox::StartedCommand started;
+    started.command = command_;
+    if (command_spec->follow_from_start) started.log = std::make_unique<Reader>(this);
+    co_return started;
+  }
+  Task<store::Command> GetCommand(sandbox::Scope s, std::string, std::string id) override {
+    SB_CO_TRYV(Begin(s, std::move(id)));
+    co_return command_;
+  }
+  Task<store::Command> WaitCommand(sandbox::Scope s, std::string, std::string id) override {
+    SB_CO_TRYV(Begin(s, std::move(id)));
+    struct Counted {
+      int* n;
+      explicit Counted(int* p) : n(p) { ++*n; }
+      ~Counted() { --*n; }
+    } counted(&waits);
+    while (!command_.exit_code) {
+      SB_CO_TRYV(co_await changed_.Wait());
+    }
+    co_return command_;
+  }
+  Task<std::vector<store::Command>> ListCommands(sandbox::Scope s, std::string id) override {
+    SB_CO_TRYV(Begin(s, std::move(id)));
+    co_return std::vector<store::Command>{command_};
+  }
+  Task<store::Command> KillCommand(sandbox::Scope s, std::string, std::string id, int signal) override {
+    number = signal;
+    SB_CO_TRYV(Begin(s, std::move(id)));
+    co_return command_;
+  }
+  Task<std::unique_ptr<sandbox::LogReader>> OpenLog(sandbox::Scope s, std::string, std::string id) override {
+    SB_CO_TRYV(Begin(s, std::move(id)));
+    co_return std::make_unique<Reader>(this);
+  }
+  Task<std::unique_ptr<engine::FileStream>> ReadFile(sandbox::Scope s, std::string, std::string path,
+                                                     std::optional<std::string> dir) override {
+    cwd = std::move(dir);
+    SB_CO_TRYV(Begin(s, std::move(path)));
+    co_return std::make_unique<File>(this);
+  }
+  Task<> WriteTar(sandbox::Scope s, std::string id, std::optional<std::string> dir,
+                  engine::ByteSource* source) override {
+    cwd = std::move(dir);
+    SB_CO_TRYV(Begin(s, std::move(id)));
+    while (true) {
+      SB_CO_TRY(std::string piece, co_await source->Next());
+      if (piece.empty()) break;
+      written += piece;
+    }
+    co_return Result<>{};
+  }
+  Task<> MakeDir(sandbox::Scope s, std::string, std::string path, std::optional<std::string> dir,
+                 bool recursive) override {
+    cwd = std::move(dir);
+    flag = recursive;
+    co_return Begin(s, std::move(path));
+  }
+  Task<store::Token> CheckToken(std::string presented) override {
+    auto it = tokens.find(presented);
+    if (it == tokens.end()) co_return Fail(Code::kUnauthenticated, "unknown token");
+    co_return it->second;
+  }
+
+ private:
+  class Reader : public sandbox::LogReader {
+   public:
+    explicit Reader(FakeService* service) : service_(service) { ++service_->readers; }
+    ~Reader() override { --service_->readers; }
+    Task<sandbox::LogChunk> Next() override {
+      while (at_ == service_->log_.size()) {
+        SB_CO_TRYV(co_await service_->changed_.Wait());
+      }
+      Step step = service_->log_[at_++];
+      if (auto* error = std::get_if<Error>(&step)) co_return std::unexpected(*error);
+      co_return std::get<sandbox::LogChunk>(std::move(step));
+    }
+
+   private:
+    FakeService* service_;
+    size_t at_ = 0;
+  };
+
+  class File : public engine::FileStream {
+   public:
+    explicit File(FakeService* service) : service_(service) {}
+    Task<std::string> Next() override {
+      if (at_ < service_->pieces.size()) co_return service_->pieces[at_++];
+      if (service_->read_ends_with) co_return std::unexpected(*service_->read_ends_with);
+      co_return std::string();
+    }
+
+   private:
+    FakeService* service_;
+    size_t at_ = 0;
+  };
+
+  Result<> Begin(const sandbox::Scope& s, std::string what) {
+    ++calls;
+    scope = s;
+    asked = std::move(what);
+    if (fail) return std::unexpected(*fail);
+    return {};
+  }
+  Result<sandbox::SandboxView> View(const sandbox::Scope& s, std::string what) {
+    SB_TRYV(Begin(s, std::move(what)));
+    return sandbox::SandboxView{sandbox_, session_, false};
+  }
+
+  store::Sandbox sandbox_;
+  store::Session session_;
+  store::Command command_;
+  std::deque<Step> log_;
+  Event changed_;
+};
+
+}  // namespace sandbar::api

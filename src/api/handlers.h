@@ -1,0 +1,68 @@
+// The handlers of the route table, by file. Each gets a Call that was already matched, checked and scoped, and answers
+// once or returns an Error, which api.cc turns into the answer. Loop thread.
+//
+// Vercel handlers serve v1 and v2..v4 alike: the Call knows the version, vercel_shapes.h spells the difference.
+#pragma once
+
+#include "async/task.h"
+
+namespace sandbar::api {
+
+struct Call;
+
+// vercel_sandboxes.cc
+Task<> CreateSandbox(Call* call);
+Task<> GetSandbox(Call* call);
+Task<> ListSandboxes(Call* call);
+Task<> UpdateSandbox(Call* call);
+Task<> DeleteSandbox(Call* call);
+
+// vercel_sessions.cc
+Task<> ListSessions(Call* call);
+Task<> GetSession(Call* call);
+Task<> StopSession(Call* call);
+Task<> ExtendTimeout(Call* call);
+Task<> SetNetworkPolicy(Call* call);
+
+// vercel_commands.cc
+Task<> StartCommand(Call* call);
+Task<> ListCommands(Call* call);
+Task<> GetCommand(Call* call);
+Task<> StreamLogs(Call* call);
+Task<> KillCommand(Call* call);
+
+// vercel_files.cc
+Task<> ReadFile(Call* call);
+Task<> WriteFiles(Call* call);
+Task<> MakeDir(Call* call);
+
+// vercel_absent.cc: what this server does not have yet. Refused, never pretended.
+Task<> ForkSandbox(Call* call);
+Task<> TakeSnapshot(Call* call);
+Task<> OpenInteractive(Call* call);
+Task<> ListSnapshots(Call* call);
+Task<> NoSuchSnapshot(Call* call);
+Task<> ListDrives(Call* call);
+Task<> MakeDrive(Call* call);
+Task<> NoSuchDrive(Call* call);
+
+// vercel_account.cc
+Task<> GetUser(Call* call);
+Task<> ListTeams(Call* call);
+Task<> GetTeam(Call* call);
+Task<> GetProject(Call* call);
+Task<> CreateProject(Call* call);
+
+// native.cc
+Task<> Health(Call* call);
+Task<> NativeInfo(Call* call);
+Task<> NativeRoutes(Call* call);
+Task<> NativeImages(Call* call);
+Task<> NativeInspect(Call* call);
+Task<> NativeDenials(Call* call);
+
+// native_sdk.cc
+Task<> SdkRegister(Call* call);
+Task<> SdkEnv(Call* call);
+
+}  // namespace sandbar::api

@@ -1,0 +1,78 @@
+// The native API: what the Vercel protocol does not say. Health for probes, and under /x/v1 what the CLI shows.
+#include <boost/json.hpp>
+
+#include "api/api.h"
+#include "api/call.h"
+#include "api/handlers.h"
+#include "api/vercel_shapes.h"
+
+namespace sandbar::api {
+
+namespace json = boost::json;
+
+Task<> Health(Call* call) {
+  json::object body{{"status", "ok"}, {"version", call->config->version}};
+  co_return co_await call->Reply(std::move(body));
+}
+
+Task<> NativeInfo(Call* call) {
+  sandbox::ServerInfo info = call->service->info();
+  json::object body{{"version", call->config->version},
+                    {"engine", info.engine},
+                    {"isolationClass", info.isolation_class},
+                    {"defaultNetworkMode", info.default_network_mode},
+                    {"running", info.running},
+                    {"url", call->base_url},
+                    {"teamId", call->scope.team},
+                    {"projectId", call->scope.project}};
+  co_return co_await call->Reply(std::move(body));
+}
+
+Task<> NativeRoutes(Call* call) {
+  json::array routes;
+  for (const RouteInfo& route : Api::Routes()) {
+    json::object row{{"method", route.method}, {"pattern", route.pattern}, {"auth", route.needs_token}};
+    routes.emplace_back(std::move(row));
+  }
+  json::object body{{"routes", std::move(routes)}};
+  co_return co_await call->Reply(std::move(body));
+}
+
+Task<> NativeImages(Call* call) {
+  SB_CO_TRY(std::vector<images::Image> list, call->catalog->List());
+  json::array rows;
+  for (const images::Image& image : list) {
+    json::object row{{"name", image.name}, {"digest", image.digest}, {"runtime", image.runtime},
+                     {"user", image.user}, {"cwd", image.cwd},       {"layers", image.layers.size()}};
+    rows.emplace_back(std::move(row));
+  }
+  json::object body{{"images", std::move(rows)}};
+  co_return co_await call->Reply(std::move(body));
+}
+
+Task<> NativeInspect(Call* call) {
+  std::string name = call->Param("name");
+  auto view = co_await call->service->Get(call->scope, std::move(name), false);
+  if (!view) co_return std::unexpected(std::move(view).error());
+  const store::Session& session = view->session;
+  json::object body = ViewJson(*view, false, false);
+  body["image"] = session.image;
+  body["isolation"] = json::object{{"engine", session.engine}, {"class", session.isolation_class}};
+  if (!session.stop_reason.empty()) body["stopReason"] = session.stop_reason;
+  co_return co_await call->Reply(std::move(body));
+}
+
+Task<> NativeDenials(Call* call) {
+  std::string id = call->Param("session");
+  auto denials = co_await call->service->Denials(call->scope, std::move(id));
+  if (!denials) co_return std::unexpected(std::move(denials).error());
+  json::array rows;
+  for (const net::Denial& d : *denials) {
+    json::object row{{"at", d.at_ms}, {"kind", d.kind}, {"target", d.target}, {"reason", d.reason}, {"hint", d.hint}};
+    rows.emplace_back(std::move(row));
+  }
+  json::object body{{"denials", std::move(rows)}};
+  co_return co_await call->Reply(std::move(body));
+}
+
+}  // namespace sandbar::api

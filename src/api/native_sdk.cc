@@ -1,0 +1,82 @@
+// The SDK's door for a machine that only has this server's address and a token:
+//   eval "$(curl -fsS -H "Authorization: Bearer $SANDBAR_TOKEN" $SANDBAR_URL/sdk/env.sh)"
+// puts the preload hook into the user's cache and sets the environment, so that unmodified programs come here.
+#include <openssl/evp.h>
+
+#include <algorithm>
+#include <array>
+
+#include "api/api.h"
+#include "api/auth.h"
+#include "api/call.h"
+#include "api/handlers.h"
+#include "base/ids.h"
+
+namespace sandbar::api {
+namespace {
+
+// The SDK asks the vendor for a new token when the old one is about to end; a shell's environment should outlive that.
+constexpr int64_t kEnvTokenMs = 30LL * 24 * 3600 * 1000;
+
+std::string ShellQuote(std::string_view text) {
+  std::string out = "'";
+  for (char c : text) {
+    if (c == '\'') {
+      out += "'\\''";
+    } else {
+      out += c;
+    }
+  }
+  return out + "'";
+}
+
+std::string ShortDigest(std::string_view text) {
+  std::array<unsigned char, EVP_MAX_MD_SIZE> md{};
+  unsigned size = 0;
+  SB_CHECK(EVP_Digest(text.data(), text.size(), md.data(), &size, EVP_sha256(), nullptr) == 1);
+  return Hex({reinterpret_cast<const char*>(md.data()), 8});
+}
+
+// A line that is not in the text, to end a here-document with.
+std::string Delimiter(std::string_view text) {
+  std::string mark = "SANDBAR_REGISTER_END";
+  while (text.contains(mark)) mark += "_";
+  return mark;
+}
+
+std::string EnvScript(const Call& call, const std::string& token) {
+  const std::string& hook = call.config->register_mjs;
+  std::string mark = Delimiter(hook);
+  std::string out;
+  out += "export SANDBAR_URL=" + ShellQuote(call.base_url) + "\n";
+  out += "export VERCEL_OIDC_TOKEN=" + ShellQuote(token) + "\n";
+  // Named by its content: two servers or two versions do not overwrite each other's hook.
+  out += "sandbar_hook=\"${XDG_CACHE_HOME:-$HOME/.cache}/sandbar/register-" + ShortDigest(hook) + ".mjs\"\n";
+  out += "mkdir -p \"${sandbar_hook%/*}\" && cat > \"$sandbar_hook\" <<'" + mark + "'\n";
+  out += hook;
+  if (!hook.ends_with('\n')) out += "\n";
+  out += mark + "\n";
+  out += "case \" ${NODE_OPTIONS:-} \" in\n  *\"$sandbar_hook\"*) ;;\n";
+  out += "  *) export NODE_OPTIONS=\"${NODE_OPTIONS:+$NODE_OPTIONS }--import=\\\"file://$sandbar_hook\\\"\" ;;\nesac\n";
+  out += "unset sandbar_hook\n";
+  return out;
+}
+
+}  // namespace
+
+Task<> SdkRegister(Call* call) {
+  if (call->config->register_mjs.empty()) co_return Fail(Code::kNotFound, "this server has no SDK hook installed");
+  std::string text = call->config->register_mjs;
+  co_return co_await call->ReplyText(std::move(text), "text/javascript; charset=utf-8");
+}
+
+Task<> SdkEnv(Call* call) {
+  if (call->config->register_mjs.empty()) co_return Fail(Code::kNotFound, "this server has no SDK hook installed");
+  int64_t now = NowMs();
+  // Bound to what the caller's own token resolved to: it can hand on less, never more.
+  JwtClaims claims{call->scope.team, call->scope.project, now + kEnvTokenMs};
+  std::string script = EnvScript(*call, MintJwt(call->config->jwt_key, claims, now));
+  co_return co_await call->ReplyText(std::move(script), "text/x-shellscript; charset=utf-8");
+}
+
+}  // namespace sandbar::api

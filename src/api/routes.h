@@ -1,0 +1,52 @@
+// The route table: data, not ifs. One row per method and pattern with its handler and whether it needs a token; the
+// auth-matrix test and GET /x/v1/routes are generated from it, so a new route cannot be forgotten.
+//
+// Pattern segments: a word, alternatives "v2|v3|v4", or "{name}". An optional leading /api is taken off before. The
+// words sessions, snapshots and drives never match a parameter after "sandboxes": they are reserved (kReservedNames).
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "async/task.h"
+
+namespace sandbar::api {
+
+struct Call;
+using Handler = Task<> (*)(Call*);
+
+enum class Access { kToken, kOpen };
+
+struct Route {
+  std::string_view method;
+  std::string_view pattern;
+  Handler handler;
+  Access access = Access::kToken;
+};
+
+// One row with its alternatives spelled out.
+struct RouteInfo {
+  std::string method;
+  std::string pattern;
+  bool needs_token = true;
+};
+
+inline constexpr std::string_view kReservedNames[] = {"sessions", "snapshots", "drives"};
+bool IsReservedName(std::string_view name);
+
+struct Match {
+  const Route* route = nullptr;               // null: no row has this path and method
+  std::map<std::string, std::string> params;  // percent-decoded
+  std::string version;                        // the "v3" of the path, if it has one
+  std::vector<std::string_view> allowed;      // methods that the path does have
+};
+
+std::span<const Route> RouteTable();
+// `path` as sent, still percent-encoded.
+Match MatchRoute(std::span<const Route> table, std::string_view method, std::string_view path);
+std::vector<RouteInfo> ExpandRoutes(std::span<const Route> table);
+
+}  // namespace sandbar::api

@@ -1,0 +1,70 @@
+// Routes of the protocol whose feature this server does not have. An object that cannot exist is not found, a list of
+// such objects is empty, and making one is refused with what is missing; the sandbox or session in the path is looked
+// up first, so that unknown and stopped ones answer as everywhere.
+#include <boost/json.hpp>
+
+#include "api/call.h"
+#include "api/handlers.h"
+#include "api/vercel_requests.h"
+#include "api/vercel_shapes.h"
+
+namespace sandbar::api {
+namespace {
+
+namespace json = boost::json;
+
+Task<> RefuseOnSession(Call* call, std::string why) {
+  std::string id = call->Param("session");
+  auto view = co_await call->service->GetSession(call->scope, std::move(id));
+  if (!view) co_return std::unexpected(std::move(view).error());
+  if (view->session.status == store::Status::kStopped) co_return Fail(Code::kStopped, "the session was stopped");
+  co_return Fail(Code::kUnsupported, std::move(why));
+}
+
+json::object EmptyPage(std::string_view key, bool v1) {
+  json::object body{{key, json::array{}}};
+  body["pagination"] = v1 ? NumericPaginationJson(0, std::nullopt, std::nullopt) : PaginationJson(0, "");
+  return body;
+}
+
+}  // namespace
+
+Task<> ForkSandbox(Call* call) {
+  std::string name = call->Param("name");
+  auto view = co_await call->service->Get(call->scope, std::move(name), false);
+  if (!view) co_return std::unexpected(std::move(view).error());
+  co_return Fail(Code::kUnsupported, "forking is not available on this server: it has no snapshots");
+}
+
+Task<> TakeSnapshot(Call* call) {
+  return RefuseOnSession(call, "snapshots are not available on this server");
+}
+
+Task<> OpenInteractive(Call* call) {
+  return RefuseOnSession(call, "interactive shells are not available on this server: run commands instead");
+}
+
+Task<> ListSnapshots(Call* call) {
+  SB_CO_TRYV(ParseListQuery(call->query, call->v1()));
+  json::object body = EmptyPage("snapshots", call->v1());
+  co_return co_await call->Reply(std::move(body));
+}
+
+Task<> NoSuchSnapshot(Call*) {
+  co_return Fail(Code::kNotFound, "there is no such snapshot");
+}
+
+Task<> ListDrives(Call* call) {
+  json::object body = EmptyPage("drives", false);
+  co_return co_await call->Reply(std::move(body));
+}
+
+Task<> MakeDrive(Call*) {
+  co_return Fail(Code::kUnsupported, "drives are not available on this server");
+}
+
+Task<> NoSuchDrive(Call*) {
+  co_return Fail(Code::kNotFound, "there is no such drive");
+}
+
+}  // namespace sandbar::api

@@ -1,0 +1,100 @@
+// The protocol's request bodies, described once (wire/json_decode.h): keys and types. What the values may be is the
+// service's to say, which knows the installation's limits. Private to vercel_requests.cc.
+#pragma once
+
+#include <boost/json/value.hpp>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "api/vercel_policy.h"
+#include "wire/json_decode.h"
+
+namespace sandbar::api {
+
+using StringMap = std::map<std::string, std::string>;
+
+struct ResourcesBody {
+  std::optional<int> vcpus, memory;
+  static constexpr wire::JsonAlias kJsonAliases[] = {{"vcpu", "vcpus"}};
+};
+BOOST_DESCRIBE_STRUCT(ResourcesBody, (), (vcpus, memory))
+
+struct KeepLastBody {
+  int count = 0;
+  std::optional<int64_t> expiration;
+  std::optional<bool> delete_evicted;
+};
+BOOST_DESCRIBE_STRUCT(KeepLastBody, (), (count, expiration, delete_evicted))
+
+struct CreateBody {
+  std::optional<std::string> project_id, name, runtime, image, region, network_id;
+  std::vector<int> ports;
+  std::optional<boost::json::value> source, mounts;
+  std::optional<int64_t> timeout, snapshot_expiration;
+  std::optional<ResourcesBody> resources;
+  std::optional<bool> persistent;
+  std::optional<PolicyBody> network_policy;
+  StringMap env, tags;
+  std::optional<KeepLastBody> keep_last_snapshots;
+  std::vector<std::string> failover_regions;
+};
+BOOST_DESCRIBE_STRUCT(CreateBody, (),
+                      (project_id, name, runtime, image, region, network_id, ports, source, mounts, timeout,
+                       snapshot_expiration, resources, persistent, network_policy, env, tags, keep_last_snapshots,
+                       failover_regions))
+
+struct UpdateBody {
+  std::optional<bool> persistent;
+  std::optional<ResourcesBody> resources;
+  std::optional<int64_t> timeout, snapshot_expiration;
+  std::optional<PolicyBody> network_policy;
+  std::optional<std::optional<std::string>> network_id;
+  std::optional<StringMap> env, tags;
+  std::optional<std::vector<int>> ports;
+  std::optional<std::optional<KeepLastBody>> keep_last_snapshots;
+  std::optional<std::string> current_snapshot_id, region, runtime, image;
+  std::optional<std::vector<std::string>> failover_regions;
+  std::optional<boost::json::value> mounts;
+};
+BOOST_DESCRIBE_STRUCT(UpdateBody, (),
+                      (persistent, resources, timeout, snapshot_expiration, network_policy, network_id, env, tags,
+                       ports, keep_last_snapshots, current_snapshot_id, region, runtime, image, failover_regions,
+                       mounts))
+
+struct CommandBody {
+  std::string command;
+  std::vector<std::string> args;
+  std::optional<std::string> cwd;
+  StringMap env;
+  bool sudo = false, wait = false, logs = false;
+  std::optional<int64_t> timeout;
+};
+BOOST_DESCRIBE_STRUCT(CommandBody, (), (command, args, cwd, env, sudo, wait, logs, timeout))
+
+struct KillBody {
+  std::optional<int> signal;
+  void Check(wire::JsonIssues& issues) const { issues.Range("signal", signal, 1, 64); }
+};
+BOOST_DESCRIBE_STRUCT(KillBody, (), (signal))
+
+struct ReadBody {
+  std::string path;
+  std::optional<std::string> cwd;
+};
+BOOST_DESCRIBE_STRUCT(ReadBody, (), (path, cwd))
+
+struct MakeDirBody {
+  std::string path;
+  std::optional<std::string> cwd;
+  bool recursive = false;
+};
+BOOST_DESCRIBE_STRUCT(MakeDirBody, (), (path, cwd, recursive))
+
+struct ExtendBody {
+  int64_t duration = 0;
+};
+BOOST_DESCRIBE_STRUCT(ExtendBody, (), (duration))
+
+}  // namespace sandbar::api

@@ -1,0 +1,206 @@
+#include "api/vercel_requests.h"
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <charconv>
+
+#include "api/call.h"
+#include "api/vercel_bodies.h"
+
+namespace sandbar::api {
+namespace {
+
+constexpr wire::JsonLimits kLimits{.bytes = kMaxJsonBody, .depth = 32};
+
+std::unexpected<Error> Missing(std::string what) {
+  return Fail(Code::kUnsupported, std::move(what));
+}
+
+bool IsEmpty(const boost::json::value& v) {
+  if (const auto* object = v.if_object()) return object->empty();
+  if (const auto* array = v.if_array()) return array->empty();
+  return false;
+}
+
+// The parts of a create or update that are valid but that nothing here would enforce.
+template <class Body>
+Result<> RefuseUnsupported(const Body& body, bool has_ports, bool has_network) {
+  if (body.persistent.value_or(false))
+    return Missing(
+        "persistent sandboxes are not available on this server: stop discards the file system. Leave "
+        "`persistent` out or set it to false (CLI: --non-persistent)");
+  if (has_ports) return Missing("`ports` are not available on this server: it has no previews");
+  if (has_network) return Missing("`networkId` is not available on this server: it has no private networks");
+  if (body.mounts && !IsEmpty(*body.mounts)) return Missing("`mounts` are not available on this server: no drives");
+  if (body.network_policy && !body.network_policy->unsupported.empty())
+    return Missing(body.network_policy->unsupported);
+  return {};
+}
+
+sandbox::Resources ToResources(const std::optional<ResourcesBody>& body) {
+  sandbox::Resources out;
+  if (body) {
+    out.vcpus = body->vcpus;
+    out.memory_mb = body->memory;
+  }
+  return out;
+}
+
+std::optional<std::string> ToMode(const std::optional<PolicyBody>& policy) {
+  if (!policy) return std::nullopt;
+  return policy->mode;
+}
+
+store::KeepLastSnapshots ToKeepLast(const KeepLastBody& body) {
+  store::KeepLastSnapshots out;
+  out.count = body.count;
+  out.expiration_ms = body.expiration;
+  out.delete_evicted = body.delete_evicted.value_or(true);
+  return out;
+}
+
+Result<int64_t> Number(std::string_view name, std::string_view text) {
+  int64_t n = 0;
+  auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), n);
+  if (ec != std::errc{} || end != text.data() + text.size())
+    return Fail(Code::kBadRequest, "`" + std::string(name) + "`: expected a whole number");
+  return n;
+}
+
+}  // namespace
+
+Result<CreateRequest> ParseCreate(std::string_view text, int version) {
+  SB_TRY(CreateBody body, wire::DecodeJson<CreateBody>(text, kLimits));
+  if (body.source)
+    return Missing("`source` is not available on this server: write the files after the sandbox was created");
+  SB_TRYV(RefuseUnsupported(body, !body.ports.empty(), body.network_id.has_value()));
+  CreateRequest out;
+  out.project = body.project_id.value_or("");
+  sandbox::CreateSpec& spec = out.spec;
+  spec.v1 = version == 1;
+  spec.name = body.name;
+  spec.runtime = body.runtime;
+  spec.image = body.image;
+  if (version == 2 && !spec.runtime && !spec.image) spec.runtime = "node24";
+  spec.timeout_ms = body.timeout;
+  spec.resources = ToResources(body.resources);
+  spec.persistent = false;  // see api.h
+  spec.network_mode = ToMode(body.network_policy);
+  spec.env = std::move(body.env);
+  spec.tags = std::move(body.tags);
+  spec.region = body.region;
+  spec.failover_regions = std::move(body.failover_regions);
+  spec.snapshot_expiration_ms = body.snapshot_expiration;
+  if (body.keep_last_snapshots) spec.keep_last_snapshots = ToKeepLast(*body.keep_last_snapshots);
+  return out;
+}
+
+Result<UpdateRequest> ParseUpdate(std::string_view text) {
+  SB_TRY(UpdateBody body, wire::DecodeJson<UpdateBody>(text, kLimits));
+  bool ports = body.ports && !body.ports->empty();
+  bool network = body.network_id && body.network_id->has_value();
+  SB_TRYV(RefuseUnsupported(body, ports, network));
+  if (body.runtime || body.image)
+    return Missing("the image of an existing sandbox cannot be changed on this server: create another one");
+  if (body.current_snapshot_id) return Fail(Code::kNotFound, "there is no such snapshot in this project");
+  UpdateRequest out;
+  out.ports_given = body.ports.has_value();
+  sandbox::UpdateSpec& spec = out.spec;
+  spec.persistent = body.persistent;
+  spec.resources = ToResources(body.resources);
+  spec.timeout_ms = body.timeout;
+  spec.network_mode = ToMode(body.network_policy);
+  spec.env = std::move(body.env);
+  spec.tags = std::move(body.tags);
+  spec.region = body.region;
+  spec.failover_regions = std::move(body.failover_regions);
+  spec.network_id = body.network_id;
+  spec.snapshot_expiration_ms = body.snapshot_expiration;
+  if (body.keep_last_snapshots) {
+    spec.keep_last_snapshots.emplace();
+    if (*body.keep_last_snapshots) spec.keep_last_snapshots->emplace(ToKeepLast(**body.keep_last_snapshots));
+  }
+  return out;
+}
+
+Result<CommandRequest> ParseCommand(std::string_view text, bool v1) {
+  SB_TRY(CommandBody body, wire::DecodeJson<CommandBody>(text, kLimits));
+  CommandRequest out;
+  out.wait = body.wait;
+  // v1 clients take any line but the two command lines for an error.
+  out.logs = body.logs && body.wait && !v1;
+  out.spec.command = std::move(body.command);
+  out.spec.args = std::move(body.args);
+  out.spec.cwd = std::move(body.cwd);
+  out.spec.env = std::move(body.env);
+  out.spec.sudo = body.sudo;
+  out.spec.timeout_ms = body.timeout;
+  out.spec.follow_from_start = out.logs;
+  return out;
+}
+
+Result<int> ParseKill(std::string_view text) {
+  SB_TRY(KillBody body, wire::DecodeJson<KillBody>(text, kLimits));
+  return body.signal.value_or(15);
+}
+
+Result<PathRequest> ParseRead(std::string_view text) {
+  SB_TRY(ReadBody body, wire::DecodeJson<ReadBody>(text, kLimits));
+  return PathRequest{std::move(body.path), std::move(body.cwd), false};
+}
+
+Result<PathRequest> ParseMakeDir(std::string_view text) {
+  SB_TRY(MakeDirBody body, wire::DecodeJson<MakeDirBody>(text, kLimits));
+  return PathRequest{std::move(body.path), std::move(body.cwd), body.recursive};
+}
+
+Result<int64_t> ParseExtend(std::string_view text) {
+  SB_TRY(ExtendBody body, wire::DecodeJson<ExtendBody>(text, kLimits));
+  return body.duration;
+}
+
+Result<std::string> ParseNetworkPolicy(std::string_view text) {
+  SB_TRY(PolicyBody body, wire::DecodeJson<PolicyBody>(text, kLimits));
+  if (!body.unsupported.empty()) return Missing(body.unsupported);
+  return body.mode;
+}
+
+Result<std::string> ParseProjectName(std::string_view text) {
+  // The caller's other keys (framework and the like) mean nothing here.
+  SB_TRY(boost::json::value value, wire::ParseJson(text, kLimits));
+  const auto* object = value.if_object();
+  const auto* name = object == nullptr ? nullptr : object->if_contains("name");
+  if (name == nullptr || !name->is_string()) return Fail(Code::kBadRequest, "`name`: is required");
+  return std::string(name->as_string());
+}
+
+Result<sandbox::ListQuery> ParseListQuery(const wire::Query& query, bool v1) {
+  sandbox::ListQuery out;
+  if (auto limit = query.Get("limit")) {
+    SB_TRY(int64_t n, Number("limit", *limit));
+    out.limit = static_cast<int>(std::clamp<int64_t>(n, -1, INT32_MAX));  // the service says what is too many
+  }
+  out.cursor = query.Get("cursor").value_or("");
+  out.sort_by = query.Get("sortBy").value_or(out.sort_by);
+  std::string_view order = query.Get("sortOrder").value_or("desc");
+  if (order != "asc" && order != "desc") return Fail(Code::kBadRequest, "`sortOrder`: must be asc or desc");
+  out.ascending = order == "asc";
+  out.name_prefix = query.Get("namePrefix").value_or("");
+  if (query.GetAll("tags").size() > 1) return Fail(Code::kBadRequest, "`tags`: takes one key:value");
+  if (auto tag = query.Get("tags")) {
+    size_t colon = tag->find(':');
+    if (colon == 0 || colon == std::string_view::npos) return Fail(Code::kBadRequest, "`tags`: must be key:value");
+    out.tag.emplace(tag->substr(0, colon), tag->substr(colon + 1));
+  }
+  out.sandbox = query.Get("name").value_or("");
+  if (!v1) return out;
+  if (auto since = query.Get("since")) {
+    SB_TRY(out.since, Number("since", *since));
+  }
+  if (auto until = query.Get("until")) {
+    SB_TRY(out.until, Number("until", *until));
+  }
+  return out;
+}
+
+}  // namespace sandbar::api

@@ -1,0 +1,76 @@
+#include "api/web_guard.h"
+
+#include <algorithm>
+
+#include "wire/text.h"
+#include "wire/url.h"
+
+namespace sandbar::api {
+namespace {
+
+std::string Lower(std::string_view in) {
+  std::string out(in);
+  for (char& c : out) c = wire::AsciiLower(c);
+  return out;
+}
+
+// Both spellings where the port is the scheme's default: clients leave it out then.
+std::vector<std::string> Spellings(const std::string& name, uint16_t port, bool tls) {
+  std::vector<std::string> out{name + ":" + std::to_string(port)};
+  if (port == (tls ? 443 : 80)) out.push_back(name);
+  return out;
+}
+
+bool Contains(const std::vector<std::string>& list, const std::string& item) {
+  return std::ranges::find(list, item) != list.end();
+}
+
+// "sb-x.localhost:8787" without its port; the label may not have one of its own.
+std::string_view WithoutPort(std::string_view host) {
+  size_t colon = host.rfind(':');
+  return colon == std::string_view::npos ? host : host.substr(0, colon);
+}
+
+}  // namespace
+
+WebGuard::WebGuard(const WebGuardConfig& config) : preview_suffix_("." + Lower(config.preview_domain)) {
+  auto add = [this](const std::string& name, uint16_t port, bool tls) {
+    for (const std::string& spelling : Spellings(name, port, tls)) {
+      authorities_.push_back(spelling);
+      origins_.push_back((tls ? "https://" : "http://") + spelling);
+    }
+  };
+  for (const std::string& name : config.host_names) add(Lower(name), config.port, config.tls);
+
+  if (auto url = wire::ParseUrl(config.public_url)) {
+    bool v6 = url->host.contains(':');
+    std::string name = Lower(v6 ? "[" + url->host + "]" : url->host);
+    add(name, url->port, url->scheme == "https");
+  }
+}
+
+WebGuard::Place WebGuard::Classify(std::string_view host) const {
+  std::string name = Lower(host);
+  if (Contains(authorities_, name)) return Place::kApi;
+  std::string_view bare = WithoutPort(name);
+  if (bare.starts_with("sb-") && preview_suffix_.size() > 1 && bare.ends_with(preview_suffix_)) return Place::kPreview;
+  return Place::kForeign;
+}
+
+Result<> WebGuard::Check(const net::HttpRequest& request) const {
+  Place place = Classify(request.Get("host"));
+  if (place == Place::kPreview) return Fail(Code::kNotFound, "there is no such preview");
+  if (place == Place::kForeign)
+    return Fail(Code::kMisdirected, "this server does not answer for that Host; configure the name if it should");
+
+  // Browsers set these by themselves and pages cannot forge them. Node's fetch sends neither.
+  if (request.Has("origin") && !Contains(origins_, Lower(request.Get("origin"))))
+    return Fail(Code::kForbidden, "requests from other origins are refused");
+  if (request.Has("sec-fetch-site")) {
+    std::string site = Lower(request.Get("sec-fetch-site"));
+    if (site != "same-origin" && site != "none") return Fail(Code::kForbidden, "requests from other sites are refused");
+  }
+  return {};
+}
+
+}  // namespace sandbar::api

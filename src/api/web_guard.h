@@ -1,0 +1,42 @@
+// Keeps web pages out (S11): which Host a request may name and which Origin may have sent it. Looked at before
+// anything else, routing and tokens included. Built once from the configuration; const afterwards, loop thread.
+//
+// Host is matched exactly against the names this server was told it has, with its port, so a rebound DNS name reaches
+// nothing. `sb-*` under the preview domain is a preview and never the API.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "net/http_server.h"
+
+namespace sandbar::api {
+
+struct WebGuardConfig {
+  std::vector<std::string> host_names;  // without port: "localhost", "127.0.0.1", "[::1]", a configured name
+  uint16_t port = 0;
+  bool tls = false;
+  std::string public_url;      // where a reverse proxy publishes us, e.g. "https://sandbar.example.com"; may be empty
+  std::string preview_domain;  // previews are sb-<label>.<this>
+};
+
+class WebGuard {
+ public:
+  enum class Place { kApi, kPreview, kForeign };
+
+  explicit WebGuard(const WebGuardConfig& config);
+
+  Place Classify(std::string_view host) const;
+  // kMisdirected for a foreign Host, kNotFound for a preview, kForbidden for a request that a foreign page sent.
+  Result<> Check(const net::HttpRequest& request) const;
+
+ private:
+  std::vector<std::string> authorities_;  // "name:port", and "name" where the port is the scheme's own
+  std::vector<std::string> origins_;
+  std::string preview_suffix_;  // ".localhost"
+};
+
+}  // namespace sandbar::api

@@ -1,0 +1,79 @@
+#include "api/web_guard.h"
+
+#include <gtest/gtest.h>
+
+namespace sandbar::api {
+namespace {
+
+WebGuardConfig Config() {
+  WebGuardConfig config;
+  config.host_names = {"localhost", "127.0.0.1", "[::1]"};
+  config.port = 8787;
+  config.public_url = "https://sandbar.example.com/";
+  config.preview_domain = "localhost";
+  return config;
+}
+
+Result<> Check(const std::string& host, std::vector<net::Header> more = {}) {
+  net::HttpRequest request;
+  request.headers = std::move(more);
+  request.headers.push_back({"Host", host});
+  return WebGuard(Config()).Check(request);
+}
+
+TEST(WebGuard, HostIsMatchedExactly) {
+  for (const char* host : {"localhost:8787", "LOCALHOST:8787", "127.0.0.1:8787", "[::1]:8787", "sandbar.example.com",
+                           "sandbar.example.com:443"})
+    EXPECT_TRUE(Check(host).has_value()) << host;
+  for (const char* host :
+       {"", "localhost", "localhost:8788", "localhost:08787", "localhost.:8787", "evil.example", "evil.example:8787",
+        "127.0.0.1.evil.example:8787", "127.0.0.2:8787", "sandbar.example.com:8787", "sandbar.example.com.evil",
+        "localhost:8787@evil", " localhost:8787"}) {
+    auto got = Check(host);
+    ASSERT_FALSE(got.has_value()) << host;
+    EXPECT_EQ(got.error().code, Code::kMisdirected) << host;
+  }
+}
+
+TEST(WebGuard, DefaultPortMayBeLeftOut) {
+  WebGuardConfig config = Config();
+  config.port = 80;
+  EXPECT_EQ(WebGuard(config).Classify("localhost"), WebGuard::Place::kApi);
+  EXPECT_EQ(WebGuard(config).Classify("localhost:80"), WebGuard::Place::kApi);
+  config.tls = true;
+  EXPECT_EQ(WebGuard(config).Classify("localhost"), WebGuard::Place::kForeign);
+}
+
+TEST(WebGuard, PreviewsAreNeverTheApi) {
+  WebGuard guard(Config());
+  EXPECT_EQ(guard.Classify("sb-abc.localhost:8787"), WebGuard::Place::kPreview);
+  EXPECT_EQ(guard.Classify("SB-abc.localhost:8787"), WebGuard::Place::kPreview);
+  EXPECT_EQ(guard.Classify("x-abc.localhost:8787"), WebGuard::Place::kForeign);
+  EXPECT_EQ(guard.Classify("sb-abc.evil.example:8787"), WebGuard::Place::kForeign);
+}
+
+TEST(WebGuard, ForeignPagesAreRefused) {
+  const std::string host = "localhost:8787";
+  EXPECT_TRUE(Check(host, {{"Sec-Fetch-Mode", "cors"}}).has_value());  // node's fetch
+  EXPECT_TRUE(Check(host, {{"Sec-Fetch-Site", "same-origin"}}).has_value());
+  EXPECT_TRUE(Check(host, {{"Sec-Fetch-Site", "none"}}).has_value());
+  EXPECT_TRUE(Check(host, {{"Origin", "http://localhost:8787"}}).has_value());
+  EXPECT_TRUE(Check("sandbar.example.com", {{"Origin", "https://sandbar.example.com"}}).has_value());
+  for (const net::Header& header : std::vector<net::Header>{{"Origin", "null"},
+                                                            {"Origin", ""},
+                                                            {"Origin", "http://evil.example"},
+                                                            {"Origin", "https://localhost:8787"},
+                                                            {"Origin", "http://localhost:3000"},
+                                                            {"Origin", "http://sb-abc.localhost:8787"},
+                                                            {"Origin", "http://sandbar.example.com"},
+                                                            {"Sec-Fetch-Site", "cross-site"},
+                                                            {"Sec-Fetch-Site", "same-site"},
+                                                            {"Sec-Fetch-Site", ""}}) {
+    auto got = Check(host, {header});
+    ASSERT_FALSE(got.has_value()) << header.name << " " << header.value;
+    EXPECT_EQ(got.error().code, Code::kForbidden);
+  }
+}
+
+}  // namespace
+}  // namespace sandbar::api

@@ -1,0 +1,209 @@
+#include "cli/cli.h"
+
+#include <signal.h>
+
+#include <boost/asio/io_context.hpp>
+#include <optional>
+
+#include "cli/commands.h"
+#include "cli/output.h"
+#include "cli/server_process.h"
+#include "cli/version.h"
+#include "wire/ndjson.h"
+
+namespace sandbar::cli {
+namespace {
+
+template <class... F>
+struct Overloaded : F... {
+  using F::operator()...;
+};
+template <class... F>
+Overloaded(F...) -> Overloaded<F...>;
+
+// Runs one task on a loop of its own and returns what it returned.
+template <class T>
+Result<T> Await(asio::io_context* io, Task<T> task) {
+  std::optional<Result<T>> out;
+  asio::co_spawn(*io, std::move(task), [&out](std::exception_ptr e, Result<T> r) {
+    if (e) SB_BUG("exception escaped a command");
+    out = e ? Result<T>(Fail(Code::kInternal, "internal error")) : std::move(r);
+  });
+  io->run();
+  io->restart();
+  if (!out) return Fail(Code::kInternal, "the command did not finish");
+  return std::move(*out);
+}
+
+int ExitCodeOf(const Error& error, bool runs_command) {
+  if (error.code == Code::kClosed && error.message.starts_with("the reader")) return 141;
+  Complain(error);
+  if (error.code == Code::kExecutableNotFound) return kExitNotFound;
+  if (error.code == Code::kForbidden && error.message.find("needs root") != std::string::npos) return 2;
+  return runs_command ? kExitOurs : 1;
+}
+
+int Finish(const Result<int>& result, bool runs_command = false) {
+  return result ? *result : ExitCodeOf(result.error(), runs_command);
+}
+
+using ClientTask = std::function<Task<int>(ApiClient*)>;
+
+int WithServer(const Options& options, bool runs_command, const ClientTask& task) {
+  auto server = FindServer(options);
+  if (!server) return ExitCodeOf(server.error(), runs_command);
+  asio::io_context io(1);
+  ApiClient api(io.get_executor(), std::move(*server));
+  return Finish(Await(&io, task(&api)), runs_command);
+}
+
+bool Answers(const ServerRef& server) {
+  asio::io_context io(1);
+  ApiClient api(io.get_executor(), server);
+  auto healthy = Await(&io, api.Healthy());
+  return healthy && *healthy;
+}
+
+// Uses the server that is there, else one that lives just for this command.
+int RunSomewhere(const Options& options, const RunCommand& command) {
+  auto found = FindServer(options);
+  StartedServer embedded;
+  ServerRef server;
+  if (found && (Answers(*found) || std::getenv("SANDBAR_URL") != nullptr)) {
+    server = *found;
+  } else if (!found && found.error().code == Code::kForbidden) {
+    return ExitCodeOf(found.error(), true);
+  } else {
+    auto started = StartEmbedded(options);
+    if (!started) return ExitCodeOf(started.error(), true);
+    embedded = std::move(*started);
+    server = embedded.server;
+  }
+  int code = 0;
+  {
+    asio::io_context io(1);
+    ApiClient api(io.get_executor(), std::move(server));
+    code = Finish(Await(&io, Run(&api, &options, command)), true);
+  }
+  StopEmbedded(&embedded);
+  return code;
+}
+
+int Up(const Options& options, const UpCommand& command) {
+  auto found = FindServer(options);
+  std::string url;
+  if (found && Answers(*found)) {
+    url = found->url;
+    Note("already running at " + url);
+  } else {
+    auto started = StartBackground(options, command.serve);
+    if (!started) return ExitCodeOf(started.error(), false);
+    url = started->server.url;
+    Note("running at " + url + ", data in " + options.data + ", log in " + started->log);
+  }
+  std::string data = options.data == kDefaultData ? "" : " --data " + ShellQuote(options.data);
+  if (options.json) {
+    json::object report{{"url", url}, {"data", options.data}};
+    return Out(wire::NdjsonLine(report)) ? 0 : 141;
+  }
+  Note("point the Vercel SDK at it:  eval \"$(./sandbar env" + data + ")\"");
+  Note("stop it with everything in it:  ./sandbar down" + data);
+  return 0;
+}
+
+int Down(const Options& options, const Hooks& hooks) {
+  auto stopped = hooks.shut_down(options.data);
+  if (!stopped) return ExitCodeOf(stopped.error(), false);
+  if (options.json) return Out(*stopped ? "{\"stopped\":true}\n" : "{\"stopped\":false}\n") ? 0 : 141;
+  Note(*stopped ? "stopped" : "nothing was running for " + options.data);
+  return 0;
+}
+
+int Token(const Options& options) {
+  auto token = ReadSmallFile(options.data + "/token");
+  if (!token) {
+    bool denied = token.error().sys_errno == EACCES;
+    auto error = FailWithFix(Code::kNotFound, denied ? "this user cannot read " + options.data : token.error().message,
+                             denied ? "sudo ./sandbar token" : "sudo ./sandbar up   # makes it at the first start");
+    return ExitCodeOf(error.error(), false);
+  }
+  while (token->ends_with('\n')) token->pop_back();
+  std::string line = *token + "\n";
+  if (options.json) {
+    json::object report{{"token", *token}};
+    line = wire::NdjsonLine(report);
+  }
+  return Out(line) ? 0 : 141;
+}
+
+int Env(const Options& options, const Hooks& hooks) {
+  auto jwt = hooks.mint_jwt(options.data);
+  const char* remote = std::getenv("SANDBAR_URL");
+  // Without the key of a local server, the server itself writes the lines (and serves the preload to download).
+  if (!jwt && remote != nullptr && !options.data_given)
+    return WithServer(options, false, [](ApiClient* api) { return RemoteEnv(api); });
+  if (!jwt) {
+    bool denied = jwt.error().sys_errno == EACCES;
+    auto error = FailWithFix(Code::kNotFound, "no server's key to sign with: " + jwt.error().message,
+                             denied ? "sudo ./sandbar env, or set SANDBAR_URL and SANDBAR_TOKEN" : "sudo ./sandbar up");
+    return ExitCodeOf(error.error(), false);
+  }
+  std::string mjs = FindRegisterMjs();
+  if (mjs.empty()) return ExitCodeOf(Error{Code::kNotFound, "sdk/register.mjs is not beside this program"}, false);
+  auto endpoint = ReadEndpoint(options.data);
+  std::string url = endpoint ? endpoint->url : std::string("http://") + kDefaultListen;
+  if (!endpoint) Note("no server is running for " + options.data + " yet; the lines assume " + url);
+  std::string lines = EnvLines(url, *jwt, mjs);
+  if (options.json) {
+    json::object report{{"SANDBAR_URL", url}, {"VERCEL_OIDC_TOKEN", *jwt}, {"register", mjs}};
+    lines = wire::NdjsonLine(report);
+  }
+  return Out(lines) ? 0 : 141;
+}
+
+int Version(const Options& options) {
+  json::object report{{"version", kVersion}, {"compiler", __VERSION__}};
+  std::string line = fmt::format("sandbar {}\n", kVersion);
+  if (options.json) line = wire::NdjsonLine(report);
+  return Out(line) ? 0 : 141;
+}
+
+}  // namespace
+
+int Main(const Options& options, const Hooks& hooks) {
+  // A closed pipe is an error value for us; a signal would skip the clean-up of sandboxes.
+  ::signal(SIGPIPE, SIG_IGN);
+  const Options* o = &options;
+  return std::visit(
+      Overloaded{
+          [&](const ServeCommand& c) { return hooks.serve(options, c); },
+          [&](const UpCommand& c) { return Up(options, c); },
+          [&](const DownCommand&) { return Down(options, hooks); },
+          [&](const RunCommand& c) { return RunSomewhere(options, c); },
+          [&](const ExecCommand& c) {
+            return WithServer(options, true, [o, &c](ApiClient* a) { return Exec(a, o, c); });
+          },
+          [&](const LogsCommand& c) {
+            return WithServer(options, false, [o, &c](ApiClient* a) { return Logs(a, o, c); });
+          },
+          [&](const PsCommand& c) { return WithServer(options, false, [o, &c](ApiClient* a) { return Ps(a, o, c); }); },
+          [&](const StopCommand& c) {
+            return WithServer(options, false, [o, &c](ApiClient* a) { return Stop(a, o, c); });
+          },
+          [&](const RmCommand& c) { return WithServer(options, false, [o, &c](ApiClient* a) { return Rm(a, o, c); }); },
+          [&](const CpCommand& c) {
+            return WithServer(options, false, [o, &c](ApiClient* a) { return Copy(a, o, c); });
+          },
+          [&](const InspectCommand& c) {
+            return WithServer(options, false, [o, &c](ApiClient* a) { return Inspect(a, o, c); });
+          },
+          [&](const TokenCommand&) { return Token(options); },
+          [&](const EnvCommand&) { return Env(options, hooks); },
+          [&](const ImageCommand& c) { return hooks.image(options, c); },
+          [&](const VersionCommand&) { return Version(options); },
+          [&](const DoctorCommand& c) { return Doctor(options, c); },
+      },
+      options.command);
+}
+
+}  // namespace sandbar::cli

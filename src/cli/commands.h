@@ -1,0 +1,39 @@
+// The client commands. Each takes what was parsed and returns the process's exit code; errors are printed by the
+// caller. They talk HTTP only, so they work from any machine that has SANDBAR_URL and SANDBAR_TOKEN.
+#pragma once
+
+#include "async/task.h"
+#include "cli/api_client.h"
+#include "cli/options.h"
+
+namespace sandbar::cli {
+
+// Exit codes of ours where a command's own code could come: as other tools that run commands for you.
+inline constexpr int kExitOurs = 125;
+inline constexpr int kExitNotFound = 127;
+inline constexpr int kExitInterrupted = 130;
+
+Task<int> Run(ApiClient* api, const Options* options, RunCommand command);
+Task<int> Exec(ApiClient* api, const Options* options, ExecCommand command);
+Task<int> Logs(ApiClient* api, const Options* options, LogsCommand command);
+Task<int> Ps(ApiClient* api, const Options* options, PsCommand command);
+Task<int> Stop(ApiClient* api, const Options* options, StopCommand command);
+Task<int> Rm(ApiClient* api, const Options* options, RmCommand command);
+Task<int> Inspect(ApiClient* api, const Options* options, InspectCommand command);
+Task<int> Copy(ApiClient* api, const Options* options, CpCommand command);
+Task<int> RemoteEnv(ApiClient* api);
+
+int Doctor(const Options& options, const DoctorCommand& command);
+// The shell lines of `sandbar env` for a server on this machine.
+std::string EnvLines(const std::string& url, const std::string& jwt, const std::string& register_mjs);
+// Absolute path of sdk/register.mjs that belongs to this program; empty when it is not installed beside it.
+std::string FindRegisterMjs();
+
+// Used by Run and Exec: starts the command, copies its output live, returns its exit code.
+Task<int> ExecIn(ApiClient* api, bool as_json, std::string session, json::object body);
+json::object CommandBody(const std::vector<std::string>& argv, const std::vector<std::string>& env,
+                         const std::optional<std::string>& cwd, bool sudo, std::optional<int64_t> timeout_ms);
+// The current session id of a named sandbox.
+Task<std::string> SessionOf(ApiClient* api, std::string name);
+
+}  // namespace sandbar::cli

@@ -1,0 +1,103 @@
+// What the command line said, as values. parse.cc is the only file that knows CLI11; everything else takes these.
+//
+//   auto parsed = Parse(argc, argv);       // prints help and errors itself
+//   if (!parsed.options) return parsed.exit_code;
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace sandbar::cli {
+
+// `serve`, also used by `up` and by the embedded server of `run`.
+struct ServeCommand {
+  std::optional<std::string> listen, config, images, tls_cert, tls_key;
+  bool insecure_http = false;
+  bool ephemeral = false;
+  // For the processes that start a server: where to report readiness, and whose end means "stop everything".
+  int ready_fd = -1;
+  int lifeline_fd = -1;
+};
+struct UpCommand {
+  ServeCommand serve;
+};
+struct DownCommand {};
+struct RunCommand {
+  std::optional<std::string> image, runtime, name, cwd;
+  std::string network = "deny-all";
+  std::optional<int64_t> timeout_ms;
+  std::optional<int> vcpus;
+  std::vector<std::string> env;
+  bool sudo = false;
+  bool keep = false;
+  std::vector<std::string> argv;
+};
+struct PsCommand {
+  bool all = false;
+};
+struct ExecCommand {
+  std::string name;
+  std::optional<std::string> cwd;
+  std::optional<int64_t> timeout_ms;
+  std::vector<std::string> env;
+  bool sudo = false;
+  bool detach = false;
+  std::vector<std::string> argv;
+};
+struct LogsCommand {
+  std::string name, command;  // command empty: list them
+  bool follow = false;
+};
+struct CpCommand {
+  std::string from, to;
+};
+struct StopCommand {
+  std::vector<std::string> names;
+};
+struct RmCommand {
+  std::vector<std::string> names;
+};
+struct InspectCommand {
+  std::string name;
+};
+struct TokenCommand {};
+struct EnvCommand {};
+struct ImageCommand {
+  std::string verb;  // ls, build, rm
+  std::vector<std::string> names;
+  std::optional<std::string> images;
+};
+struct VersionCommand {};
+struct DoctorCommand {
+  std::optional<std::string> listen, images;
+};
+
+using Command = std::variant<ServeCommand, UpCommand, DownCommand, RunCommand, PsCommand, ExecCommand, LogsCommand,
+                             CpCommand, StopCommand, RmCommand, InspectCommand, TokenCommand, EnvCommand, ImageCommand,
+                             VersionCommand, DoctorCommand>;
+
+struct Options {
+  std::string data;  // --data, SANDBAR_DATA or /var/lib/sandbar
+  bool data_given = false;
+  bool json = false;
+  Command command;
+};
+
+struct Parsed {
+  std::optional<Options> options;
+  int exit_code = 0;  // when there are none: 0 after --help, 2 after a usage error
+};
+
+inline constexpr char kDefaultData[] = "/var/lib/sandbar";
+inline constexpr char kDefaultImages[] = "/var/cache/sandbar/images";
+inline constexpr char kDefaultListen[] = "127.0.0.1:8787";
+
+Parsed Parse(int argc, const char* const* argv);
+
+// "90", "90s", "5m", "2h", "1500ms" -> milliseconds; plain numbers are seconds.
+std::optional<int64_t> ParseDuration(const std::string& text);
+
+}  // namespace sandbar::cli

@@ -1,0 +1,115 @@
+#include "cli/output.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace sandbar::cli {
+namespace {
+
+// Separates what happened from its fix inside a message; never part of either.
+constexpr std::string_view kFixMark = "\n  fix: ";
+
+// Columns on screen: bytes that do not continue a UTF-8 character.
+size_t Width(std::string_view s) {
+  return static_cast<size_t>(
+      std::ranges::count_if(s, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+}
+
+}  // namespace
+
+Result<> WriteAll(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    ssize_t n = ::write(fd, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EPIPE) return Fail(Code::kClosed, "the reader of our output is gone");
+    if (n < 0) return FailErrno("write");
+    bytes.remove_prefix(static_cast<size_t>(n));
+  }
+  return {};
+}
+
+// Best effort: when stderr is gone there is nobody to tell.
+void Note(std::string_view line) {
+  static_cast<void>(WriteAll(2, fmt::format("sandbar: {}\n", line)));
+}
+
+void Complain(const Error& error) {
+  Note(Paint(2, Colour::kRed, "error: ") + error.message);
+}
+
+std::unexpected<Error> FailWithFix(Code code, const std::string& what, const std::string& fix) {
+  return Fail(code, what + std::string(kFixMark) + fix);
+}
+
+std::string Table(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<size_t> width;
+  for (const auto& row : rows)
+    for (size_t i = 0; i < row.size(); ++i) {
+      if (i == width.size()) width.push_back(0);
+      width[i] = std::max(width[i], Width(row[i]));
+    }
+  std::string out;
+  for (const auto& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) {
+      out += row[i];
+      if (i + 1 < row.size()) out.append(width[i] - Width(row[i]) + 2, ' ');
+    }
+    out += '\n';
+  }
+  return out;
+}
+
+std::string Age(int64_t ms_ago) {
+  int64_t s = std::max<int64_t>(ms_ago, 0) / 1000;
+  if (s < 120) return fmt::format("{} s", s);
+  if (s < 7200) return fmt::format("{} min", s / 60);
+  if (s < 172'800) return fmt::format("{} h", s / 3600);
+  return fmt::format("{} d", s / 86'400);
+}
+
+std::string Bytes(uint64_t n) {
+  if (n < 1000) return fmt::format("{} B", n);
+  constexpr const char* kUnits[] = {"kB", "MB", "GB", "TB"};
+  double value = static_cast<double>(n) / 1000;
+  size_t unit = 0;
+  while (value >= 1000 && unit + 1 < std::size(kUnits)) {
+    value /= 1000;
+    ++unit;
+  }
+  return fmt::format("{:.1f} {}", value, kUnits[unit]);
+}
+
+std::string ShellQuote(std::string_view s) {
+  std::string out = "'";
+  for (char c : s) {
+    if (c == '\'') {
+      out += "'\\''";
+    } else {
+      out += c;
+    }
+  }
+  return out + "'";
+}
+
+std::string Paint(int fd, Colour colour, std::string_view text) {
+  const char* off = std::getenv("NO_COLOR");
+  if ((off != nullptr && *off != '\0') || ::isatty(fd) == 0) return std::string(text);
+  int code = 0;
+  switch (colour) {
+    case Colour::kGreen:
+      code = 32;
+      break;
+    case Colour::kYellow:
+      code = 33;
+      break;
+    case Colour::kRed:
+      code = 31;
+      break;
+  }
+  return fmt::format("\033[{}m{}\033[0m", code, text);
+}
+
+}  // namespace sandbar::cli

@@ -1,0 +1,221 @@
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <cstdlib>
+#include <memory>
+
+#include "cli/options.h"
+
+namespace sandbar::cli {
+namespace {
+
+// Everything that CLI11 fills in; the chosen subcommand's part becomes the result.
+struct Raw {
+  Options options;
+  ServeCommand serve, up;
+  RunCommand run;
+  PsCommand ps;
+  ExecCommand exec;
+  LogsCommand logs;
+  CpCommand cp;
+  StopCommand stop;
+  RmCommand rm;
+  InspectCommand inspect;
+  ImageCommand image;
+  DoctorCommand doctor;
+  std::string run_timeout, exec_timeout;
+};
+
+void AddServeFlags(CLI::App* sub, ServeCommand* c) {
+  sub->add_option("--listen", c->listen, "HOST:PORT to listen on (default 127.0.0.1:8787; port 0 picks one)");
+  sub->add_option("--config", c->config, "TOML file (docs/operations.md)");
+  sub->add_option("--images", c->images, "directory of prepared images (default /var/cache/sandbar/images)");
+  sub->add_option("--tls-cert", c->tls_cert, "certificate chain (PEM); with --tls-key the server speaks HTTPS");
+  sub->add_option("--tls-key", c->tls_key, "private key (PEM)");
+  sub->add_flag("--insecure-http", c->insecure_http, "allow plain HTTP on an address that is not loopback");
+}
+
+std::string CheckDuration(const std::string& text) {
+  return ParseDuration(text) ? std::string() : "'" + text + "' is no duration; write 90s, 5m or 2h";
+}
+
+std::string CheckEnv(const std::string& text) {
+  size_t at = text.find('=');
+  return at == std::string::npos || at == 0 ? "'" + text + "' is not NAME=VALUE" : std::string();
+}
+
+void AddCommon(CLI::App* app, Raw* raw) {
+  app->add_option("--data", raw->options.data, "data directory (default /var/lib/sandbar; SANDBAR_DATA)");
+  app->add_flag("--json", raw->options.json, "machine-readable output");
+}
+
+void AddServer(CLI::App* app, Raw* raw) {
+  auto* serve = app->add_subcommand("serve", "Run the server in the foreground (root; drops its privileges)");
+  AddServeFlags(serve, &raw->serve);
+  serve->add_flag("--ephemeral", raw->serve.ephemeral, "stop every machine when the server exits");
+  serve->add_option("--ready-fd", raw->serve.ready_fd)->group("");
+  serve->add_option("--lifeline-fd", raw->serve.lifeline_fd)->group("");
+  AddServeFlags(app->add_subcommand("up", "Start the server in the background and wait until it answers"), &raw->up);
+  app->add_subcommand("down", "Stop every sandbox and the server");
+  app->add_subcommand("token", "Print the API token");
+  app->add_subcommand("env", "Print shell lines that point the Vercel SDK here: eval \"$(sandbar env)\"");
+  app->add_subcommand("version", "Print the version");
+  auto* doctor = app->add_subcommand("doctor", "Check what this machine offers, with a fix for what is missing");
+  doctor->add_option("--listen", raw->doctor.listen);
+  doctor->add_option("--images", raw->doctor.images);
+  auto* image = app->add_subcommand("image", "List, build and remove images");
+  image->require_subcommand(1);
+  image->add_option("--images", raw->image.images, "directory of prepared images");
+  image->add_subcommand("ls", "List the prepared images");
+  image->add_subcommand("build", "Prepare images: node24 node22 python3.13 bun universal data")
+      ->add_option("NAME", raw->image.names)
+      ->required();
+  image->add_subcommand("rm", "Remove images")->add_option("NAME", raw->image.names)->required();
+  for (auto* sub : image->get_subcommands(nullptr)) sub->fallthrough();
+}
+
+void AddSandboxes(CLI::App* app, Raw* raw) {
+  auto* run = app->add_subcommand("run", "Run one command in a fresh sandbox: sandbar run -- node -e 1");
+  run->add_option("--image", raw->run.image, "image, e.g. vercel/sandbox/universal");
+  run->add_option("--runtime", raw->run.runtime, "node24 (default), node22, python3.13, bun");
+  run->add_option("--net", raw->run.network, "deny-all (default) or allow-all")
+      ->check(CLI::IsMember({"deny-all", "allow-all"}));
+  run->add_option("--timeout", raw->run_timeout, "life of the sandbox, e.g. 90s, 5m (default 1h)")
+      ->check(CheckDuration);
+  run->add_option("--vcpus", raw->run.vcpus, "1 or an even number");
+  run->add_option("-e,--env", raw->run.env, "NAME=VALUE")->check(CheckEnv)->take_all()->allow_extra_args(false);
+  run->add_option("-w,--cwd", raw->run.cwd, "working directory");
+  run->add_option("--name", raw->run.name, "name of the sandbox");
+  run->add_flag("--sudo", raw->run.sudo, "run as root of the sandbox");
+  run->add_flag("--keep", raw->run.keep, "keep the sandbox afterwards");
+  run->prefix_command();
+  auto* exec = app->add_subcommand("exec", "Run a command in a sandbox: sandbar exec NAME -- ls -la");
+  exec->add_option("NAME", raw->exec.name)->required();
+  exec->add_option("-e,--env", raw->exec.env, "NAME=VALUE")->check(CheckEnv)->take_all()->allow_extra_args(false);
+  exec->add_option("-w,--cwd", raw->exec.cwd, "working directory");
+  exec->add_option("--timeout", raw->exec_timeout, "kill the command after this")->check(CheckDuration);
+  exec->add_flag("--sudo", raw->exec.sudo, "run as root of the sandbox");
+  exec->add_flag("-d,--detach", raw->exec.detach, "do not wait; prints the command's id");
+  exec->prefix_command();
+  auto* ps = app->add_subcommand("ps", "List sandboxes");
+  ps->add_flag("-a,--all", raw->ps.all, "stopped ones too");
+  auto* logs = app->add_subcommand("logs", "Output of a command; without one, list the commands");
+  logs->add_option("NAME", raw->logs.name)->required();
+  logs->add_option("COMMAND", raw->logs.command);
+  logs->add_flag("-f,--follow", raw->logs.follow, "go on until the command ends");
+  auto* cp = app->add_subcommand("cp", "Copy a file or directory in, or a file out: NAME:PATH is the sandbox's side");
+  cp->add_option("SRC", raw->cp.from)->required();
+  cp->add_option("DST", raw->cp.to)->required();
+  app->add_subcommand("stop", "Stop sandboxes")->add_option("NAME", raw->stop.names)->required();
+  app->add_subcommand("rm", "Stop and delete sandboxes")->add_option("NAME", raw->rm.names)->required();
+  app->add_subcommand("inspect", "Everything known about a sandbox, as JSON")
+      ->add_option("NAME", raw->inspect.name)
+      ->required();
+}
+
+Command Choose(const CLI::App* sub, Raw* raw) {
+  const std::string& name = sub->get_name();
+  if (name == "serve") return raw->serve;
+  if (name == "up") return UpCommand{raw->up};
+  if (name == "down") return DownCommand{};
+  if (name == "run") return raw->run;
+  if (name == "exec") return raw->exec;
+  if (name == "ps") return raw->ps;
+  if (name == "logs") return raw->logs;
+  if (name == "cp") return raw->cp;
+  if (name == "stop") return raw->stop;
+  if (name == "rm") return raw->rm;
+  if (name == "inspect") return raw->inspect;
+  if (name == "token") return TokenCommand{};
+  if (name == "env") return EnvCommand{};
+  if (name == "doctor") return raw->doctor;
+  if (name == "image") {
+    raw->image.verb = sub->get_subcommands().front()->get_name();
+    return raw->image;
+  }
+  return VersionCommand{};
+}
+
+std::string Environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? std::string() : std::string(value);
+}
+
+// Words after "--" (or after the first word that is no option of ours) are the command to run in the sandbox.
+Parsed Usage(const std::string& what, const char* fix) {
+  std::fprintf(stderr, "sandbar: %s\n  fix: %s\n", what.c_str(), fix);
+  return {std::nullopt, 2};
+}
+
+}  // namespace
+
+std::optional<int64_t> ParseDuration(const std::string& text) {
+  int64_t value = 0;
+  auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (ec != std::errc() || value <= 0 || value > 100'000'000) return std::nullopt;
+  std::string_view unit(end, static_cast<size_t>(text.data() + text.size() - end));
+  if (unit == "ms") return value;
+  if (unit.empty() || unit == "s") return value * 1000;
+  if (unit == "m") return value * 60'000;
+  if (unit == "h") return value * 3'600'000;
+  return std::nullopt;
+}
+
+Parsed Parse(int argc, const char* const* argv) {
+  // CLI11 would take options of the inner command for ours, so the two halves are parted first.
+  std::vector<std::string> words, inner;
+  bool parted = false;
+  for (int i = 1; i < argc; ++i) {
+    if (!parted && std::string_view(argv[i]) == "--") {
+      parted = true;
+      continue;
+    }
+    (parted ? inner : words).emplace_back(argv[i]);
+  }
+
+  Raw raw;
+  CLI::App app{"Sandbar: disposable Linux machines for code that nobody has reviewed", "sandbar"};
+  app.require_subcommand(1);
+  AddCommon(&app, &raw);
+  app.footer("Environment: SANDBAR_URL, SANDBAR_TOKEN, SANDBAR_DATA, NO_COLOR. Documentation: docs/operations.md");
+  AddServer(&app, &raw);
+  AddSandboxes(&app, &raw);
+  for (auto* sub : app.get_subcommands(nullptr)) {
+    // With fall-through the first foreign word of `run` and `exec` would not end the options: they get copies instead.
+    if (sub->get_prefix_command()) {
+      AddCommon(sub, &raw);
+    } else {
+      sub->fallthrough();
+    }
+  }
+  try {
+    std::vector<std::string> reversed(words.rbegin(), words.rend());
+    app.parse(reversed);
+  } catch (const CLI::ParseError& e) {
+    int code = app.exit(e);
+    return {std::nullopt, code == 0 ? 0 : 2};
+  }
+
+  const CLI::App* sub = app.get_subcommands().front();
+  auto rest = sub->remaining();
+  rest.insert(rest.end(), inner.begin(), inner.end());
+  raw.run.argv = rest;
+  raw.exec.argv = rest;
+  if (!raw.run_timeout.empty()) raw.run.timeout_ms = ParseDuration(raw.run_timeout);
+  if (!raw.exec_timeout.empty()) raw.exec.timeout_ms = ParseDuration(raw.exec_timeout);
+  bool wants_command = sub->get_name() == "run" || sub->get_name() == "exec";
+  if (wants_command && rest.empty())
+    return Usage("no command given", sub->get_name() == "run" ? "sandbar run -- node -e 'console.log(6*7)'"
+                                                              : "sandbar exec NAME -- ls -la");
+  if (!wants_command && !rest.empty())
+    return Usage("unexpected argument '" + rest.front() + "'", ("sandbar " + sub->get_name() + " --help").c_str());
+  if (raw.run.image && raw.run.runtime) return Usage("--image and --runtime exclude each other", "give one of them");
+
+  raw.options.data_given = !raw.options.data.empty();
+  if (!raw.options.data_given) raw.options.data = Environment("SANDBAR_DATA");
+  raw.options.data_given = !raw.options.data.empty();
+  if (!raw.options.data_given) raw.options.data = kDefaultData;
+  raw.options.command = Choose(sub, &raw);
+  return {std::move(raw.options), 0};
+}
+
+}  // namespace sandbar::cli

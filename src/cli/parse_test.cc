@@ -1,0 +1,97 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "cli/options.h"
+
+namespace sandbar::cli {
+namespace {
+
+using ::testing::ElementsAre;
+
+Parsed ParseWords(std::vector<const char*> words) {
+  words.insert(words.begin(), "sandbar");
+  return Parse(static_cast<int>(words.size()), words.data());
+}
+
+TEST(Parse, RunTakesEverythingAfterTheDashesVerbatim) {
+  auto p =
+      ParseWords({"run", "--net", "allow-all", "-e", "A=1", "-e", "B=x=y", "--", "node", "-e", "1", "--", "--json"});
+  ASSERT_TRUE(p.options);
+  const auto& run = std::get<RunCommand>(p.options->command);
+  EXPECT_THAT(run.argv, ElementsAre("node", "-e", "1", "--", "--json"));
+  EXPECT_THAT(run.env, ElementsAre("A=1", "B=x=y"));
+  EXPECT_EQ(run.network, "allow-all");
+  EXPECT_FALSE(p.options->json);
+}
+
+TEST(Parse, RunWithoutDashesStopsAtTheFirstForeignWord) {
+  auto p = ParseWords({"run", "--sudo", "node", "-e", "1"});
+  ASSERT_TRUE(p.options);
+  const auto& run = std::get<RunCommand>(p.options->command);
+  EXPECT_THAT(run.argv, ElementsAre("node", "-e", "1"));
+  EXPECT_TRUE(run.env.empty());
+  EXPECT_TRUE(run.sudo);
+}
+
+TEST(Parse, DenyAllIsTheDefaultOfRun) {
+  auto p = ParseWords({"run", "--", "true"});
+  ASSERT_TRUE(p.options);
+  EXPECT_EQ(std::get<RunCommand>(p.options->command).network, "deny-all");
+}
+
+TEST(Parse, CommonOptionsAreTakenAfterTheSubcommandToo) {
+  auto p = ParseWords({"ps", "-a", "--json", "--data", "/d"});
+  ASSERT_TRUE(p.options);
+  EXPECT_TRUE(p.options->json);
+  EXPECT_EQ(p.options->data, "/d");
+  EXPECT_TRUE(std::get<PsCommand>(p.options->command).all);
+}
+
+TEST(Parse, DataComesFromTheEnvironmentWhenNotGiven) {
+  ASSERT_EQ(setenv("SANDBAR_DATA", "/from-env", 1), 0);
+  auto p = ParseWords({"token"});
+  ASSERT_EQ(unsetenv("SANDBAR_DATA"), 0);
+  ASSERT_TRUE(p.options);
+  EXPECT_EQ(p.options->data, "/from-env");
+  auto q = ParseWords({"token"});
+  ASSERT_TRUE(q.options);
+  EXPECT_EQ(q.options->data, kDefaultData);
+  EXPECT_FALSE(q.options->data_given);
+}
+
+TEST(Parse, UsageErrorsExitTwo) {
+  EXPECT_EQ(ParseWords({}).exit_code, 2);
+  EXPECT_EQ(ParseWords({"frobnicate"}).exit_code, 2);
+  EXPECT_EQ(ParseWords({"run"}).exit_code, 2);
+  EXPECT_EQ(ParseWords({"run", "--net", "maybe", "--", "true"}).exit_code, 2);
+  EXPECT_EQ(ParseWords({"run", "--timeout", "soon", "--", "true"}).exit_code, 2);
+  EXPECT_EQ(ParseWords({"run", "--image", "a", "--runtime", "b", "--", "true"}).exit_code, 2);
+  EXPECT_EQ(ParseWords({"ps", "extra"}).exit_code, 2);
+  EXPECT_EQ(ParseWords({"--help"}).exit_code, 0);
+}
+
+TEST(Parse, ImageVerbs) {
+  auto p = ParseWords({"image", "build", "node24", "bun"});
+  ASSERT_TRUE(p.options);
+  const auto& image = std::get<ImageCommand>(p.options->command);
+  EXPECT_EQ(image.verb, "build");
+  EXPECT_THAT(image.names, ElementsAre("node24", "bun"));
+  auto ls = ParseWords({"image", "ls", "--json"});
+  ASSERT_TRUE(ls.options);
+  EXPECT_TRUE(ls.options->json);
+}
+
+TEST(Parse, Durations) {
+  EXPECT_EQ(ParseDuration("90"), 90'000);
+  EXPECT_EQ(ParseDuration("1500ms"), 1500);
+  EXPECT_EQ(ParseDuration("5m"), 300'000);
+  EXPECT_EQ(ParseDuration("2h"), 7'200'000);
+  EXPECT_FALSE(ParseDuration("-1"));
+  EXPECT_FALSE(ParseDuration("5 minutes"));
+  EXPECT_FALSE(ParseDuration(""));
+}
+
+}  // namespace
+}  // namespace sandbar::cli

@@ -1,0 +1,124 @@
+#include <signal.h>
+
+#include <boost/json/serialize.hpp>
+
+#include "cli/commands.h"
+#include "cli/output.h"
+#include "cli/signals.h"
+#include "wire/ndjson.h"
+#include "wire/url.h"
+
+namespace sandbar::cli {
+namespace {
+
+constexpr int64_t kRunTimeoutMs = 3'600'000;
+
+json::object EnvObject(const std::vector<std::string>& env) {
+  json::object out;
+  for (const auto& pair : env) {
+    size_t at = pair.find('=');
+    out[pair.substr(0, at)] = pair.substr(at + 1);
+  }
+  return out;
+}
+
+json::object CreateBody(const RunCommand& command) {
+  json::object body{{"projectId", kProject},
+                    {"timeout", command.timeout_ms.value_or(kRunTimeoutMs)},
+                    {"persistent", false},
+                    {"networkPolicy", {{"mode", command.network}}}};
+  if (command.name) body["name"] = *command.name;
+  if (command.image) body["image"] = *command.image;
+  if (!command.image) body["runtime"] = command.runtime.value_or("node24");
+  if (command.vcpus) body["resources"] = json::object{{"vcpus", *command.vcpus}};
+  return body;
+}
+
+// One line of a command's stream to where it belongs. The finished command's exit code comes back.
+Result<std::optional<int>> Show(const json::object& line, bool as_json) {
+  std::string stream = Text(line, "stream");
+  if (as_json) {
+    SB_TRYV(Out(wire::NdjsonLine(line)));
+  } else if (stream == "stdout" || stream == "stderr") {
+    SB_TRYV(WriteAll(stream == "stdout" ? 1 : 2, Text(line, "data")));
+  }
+  if (stream == "error") return Fail(Code::kClosed, Text(Object(line, "data"), "message"));
+  const json::object& command = Object(line, "command");
+  const json::value* code = command.if_contains("exitCode");
+  if (code != nullptr && code->is_int64()) return static_cast<int>(code->as_int64());
+  return std::nullopt;
+}
+
+void Announce(const json::object& created) {
+  const json::object& session = Object(created, "session");
+  const json::object& sandbox = Object(created, "sandbox");
+  std::string network = Text(Object(session, "networkPolicy"), "mode");
+  std::string image = Text(sandbox, "image");
+  image = image.substr(0, image.find("@"));
+  Note(fmt::format("{}: {}, class 1 (namespaces, shares the host's kernel), network {}", Text(sandbox, "name"), image,
+                   network.empty() ? "default" : network));
+}
+
+}  // namespace
+
+json::object CommandBody(const std::vector<std::string>& argv, const std::vector<std::string>& env,
+                         const std::optional<std::string>& cwd, bool sudo, std::optional<int64_t> timeout_ms) {
+  json::array args;
+  for (size_t i = 1; i < argv.size(); ++i) args.emplace_back(argv[i]);
+  json::object body{{"command", argv.front()}, {"args", std::move(args)}, {"env", EnvObject(env)}, {"sudo", sudo}};
+  if (cwd) body["cwd"] = *cwd;
+  if (timeout_ms) body["timeout"] = *timeout_ms;
+  return body;
+}
+
+Task<int> ExecIn(ApiClient* api, bool as_json, std::string session, json::object body) {
+  body["wait"] = true;
+  body["logs"] = true;
+  std::string path = "/v2/sandboxes/sessions/" + wire::EncodeComponent(session) + "/cmd";
+  net::ClientRequest request = api->Request("POST", path, wire::ToAsciiJson(body));
+  SB_CO_TRY(auto response, co_await api->Open(std::move(request)));
+  NdjsonReader lines(response.get());
+  std::optional<int> exit_code;
+  for (;;) {
+    SB_CO_TRY(auto line, co_await lines.Next());
+    if (!line) break;
+    SB_CO_TRY(auto code, Show(*line, as_json));
+    if (code) exit_code = code;
+  }
+  if (!exit_code)
+    co_return Fail(Code::kClosed, "the output ended before the command did: the sandbox or server is gone");
+  co_return *exit_code;
+}
+
+Task<int> Run(ApiClient* api, const Options* options, RunCommand command) {
+  using namespace asio::experimental::awaitable_operators;
+  std::string path = command.image ? "/v3/sandboxes" : "/v2/sandboxes";
+  json::value body = CreateBody(command);
+  SB_CO_TRY(json::object created, co_await api->Call("POST", path, std::move(body)));
+  std::string name = Text(Object(created, "sandbox"), "name");
+  std::string session = Text(Object(created, "session"), "id");
+  Announce(created);
+  if (options->json) SB_CO_TRYV(Out(wire::NdjsonLine(created)));
+
+  json::object start = CommandBody(command.argv, command.env, command.cwd, command.sudo, std::nullopt);
+  Task<int> work = ExecIn(api, options->json, session, std::move(start));
+  auto ex = co_await asio::this_coro::executor;
+  Signals signals(ex, {SIGINT, SIGTERM, SIGHUP});
+  Task<int> signal = signals.Wait();
+  auto first = co_await (std::move(work) || std::move(signal));
+  bool interrupted = first.index() == 1;
+  Result<int> outcome = interrupted ? std::get<1>(std::move(first)) : std::get<0>(std::move(first));
+  if (interrupted && outcome) *outcome += 128;
+  if (interrupted) Note("stopping " + name);
+  // Kept only when asked for and when the user did not interrupt: Ctrl-C means "away with it".
+  if (!command.keep || interrupted) {
+    std::string target = "/v2/sandboxes/" + wire::EncodeComponent(name);
+    auto gone = co_await api->Call("DELETE", target, std::nullopt);
+    if (!gone && gone.error().code != Code::kNotFound) Note("could not delete " + name + ": " + gone.error().message);
+  } else {
+    Note(fmt::format("kept: sandbar exec {} -- …", name));
+  }
+  co_return outcome;
+}
+
+}  // namespace sandbar::cli

@@ -1,0 +1,195 @@
+#include "base/ids.h"
+#include "cli/commands.h"
+#include "cli/output.h"
+#include "wire/ndjson.h"
+#include "wire/url.h"
+
+namespace sandbar::cli {
+namespace {
+
+constexpr int kPage = 50;
+constexpr auto kQuiet = std::chrono::milliseconds(400);
+
+std::string NamedPath(const std::string& name) {
+  return "/v2/sandboxes/" + wire::EncodeComponent(name);
+}
+std::string SessionPath(const std::string& session) {
+  return "/v2/sandboxes/sessions/" + wire::EncodeComponent(session);
+}
+
+const json::array& Array(const json::object& object, std::string_view key) {
+  static const json::array kEmpty;
+  const json::value* value = object.if_contains(key);
+  return value != nullptr && value->is_array() ? value->as_array() : kEmpty;
+}
+
+Task<json::array> AllSandboxes(ApiClient* api) {
+  json::array all;
+  std::string cursor;
+  do {
+    std::string path = "/v2/sandboxes?limit=" + std::to_string(kPage);
+    if (!cursor.empty()) path += "&cursor=" + wire::EncodeComponent(cursor);
+    SB_CO_TRY(json::object page, co_await api->Call("GET", path, std::nullopt));
+    for (const auto& item : Array(page, "sandboxes")) all.push_back(item);
+    cursor = Text(Object(page, "pagination"), "next");
+  } while (!cursor.empty());
+  co_return all;
+}
+
+std::vector<std::string> PsRow(const json::object& s, int64_t now) {
+  std::string image = Text(s, "image");
+  image = image.substr(0, image.find('@'));
+  std::string ends = "-";
+  if (s.contains("expiresAt")) ends = "in " + Age(Number(s, "expiresAt") - now);
+  return {Text(s, "name"),
+          Text(s, "status"),
+          image.empty() ? Text(s, "runtime") : image,
+          std::to_string(Number(s, "vcpus")),
+          Bytes(static_cast<uint64_t>(Number(s, "memory")) << 20),
+          "1 namespaces",
+          Age(now - Number(s, "createdAt")) + " ago",
+          ends};
+}
+
+std::string CommandLine(const json::object& command) {
+  std::string line = Text(command, "name");
+  for (const auto& arg : Array(command, "args"))
+    if (arg.is_string()) line += " " + std::string(arg.as_string());
+  if (line.size() > 60) line = line.substr(0, 57) + "…";
+  for (char& c : line)
+    if (static_cast<unsigned char>(c) < 0x20) c = ' ';
+  return line;
+}
+
+Task<int> ListCommands(ApiClient* api, bool as_json, std::string session) {
+  SB_CO_TRY(json::object got, co_await api->Call("GET", SessionPath(session) + "/cmd", std::nullopt));
+  if (as_json) {
+    SB_CO_TRYV(Out(wire::NdjsonLine(got)));
+    co_return 0;
+  }
+  std::vector<std::vector<std::string>> rows{{"COMMAND", "EXIT", "STARTED", "LINE"}};
+  int64_t now = NowMs();
+  for (const auto& item : Array(got, "commands")) {
+    const json::object& c = item.as_object();
+    const json::value* code = c.if_contains("exitCode");
+    bool ended = code != nullptr && code->is_int64();
+    rows.push_back({Text(c, "id"), ended ? std::to_string(code->as_int64()) : "running",
+                    Age(now - Number(c, "startedAt")) + " ago", CommandLine(c)});
+  }
+  SB_CO_TRYV(Out(Table(rows)));
+  co_return 0;
+}
+
+}  // namespace
+
+Task<std::string> SessionOf(ApiClient* api, std::string name) {
+  SB_CO_TRY(json::object got, co_await api->Call("GET", NamedPath(name), std::nullopt));
+  std::string id = Text(Object(got, "session"), "id");
+  if (id.empty()) co_return Fail(Code::kNotFound, name + " has no session");
+  co_return id;
+}
+
+Task<int> Exec(ApiClient* api, const Options* options, ExecCommand command) {
+  SB_CO_TRY(std::string session, co_await SessionOf(api, command.name));
+  json::object body = CommandBody(command.argv, command.env, command.cwd, command.sudo, command.timeout_ms);
+  if (!command.detach) co_return co_await ExecIn(api, options->json, std::move(session), std::move(body));
+  json::value detached = std::move(body);
+  SB_CO_TRY(json::object got, co_await api->Call("POST", SessionPath(session) + "/cmd", std::move(detached)));
+  std::string line = Text(Object(got, "command"), "id") + "\n";
+  if (options->json) line = wire::NdjsonLine(got);
+  SB_CO_TRYV(Out(line));
+  co_return 0;
+}
+
+Task<int> Logs(ApiClient* api, const Options* options, LogsCommand command) {
+  SB_CO_TRY(std::string session, co_await SessionOf(api, command.name));
+  if (command.command.empty()) co_return co_await ListCommands(api, options->json, std::move(session));
+  std::string path = SessionPath(session) + "/cmd/" + wire::EncodeComponent(command.command);
+  SB_CO_TRY(json::object got, co_await api->Call("GET", path, std::nullopt));
+  bool running = !Object(got, "command").at("exitCode").is_int64();
+  net::ClientRequest request = api->Request("GET", path + "/logs", "");
+  SB_CO_TRY(auto response, co_await api->Open(std::move(request)));
+  NdjsonReader lines(response.get());
+  for (;;) {
+    // The server's log stream always follows. Without -f a running command's log ends when it falls silent.
+    Result<std::optional<json::object>> line;
+    if (running && !command.follow) {
+      Task<std::optional<json::object>> next = lines.Next();
+      line = co_await WithTimeout(std::move(next), kQuiet);
+      if (!line && line.error().code == Code::kTimeout) co_return 0;
+    } else {
+      line = co_await lines.Next();
+    }
+    if (!line) co_return std::unexpected(std::move(line).error());
+    if (!*line) co_return 0;
+    std::string stream = Text(**line, "stream");
+    if (options->json) {
+      SB_CO_TRYV(Out(wire::NdjsonLine(**line)));
+    } else if (stream == "stdout" || stream == "stderr") {
+      SB_CO_TRYV(WriteAll(stream == "stdout" ? 1 : 2, Text(**line, "data")));
+    }
+    if (stream == "error") co_return Fail(Code::kClosed, Text(Object(**line, "data"), "message"));
+  }
+}
+
+Task<int> Ps(ApiClient* api, const Options* options, PsCommand command) {
+  SB_CO_TRY(json::array all, co_await AllSandboxes(api));
+  json::array shown;
+  std::vector<std::vector<std::string>> rows{
+      {"NAME", "STATUS", "IMAGE", "VCPUS", "MEMORY", "CLASS", "CREATED", "ENDS"}};
+  int64_t now = NowMs();
+  for (const auto& item : all) {
+    const json::object& s = item.as_object();
+    std::string status = Text(s, "status");
+    if (!command.all && status != "running" && status != "pending" && status != "stopping") continue;
+    rows.push_back(PsRow(s, now));
+    shown.push_back(item);
+  }
+  std::string text = Table(rows);
+  if (options->json) {
+    json::object wrapped{{"sandboxes", std::move(shown)}};
+    text = wire::NdjsonLine(wrapped);
+  }
+  SB_CO_TRYV(Out(text));
+  co_return 0;
+}
+
+Task<int> Stop(ApiClient* api, const Options* options, StopCommand command) {
+  for (const std::string& name : command.names) {
+    SB_CO_TRY(std::string session, co_await SessionOf(api, name));
+    SB_CO_TRY(json::object got, co_await api->Call("POST", SessionPath(session) + "/stop", std::nullopt));
+    std::string line = name + "\n";
+    if (options->json) line = wire::NdjsonLine(got);
+    SB_CO_TRYV(Out(line));
+  }
+  co_return 0;
+}
+
+Task<int> Rm(ApiClient* api, const Options* options, RmCommand command) {
+  for (const std::string& name : command.names) {
+    SB_CO_TRY(json::object got, co_await api->Call("DELETE", NamedPath(name), std::nullopt));
+    std::string line = name + "\n";
+    if (options->json) line = wire::NdjsonLine(got);
+    SB_CO_TRYV(Out(line));
+  }
+  co_return 0;
+}
+
+Task<int> Inspect(ApiClient* api, const Options*, InspectCommand command) {
+  // The native route knows more (class, denials); an older or foreign server has the protocol's own.
+  auto got = co_await api->Call("GET", "/x/v1/sandboxes/" + wire::EncodeComponent(command.name), std::nullopt);
+  if (!got) got = co_await api->Call("GET", NamedPath(command.name), std::nullopt);
+  if (!got) co_return std::unexpected(std::move(got).error());
+  SB_CO_TRYV(Out(wire::NdjsonLine(*got)));
+  co_return 0;
+}
+
+Task<int> RemoteEnv(ApiClient* api) {
+  net::ClientRequest request = api->Request("GET", "/sdk/env.sh", "");
+  SB_CO_TRY(auto response, co_await api->Open(std::move(request)));
+  SB_CO_TRY(std::string text, co_await response->ReadAll(1 << 20));
+  SB_CO_TRYV(Out(text));
+  co_return 0;
+}
+
+}  // namespace sandbar::cli

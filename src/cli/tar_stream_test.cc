@@ -1,0 +1,98 @@
+#include "cli/tar_stream.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+namespace sandbar::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+class TarStreamTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (fs::temp_directory_path() / "sandbar-tar-XXXXXX").string();
+    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+    dir_ = pattern;
+  }
+  void TearDown() override { fs::remove_all(dir_); }
+
+  std::string File(const std::string& name, const std::string& bytes) {
+    std::ofstream(dir_ / name, std::ios::binary) << bytes;
+    return (dir_ / name).string();
+  }
+  // What GNU tar makes of the stream: an independent reader.
+  std::string Unpack(std::vector<TarItem> items) {
+    TarStream tar(std::move(items));
+    std::ofstream out(dir_ / "t.tgz", std::ios::binary);
+    for (;;) {
+      auto piece = tar.Next();
+      if (!piece) return piece.error().message;
+      if (piece->empty()) break;
+      out << *piece;
+    }
+    out.close();
+    fs::create_directories(dir_ / "out");
+    std::string command = "tar -xzf " + (dir_ / "t.tgz").string() + " -C " + (dir_ / "out").string() + " 2>&1";
+    FILE* pipe = ::popen(command.c_str(), "r");
+    std::string said;
+    std::array<char, 256> buffer{};
+    while (::fgets(buffer.data(), buffer.size(), pipe) != nullptr) said += buffer.data();
+    return ::pclose(pipe) == 0 ? "" : "tar failed: " + said;
+  }
+  std::string Read(const std::string& name) {
+    std::ifstream in(dir_ / "out" / name, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+  fs::path dir_;
+};
+
+TEST_F(TarStreamTest, GnuTarReadsWhatWeWrite) {
+  std::string big(700'001, 'x');
+  for (size_t i = 0; i < big.size(); ++i) big[i] = static_cast<char>(i * 31 + i / 977);
+  std::string long_name = "d/" + std::string(90, 'a') + "/" + std::string(90, 'b');
+  std::string said = Unpack({{"empty", File("empty", "")},
+                             {"d/big", File("big", big)},
+                             {long_name, File("long", "long")},
+                             {"caf\xC3\xA9", File("utf8", "utf8")},
+                             {"exact", File("exact", std::string(512, 'e'))}});
+  ASSERT_EQ(said, "");
+  EXPECT_EQ(Read("empty"), "");
+  EXPECT_EQ(Read("d/big"), big);
+  EXPECT_EQ(Read(long_name), "long");
+  EXPECT_EQ(Read("caf\xC3\xA9"), "utf8");
+  EXPECT_EQ(Read("exact"), std::string(512, 'e'));
+}
+
+TEST_F(TarStreamTest, KeepsTheMode) {
+  std::string path = File("tool", "#!/bin/sh\n");
+  ASSERT_EQ(::chmod(path.c_str(), 0750), 0);
+  ASSERT_EQ(Unpack({{"tool", path}}), "");
+  struct stat st{};
+  ASSERT_EQ(::stat((dir_ / "out/tool").c_str(), &st), 0);
+  EXPECT_EQ(st.st_mode & 0777, 0750u);
+}
+
+TEST_F(TarStreamTest, RefusesWhatIsNoFile) {
+  ASSERT_EQ(::mkfifo((dir_ / "fifo").c_str(), 0600), 0);
+  EXPECT_NE(Unpack({{"fifo", (dir_ / "fifo").string()}}).find("not a regular file"), std::string::npos);
+  EXPECT_NE(Unpack({{"gone", (dir_ / "gone").string()}}).find("No such file"), std::string::npos);
+}
+
+TEST(TarHeader, PaxRecordCountsItself) {
+  std::string name(120, 'n');
+  std::string header = TarHeader(name, 5, 0644);
+  ASSERT_EQ(header.size(), 3 * 512u);
+  std::string record = "130 path=" + name + "\n";
+  EXPECT_EQ(record.size(), 130u);
+  EXPECT_EQ(header.substr(512, record.size()), record);
+}
+
+}  // namespace
+}  // namespace sandbar::cli

@@ -1,0 +1,282 @@
+#include "daemon/config.h"
+
+#include <fmt/format.h>
+#include <toml++/toml.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <filesystem>
+#include <functional>
+#include <thread>
+
+#include "cli/api_client.h"
+#include "wire/text.h"
+
+namespace sandbar::daemon {
+namespace {
+
+constexpr char kHostBundle[] = "/etc/ssl/certs/ca-certificates.crt";
+
+using Setter = std::function<Result<>(const toml::node&)>;
+using Keys = std::vector<std::pair<std::string, Setter>>;
+
+Result<> Wrong(std::string_view expected) {
+  return Fail(Code::kBadRequest, fmt::format("must be {}", expected));
+}
+
+Setter Str(std::string* to) {
+  return [to](const toml::node& n) -> Result<> {
+    auto v = n.value_exact<std::string>();
+    if (!v) return Wrong("a string");
+    *to = *v;
+    return {};
+  };
+}
+
+Setter Bool(bool* to) {
+  return [to](const toml::node& n) -> Result<> {
+    auto v = n.value_exact<bool>();
+    if (!v) return Wrong("true or false");
+    *to = *v;
+    return {};
+  };
+}
+
+Result<int64_t> Integer(const toml::node& n, int64_t low, int64_t high) {
+  auto v = n.value_exact<int64_t>();
+  if (!v || *v < low || *v > high)
+    return Fail(Code::kBadRequest, fmt::format("must be a whole number from {} to {}", low, high));
+  return *v;
+}
+
+template <class T>
+Setter Int(T* to, int64_t low, int64_t high) {
+  return [=](const toml::node& n) -> Result<> {
+    SB_TRY(int64_t v, Integer(n, low, high));
+    *to = static_cast<T>(v);
+    return {};
+  };
+}
+
+Setter Duration(int64_t* to_ms) {
+  return [to_ms](const toml::node& n) -> Result<> {
+    auto text = n.value_exact<std::string>();
+    auto ms = text ? cli::ParseDuration(*text) : std::nullopt;
+    if (!ms || *ms < 1000) return Wrong("a duration such as \"90s\", \"5m\" or \"24h\"");
+    *to_ms = *ms;
+    return {};
+  };
+}
+
+Setter OneOf(std::string* to, std::vector<std::string> words) {
+  return [to, words = std::move(words)](const toml::node& n) -> Result<> {
+    auto v = n.value_exact<std::string>();
+    for (const auto& word : words)
+      if (v == word) {
+        *to = word;
+        return {};
+      }
+    return Wrong(fmt::format("one of \"{}\"", fmt::join(words, "\", \"")));
+  };
+}
+
+Setter Strings(std::vector<std::string>* to) {
+  return [to](const toml::node& n) -> Result<> {
+    const auto* array = n.as_array();
+    if (array == nullptr) return Wrong("a list of strings");
+    to->clear();
+    for (const auto& item : *array) {
+      auto v = item.value_exact<std::string>();
+      if (!v) return Wrong("a list of strings");
+      to->push_back(*v);
+    }
+    return {};
+  };
+}
+
+Result<> Apply(const toml::table& table, const std::string& section, const Keys& keys) {
+  for (const auto& [key, node] : table) {
+    std::string name(key.str());
+    std::string full = section.empty() ? name : section + "." + name;
+    auto it = std::ranges::find(keys, name, &Keys::value_type::first);
+    if (it == keys.end()) {
+      std::vector<std::string> known;
+      for (const auto& k : keys) known.push_back(k.first);
+      std::string_view near = wire::Nearest(name, known);
+      return Fail(Code::kBadRequest, fmt::format("line {}: unknown key `{}`{}", node.source().begin.line, full,
+                                                 near.empty() ? "" : fmt::format(", did you mean `{}`?", near)));
+    }
+    auto set = it->second(node);
+    if (!set)
+      return Fail(Code::kBadRequest,
+                  fmt::format("line {}: `{}` {}", node.source().begin.line, full, set.error().message));
+  }
+  return {};
+}
+
+Setter Section(const std::string& name, Keys keys) {
+  return [name, keys = std::move(keys)](const toml::node& n) -> Result<> {
+    const auto* table = n.as_table();
+    if (table == nullptr) return Wrong("a table: [" + name + "]");
+    auto applied = Apply(*table, name, keys);
+    // The inner message already says where; mark it so that the caller does not say it twice.
+    if (!applied) return Fail(Code::kConflict, applied.error().message);
+    return {};
+  };
+}
+
+// [pool] node24 = 2, "vercel/sandbox/universal" = 1: machines kept ready, by runtime or image.
+Setter Pools(std::vector<sandbox::PoolTarget>* to) {
+  return [to](const toml::node& n) -> Result<> {
+    const auto* table = n.as_table();
+    if (table == nullptr) return Wrong("a table: [pool]");
+    for (const auto& [key, node] : *table) {
+      auto count = Integer(node, 0, 1000);
+      if (!count) return Fail(Code::kConflict, fmt::format("`pool.{}` {}", key.str(), count.error().message));
+      sandbox::PoolTarget target;
+      std::string name(key.str());
+      (name.contains('/') ? target.image : target.runtime) = name;
+      target.count = static_cast<int>(*count);
+      if (target.count > 0) to->push_back(std::move(target));
+    }
+    return {};
+  };
+}
+
+Keys TopLevel(Config* c) {
+  constexpr int64_t kTerabyte = 1LL << 40;
+  Keys server = {{"listen",
+                  [c](const toml::node& n) -> Result<> {
+                    auto v = n.value_exact<std::string>();
+                    if (!v) return Wrong("a string HOST:PORT");
+                    return ParseListen(*v, c);
+                  }},
+                 {"public_url", Str(&c->public_url)},
+                 {"tls_cert", Str(&c->tls_cert)},
+                 {"tls_key", Str(&c->tls_key)},
+                 {"insecure_http", Bool(&c->insecure_http)}};
+  Keys limits = {{"max_vcpus", Int(&c->domain.max_vcpus, 1, 1024)},
+                 {"max_memory_mb", Int(&c->domain.max_memory_mb, 256, 1 << 24)},
+                 {"max_timeout", Duration(&c->domain.max_timeout_ms)},
+                 {"default_timeout", Duration(&c->domain.default_timeout_ms)},
+                 {"pids", Int(&c->domain.pids_per_sandbox, 16, 1 << 22)},
+                 {"disk_mb",
+                  [c](const toml::node& n) -> Result<> {
+                    SB_TRY(int64_t mb, Integer(n, 16, kTerabyte >> 20));
+                    c->domain.disk_bytes = static_cast<uint64_t>(mb) << 20;
+                    return {};
+                  }},
+                 {"max_running", Int(&c->domain.max_running, 1, 100'000)},
+                 {"host_share", Int(&c->host_share, 1, 100)}};
+  Keys network = {{"default", OneOf(&c->domain.default_network_mode, {"allow-all", "deny-all"})},
+                  {"allow_addresses", Strings(&c->egress.allow_addresses)},
+                  {"resolver", Str(&c->egress.resolver)}};
+  Keys images = {{"dir", Str(&c->images)},
+                 {"default", Str(&c->domain.default_image)},
+                 {"default_runtime", Str(&c->domain.default_runtime)}};
+  Keys disk = {{"limit", OneOf(&c->disk_limit, {"btrfs", "none"})},
+               {"pool_bytes", Int(&c->disk_pool_bytes, 0, kTerabyte * 64)}};
+  return {{"server", Section("server", std::move(server))},
+          {"limits", Section("limits", std::move(limits))},
+          {"network", Section("network", std::move(network))},
+          {"images", Section("images", std::move(images))},
+          {"disk", Section("disk", std::move(disk))},
+          {"pool", Pools(&c->domain.pools)},
+          {"extra_ca", Str(&c->extra_ca)},
+          {"user", Str(&c->user)}};
+}
+
+Result<> Check(const Config& c) {
+  if (c.tls_cert.empty() != c.tls_key.empty())
+    return Fail(Code::kBadRequest, "a certificate needs its key and the other way round: --tls-cert and --tls-key");
+  if (!IsLoopback(c.host) && !c.tls() && !c.insecure_http)
+    return Fail(Code::kBadRequest,
+                fmt::format("{} is not a loopback address, and tokens would travel in the clear\n  fix: --tls-cert "
+                            "FILE --tls-key FILE, or --insecure-http when something in front of it speaks TLS",
+                            c.host));
+  for (const auto& [name, path] : {std::pair("--data", &c.data), std::pair("--images", &c.images)})
+    if (!path->starts_with('/')) return Fail(Code::kBadRequest, fmt::format("{} must be an absolute path", name));
+  return {};
+}
+
+}  // namespace
+
+Host ThisHost() {
+  Host host;
+  host.cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  host.memory_mb = static_cast<int>(
+      (static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE))) >> 20);
+  return host;
+}
+
+bool IsLoopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
+Result<> ParseListen(const std::string& text, Config* config) {
+  size_t colon = text.rfind(':');
+  if (colon == std::string::npos || colon == 0) return Fail(Code::kBadRequest, "`" + text + "` is not HOST:PORT");
+  std::string host = text.substr(0, colon);
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  unsigned port = 0;
+  auto [end, ec] = std::from_chars(text.data() + colon + 1, text.data() + text.size(), port);
+  if (ec != std::errc() || end != text.data() + text.size() || port > 65535)
+    return Fail(Code::kBadRequest, "`" + text + "` is not HOST:PORT");
+  config->host = host;
+  config->port = static_cast<uint16_t>(port);
+  return {};
+}
+
+Result<> ApplyToml(const std::string& text, const std::string& name, Config* config) {
+  try {
+    toml::table table = toml::parse(text, name);
+    auto applied = Apply(table, "", TopLevel(config));
+    if (!applied) {
+      std::string message = applied.error().message;
+      // A section's own complaint comes wrapped in that of the table around it.
+      if (size_t inner = message.rfind("line "); inner != std::string::npos && inner > 0)
+        message = message.substr(inner);
+      return Fail(Code::kBadRequest, name + ": " + message);
+    }
+    return {};
+  } catch (const toml::parse_error& e) {
+    return Fail(Code::kBadRequest,
+                fmt::format("{}: line {}: {}", name, e.source().begin.line, std::string(e.description())));
+  } catch (const std::exception& e) {
+    return Fail(Code::kBadRequest, name + ": " + e.what());
+  }
+}
+
+Result<Config> LoadConfig(const std::string& data, const cli::ServeCommand& flags, const Host& host) {
+  Config c;
+  c.data = data;
+  c.images = cli::kDefaultImages;
+  // The SDK's default size is 2 vCPUs; a one-core host still serves it, by time slices.
+  c.domain.max_vcpus = std::max(2, host.cores);
+  c.domain.max_memory_mb = std::max(4096, host.memory_mb * 8 / 10);
+  std::error_code ec;
+  if (std::filesystem::exists(kHostBundle, ec)) c.extra_ca = kHostBundle;
+  if (const char* dir = std::getenv("SANDBAR_IMAGES"); dir != nullptr && *dir != '\0') c.images = dir;
+  if (const char* list = std::getenv("SANDBAR_FORCE_FALLBACK"); list != nullptr) c.force_fallback = list;
+  if (flags.config) {
+    SB_TRY(std::string text, cli::ReadSmallFile(*flags.config));
+    SB_TRYV(ApplyToml(text, *flags.config, &c));
+  }
+  if (flags.listen) SB_TRYV(ParseListen(*flags.listen, &c));
+  if (flags.images) c.images = *flags.images;
+  if (flags.tls_cert) c.tls_cert = *flags.tls_cert;
+  if (flags.tls_key) c.tls_key = *flags.tls_key;
+  c.insecure_http |= flags.insecure_http;
+  c.ephemeral = flags.ephemeral;
+  c.ready_fd = flags.ready_fd;
+  c.lifeline_fd = flags.lifeline_fd;
+  // What it listens on is chosen by the caller's working directory otherwise.
+  c.data = std::filesystem::absolute(c.data, ec).lexically_normal().string();
+  c.images = std::filesystem::absolute(c.images, ec).lexically_normal().string();
+  while (c.data.size() > 1 && c.data.ends_with('/')) c.data.pop_back();
+  c.domain.data_dir = c.data;
+  SB_TRYV(Check(c));
+  return c;
+}
+
+}  // namespace sandbar::daemon

@@ -1,0 +1,52 @@
+// What the operator decided: flags over the TOML file over defaults. One value, made once at start, passed down.
+// An unknown key is an error that names it and the nearest known one; a setting is never silently ignored.
+//
+//   auto config = LoadConfig(data_dir, serve_flags, host);
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/result.h"
+#include "cli/options.h"
+#include "net/egress.h"
+#include "sandbox/config.h"
+
+namespace sandbar::daemon {
+
+// What the defaults depend on; a value, so that tests can have any host.
+struct Host {
+  int cores = 2;
+  int memory_mb = 4096;
+};
+Host ThisHost();
+
+struct Config {
+  std::string data, images;
+  std::string host = "127.0.0.1";
+  uint16_t port = 8787;
+  std::string public_url;
+  std::string tls_cert, tls_key;  // both or none
+  bool insecure_http = false;
+  bool ephemeral = false;
+  std::string user = "sandbar";
+  std::string extra_ca;  // PEM bundle that every machine trusts in addition
+  int host_share = 80;   // per cent of the host that all machines together may use
+  std::string disk_limit = "btrfs";
+  uint64_t disk_pool_bytes = 0;  // 0: most of what is free
+  std::string force_fallback;    // for tests: mechanisms to pretend this kernel lacks
+  sandbox::Config domain;
+  net::EgressConfig egress;
+  int ready_fd = -1, lifeline_fd = -1;
+
+  bool tls() const { return !tls_cert.empty(); }
+};
+
+Result<Config> LoadConfig(const std::string& data, const cli::ServeCommand& flags, const Host& host);
+// The file's part alone: over what `config` already says.
+Result<> ApplyToml(const std::string& text, const std::string& name, Config* config);
+// "127.0.0.1:8787", "[::1]:0", "localhost:80".
+Result<> ParseListen(const std::string& text, Config* config);
+bool IsLoopback(const std::string& host);
+
+}  // namespace sandbar::daemon

@@ -1,0 +1,132 @@
+#include "daemon/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace sandbar::daemon {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::string ErrorOf(const std::string& toml) {
+  Config c;
+  auto r = ApplyToml(toml, "sandbar.toml", &c);
+  return r ? "" : r.error().message;
+}
+
+TEST(Config, DefaultsFollowTheHost) {
+  auto c = LoadConfig("/data", {}, {.cores = 16, .memory_mb = 64'000});
+  ASSERT_TRUE(c) << c.error().message;
+  EXPECT_EQ(c->domain.max_vcpus, 16);
+  EXPECT_EQ(c->domain.max_memory_mb, 51'200);
+  EXPECT_EQ(c->host, "127.0.0.1");
+  EXPECT_EQ(c->port, 8787);
+  EXPECT_EQ(c->domain.data_dir, "/data");
+  // The SDK's default of 2 vCPUs and 4096 MB must fit everywhere.
+  auto small = LoadConfig("/data", {}, {.cores = 1, .memory_mb = 1000});
+  ASSERT_TRUE(small);
+  EXPECT_EQ(small->domain.max_vcpus, 2);
+  EXPECT_EQ(small->domain.max_memory_mb, 4096);
+}
+
+TEST(Config, ReadsEveryKey) {
+  Config c;
+  auto r = ApplyToml(R"(
+extra_ca = "/etc/ca.pem"
+user = "nobody"
+[server]
+listen = "[::1]:9000"
+public_url = "https://sandbox.example"
+tls_cert = "/c.pem"
+tls_key = "/k.pem"
+insecure_http = true
+[limits]
+max_vcpus = 4
+max_memory_mb = 2048
+max_timeout = "2h"
+default_timeout = "10m"
+pids = 200
+disk_mb = 64
+max_running = 5
+host_share = 50
+[network]
+default = "deny-all"
+allow_addresses = ["10.0.0.0/8"]
+resolver = "10.0.0.2:53"
+[images]
+dir = "/images"
+default = "sandbar/base"
+default_runtime = "node22"
+[pool]
+node24 = 2
+"vercel/sandbox/universal" = 1
+bun = 0
+[disk]
+limit = "none"
+pool_bytes = 1000000
+)",
+                     "sandbar.toml", &c);
+  ASSERT_TRUE(r) << r.error().message;
+  EXPECT_EQ(c.host, "::1");
+  EXPECT_EQ(c.port, 9000);
+  EXPECT_EQ(c.domain.max_timeout_ms, 7'200'000);
+  EXPECT_EQ(c.domain.default_timeout_ms, 600'000);
+  EXPECT_EQ(c.domain.disk_bytes, 64ULL << 20);
+  EXPECT_EQ(c.domain.pids_per_sandbox, 200u);
+  EXPECT_EQ(c.domain.default_network_mode, "deny-all");
+  EXPECT_THAT(c.egress.allow_addresses, ElementsAre("10.0.0.0/8"));
+  EXPECT_EQ(c.disk_limit, "none");
+  EXPECT_EQ(c.host_share, 50);
+  ASSERT_EQ(c.domain.pools.size(), 2u);
+  EXPECT_EQ(c.domain.pools[0].runtime, "node24");
+  EXPECT_EQ(c.domain.pools[0].count, 2);
+  EXPECT_EQ(c.domain.pools[1].image, "vercel/sandbox/universal");
+}
+
+TEST(Config, NamesAnUnknownKeyAndTheNearest) {
+  EXPECT_EQ(ErrorOf("[limits]\nmax_vcpu = 2\n"),
+            "sandbar.toml: line 2: unknown key `limits.max_vcpu`, did you mean `max_vcpus`?");
+  EXPECT_THAT(ErrorOf("[limit]\n"), HasSubstr("unknown key `limit`, did you mean `limits`?"));
+}
+
+TEST(Config, NamesTheKeyWithAWrongValue) {
+  EXPECT_EQ(ErrorOf("[limits]\n\nmax_vcpus = \"two\"\n"),
+            "sandbar.toml: line 3: `limits.max_vcpus` must be a whole number from 1 to 1024");
+  EXPECT_THAT(ErrorOf("[network]\ndefault = \"open\"\n"), HasSubstr("one of \"allow-all\", \"deny-all\""));
+  EXPECT_THAT(ErrorOf("[limits]\nmax_timeout = \"soon\"\n"), HasSubstr("a duration such as"));
+  EXPECT_THAT(ErrorOf("[server]\nlisten = \"8787\"\n"), HasSubstr("HOST:PORT"));
+  EXPECT_THAT(ErrorOf("[pool]\nnode24 = -1\n"), HasSubstr("`pool.node24`"));
+  EXPECT_THAT(ErrorOf("not toml"), HasSubstr("sandbar.toml: line 1"));
+}
+
+TEST(Config, APublicAddressNeedsTlsOrTheFlag) {
+  cli::ServeCommand flags;
+  flags.listen = "0.0.0.0:8787";
+  auto refused = LoadConfig("/data", flags, {});
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("--insecure-http"));
+  flags.insecure_http = true;
+  EXPECT_TRUE(LoadConfig("/data", flags, {}));
+  flags.insecure_http = false;
+  flags.tls_cert = "/c";
+  EXPECT_FALSE(LoadConfig("/data", flags, {}));
+  flags.tls_key = "/k";
+  EXPECT_TRUE(LoadConfig("/data", flags, {}));
+}
+
+TEST(Config, LoopbackNeedsNothing) {
+  for (const char* listen : {"127.0.0.1:1", "127.9.9.9:0", "localhost:80", "[::1]:8787"}) {
+    cli::ServeCommand flags;
+    flags.listen = listen;
+    EXPECT_TRUE(LoadConfig("/data", flags, {})) << listen;
+  }
+  for (const char* listen : {"", "8787", ":1", "host:99999", "host:"}) {
+    cli::ServeCommand flags;
+    flags.listen = listen;
+    EXPECT_FALSE(LoadConfig("/data", flags, {})) << listen;
+  }
+}
+
+}  // namespace
+}  // namespace sandbar::daemon

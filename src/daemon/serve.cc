@@ -1,0 +1,261 @@
+#include "daemon/serve.h"
+
+#include <openssl/evp.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <filesystem>
+
+#include "api/api.h"
+#include "api/auth.h"
+#include "base/ids.h"
+#include "cli/commands.h"
+#include "cli/output.h"
+#include "cli/signals.h"
+#include "cli/version.h"
+#include "daemon/config.h"
+#include "daemon/data_dir.h"
+#include "daemon/listen_check.h"
+#include "daemon/spawner_process.h"
+#include "engine/namespaces/namespaces_engine.h"
+#include "os/self_sandbox.h"
+#include "sandbox/domain.h"
+#include "wire/ndjson.h"
+
+namespace sandbar::daemon {
+namespace {
+
+namespace json = boost::json;
+
+constexpr int64_t kSdkTokenMs = 30LL * 24 * 3600 * 1000;
+constexpr int kSpawnerEndMs = 60'000;
+
+std::string Sha256Hex(const std::string& text) {
+  std::string md(32, '\0');
+  unsigned size = 0;
+  SB_CHECK(EVP_Digest(text.data(), text.size(), reinterpret_cast<unsigned char*>(md.data()), &size, EVP_sha256(),
+                      nullptr) == 1);
+  return Hex(md);
+}
+
+// The token file is what the operator reads; the store knows its hash only.
+Result<std::string> EnsureToken(const std::string& data, store::Store* store) {
+  SB_TRY(std::string token, ReadOrMakeSecret(data + "/token", "sbt_"));
+  SB_TRY(auto known, store->Tokens());
+  std::string hash = Sha256Hex(token);
+  for (const auto& t : known)
+    if (t.sha256_hex == hash) return token;
+  store::Token row;
+  row.id = NewId("tok_");
+  row.sha256_hex = hash;
+  row.name = "operator";
+  row.created_at = NowMs();
+  SB_TRYV(store->InsertToken(row));
+  return token;
+}
+
+std::string UrlOf(const Config& config, uint16_t port) {
+  std::string host = config.host.contains(':') ? "[" + config.host + "]" : config.host;
+  if (host == "0.0.0.0" || host == "[::]") host = "127.0.0.1";
+  return fmt::format("{}://{}:{}", config.tls() ? "https" : "http", host, port);
+}
+
+api::ApiConfig ApiConfigOf(const Config& config, const std::string& jwt_key, const std::string& register_mjs) {
+  api::ApiConfig out;
+  if (config.host != "0.0.0.0" && config.host != "::" && !IsLoopback(config.host))
+    out.host_names.push_back(config.host.contains(':') ? "[" + config.host + "]" : config.host);
+  out.port = config.port;
+  out.tls = config.tls();
+  out.public_url = config.public_url;
+  out.jwt_key = jwt_key;
+  out.version = cli::kVersion;
+  out.register_mjs = register_mjs;
+  return out;
+}
+
+enum class Ending { kLeave, kStopAll };
+
+Task<Ending> AwaitSignal(cli::Signals* signals) {
+  SB_CO_TRY(int number, co_await signals->Wait());
+  co_return number == SIGUSR1 ? Ending::kStopAll : Ending::kLeave;
+}
+
+// Ends when whoever started an embedded server is gone, however it went.
+Task<Ending> AwaitLifeline(int fd) {
+  auto ex = co_await asio::this_coro::executor;
+  if (fd < 0) {
+    // No lifeline: the other wait decides.
+    asio::steady_timer never(ex, asio::steady_timer::time_point::max());
+    auto [ec] = co_await never.async_wait(kToken);
+    co_return std::unexpected(FromAsio(ec, "lifeline"));
+  }
+  asio::posix::stream_descriptor pipe(ex, fd);
+  char byte = 0;
+  auto [ec, n] = co_await pipe.async_read_some(asio::buffer(&byte, 1), kToken);
+  if (ec == asio::error::operation_aborted) co_return std::unexpected(FromAsio(ec, "lifeline"));
+  co_return Ending::kStopAll;
+}
+
+// A running server, in the order in which it is built; it is taken apart in the opposite one.
+struct Running {
+  const Config* config = nullptr;
+  std::string register_mjs;
+  std::unique_ptr<engine::Engine> engine;
+  std::unique_ptr<store::Store> store;
+  std::unique_ptr<images::Catalog> catalog;
+  std::unique_ptr<sandbox::Domain> domain;
+  std::unique_ptr<api::Api> api;
+  std::unique_ptr<net::HttpServer> http;
+  std::string token;
+};
+
+Task<> Build(Running* r) {
+  auto ex = co_await asio::this_coro::executor;
+  const Config& config = *r->config;
+  std::string socket = SpawnerSocket(config.data);
+  SB_CO_TRY(r->engine, co_await engine::ConnectNamespacesEngine(ex, std::move(socket)));
+  SB_CO_TRY(r->store, store::OpenSqlite(config.data + "/sandbar.db"));
+  SB_CO_TRY(r->token, EnsureToken(config.data, r->store.get()));
+  SB_CO_TRY(std::string jwt_key, ReadOrMakeSecret(config.data + "/jwt.key", ""));
+  r->catalog = std::make_unique<images::Catalog>(config.images);
+  sandbox::Parts parts{r->engine.get(), r->store.get(), r->catalog.get(), &config.egress};
+  SB_CO_TRY(r->domain, sandbox::MakeService(ex, config.domain, parts));
+  // Recovery first: the API answers only when every live machine is attached again.
+  SB_CO_TRYV(co_await r->domain->Start());
+  r->api = std::make_unique<api::Api>(r->domain.get(), r->catalog.get(), ApiConfigOf(config, jwt_key, r->register_mjs));
+  net::HttpServerOptions http;
+  http.tls_cert_file = config.tls_cert;
+  http.tls_key_file = config.tls_key;
+  api::Api* api = r->api.get();
+  net::HttpHandler handler = [api](net::HttpExchange* x) { return api->Handle(x); };
+  auto on_error = [api](const Error& e) { return api->OnError(e); };
+  SB_CO_TRY(r->http, net::ListenHttp(ex, config.host, config.port, http, std::move(handler), std::move(on_error)));
+  api->SetPort(r->http->port());
+  co_return Result<>{};
+}
+
+Result<> Announce(const Running& r) {
+  const Config& config = *r.config;
+  std::string url = UrlOf(config, r.http->port());
+  auto info = r.domain->info();
+  json::object endpoint{{"url", url}, {"pid", ::getpid()}};
+  std::string path = cli::EndpointPath(config.data);
+  SB_TRYV(WriteReplacing(path, wire::NdjsonLine(endpoint)));
+  cli::Note(fmt::format("{} on {}, engine {} (class {}{}), network default {}, data {}", cli::kVersion, url,
+                        info.engine, info.isolation_class,
+                        info.isolation_class == 1 ? ": shares the host's kernel" : "", info.default_network_mode,
+                        config.data));
+  if (config.ready_fd >= 0) {
+    json::object ready{{"url", url}, {"token", r.token}};
+    SB_TRYV(cli::WriteAll(config.ready_fd, wire::NdjsonLine(ready)));
+    ::close(config.ready_fd);
+  }
+  return {};
+}
+
+Task<> RunUntilStopped(Running* r) {
+  using namespace asio::experimental::awaitable_operators;
+  auto ex = co_await asio::this_coro::executor;
+  // From here on a signal is remembered, also one that comes while recovery is still at work.
+  cli::Signals signals(ex, {SIGTERM, SIGINT, SIGUSR1});
+  auto built = co_await Build(r);
+  Ending ending = Ending::kLeave;
+  if (built) built = Announce(*r);
+  if (built) {
+    Task<Ending> signal = AwaitSignal(&signals);
+    Task<Ending> lifeline = AwaitLifeline(r->config->lifeline_fd);
+    auto first = co_await (std::move(signal) || std::move(lifeline));
+    auto ended = first.index() == 0 ? std::get<0>(std::move(first)) : std::get<1>(std::move(first));
+    ending = ended.value_or(Ending::kStopAll);
+  }
+  if (r->config->ephemeral) ending = Ending::kStopAll;
+  std::error_code ec;
+  std::filesystem::remove(cli::EndpointPath(r->config->data), ec);
+  if (r->http) co_await r->http->Close();
+  if (r->domain && built && ending == Ending::kStopAll) {
+    auto stopped = co_await r->domain->StopAll();
+    if (!stopped) log::Warn("stopping the sandboxes: {}", stopped.error().message);
+  }
+  if (r->domain) co_await r->domain->Close();
+  if (built && ending == Ending::kStopAll) co_return Fail(Code::kStopped, "stopped with every machine");
+  co_return built;
+}
+
+// Runs the loop. kStopped: ended with all machines; success: they go on.
+Result<> RunLoop(const Config& config, const std::string& register_mjs) {
+  asio::io_context io(1);
+  Running running;
+  running.config = &config;
+  running.register_mjs = register_mjs;
+  Result<> outcome = Fail(Code::kInternal, "the loop ended early");
+  asio::co_spawn(io, RunUntilStopped(&running), [&outcome](std::exception_ptr e, Result<> r) {
+    if (e) SB_BUG("exception escaped the server");
+    if (!e) outcome = std::move(r);
+  });
+  io.run();
+  return outcome;
+}
+
+void RaiseFileLimit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+Result<> ServeOrFail(const cli::Options& options, const cli::ServeCommand& flags) {
+  SB_TRY(Config config, LoadConfig(options.data, flags, ThisHost()));
+  if (::geteuid() != 0)
+    return cli::FailWithFix(Code::kForbidden,
+                            "serving needs root: the spawner makes namespaces and mounts (the server "
+                            "itself gives its rights up)",
+                            "sudo ./sandbar serve");
+  SB_TRY(Identity daemon, LookUpUser(config.user));
+  SB_TRYV(CheckListen(config));
+  SB_TRYV(PrepareDataDir(config.data, daemon));
+  SB_TRY(Fd lock, LockDataDir(config.data));
+  SB_TRY(TlsFiles tls, LoadTlsFiles(&config));
+  std::string register_mjs;
+  if (auto path = cli::FindRegisterMjs(); !path.empty()) register_mjs = cli::ReadSmallFile(path).value_or("");
+  RaiseFileLimit();
+  SB_TRY(SpawnerRef spawner, EnsureSpawner(config, daemon));
+  os::SelfSandboxOptions drop;
+  drop.uid = daemon.uid;
+  drop.gid = daemon.gid;
+  SB_TRYV(os::DropToDaemon(drop));
+
+  Result<> ran = RunLoop(config, register_mjs);
+  if (ran) return {};
+  bool stop_spawner = ran.error().code == Code::kStopped || config.ephemeral;
+  // A spawner that we started for nothing must not stay behind; one that holds machines of an earlier daemon must.
+  if (stop_spawner || !spawner.adopted) {
+    auto asked = RequestSpawnerShutdown(config.data);
+    if (!asked && !config.ephemeral) log::Warn("stopping the spawner: {}", asked.error().message);
+    if (!WaitGone(spawner.pidfd, kSpawnerEndMs)) log::Warn("the spawner is still there");
+  }
+  if (ran.error().code == Code::kStopped) return {};
+  return ran;
+}
+
+}  // namespace
+
+int Serve(const cli::Options& options, const cli::ServeCommand& flags) {
+  auto served = ServeOrFail(options, flags);
+  if (served) return 0;
+  cli::Complain(served.error());
+  return 2;
+}
+
+Result<std::string> MintSdkToken(const std::string& data) {
+  SB_TRY(std::string key, cli::ReadSmallFile(data + "/jwt.key"));
+  while (key.ends_with('\n')) key.pop_back();
+  if (key.size() < 32) return Fail(Code::kIo, data + "/jwt.key is damaged");
+  int64_t now = NowMs();
+  api::JwtClaims claims{std::string(api::kDefaultTeam), std::string(api::kDefaultProject), now + kSdkTokenMs};
+  return api::MintJwt(key, claims, now);
+}
+
+}  // namespace sandbar::daemon

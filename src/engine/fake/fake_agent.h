@@ -1,0 +1,106 @@
+// The scripted agent of a fake machine: real frames, pretended programs. Single loop.
+//
+// argv[0] picks the program (any directory is ignored):
+//   echo WORDS…   err WORDS…   env   pwd   id   true   exit N   sleep MS   stubborn (ignores SIGTERM)
+//   spew BYTES [STREAM]   gap BYTES   oom   die (the whole machine ends)
+// Anything else is "not found". Files are strings in a map; an upload is stored, unread, as <cwd>/.upload.
+#pragma once
+
+#include <boost/asio/local/stream_protocol.hpp>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "async/task.h"
+#include "wire/guest_frames.h"
+
+namespace sandbar::engine {
+
+// Byte number i of what "spew" writes.
+inline char FakeSpewByte(uint64_t i) {
+  return i % 64 == 63 ? '\n' : static_cast<char>('a' + i % 23);
+}
+
+class FakeAgent {
+ public:
+  explicit FakeAgent(const asio::any_io_executor& ex);
+  FakeAgent(const FakeAgent&) = delete;
+  FakeAgent& operator=(const FakeAgent&) = delete;
+
+  std::map<std::string, std::string> files;
+  std::set<std::string> dirs;
+  std::vector<wire::Exec> execs;  // every request seen
+  std::function<void()> on_oom;   // "oom" was run
+  std::function<void()> on_die;   // "die" was run
+  size_t kept_bytes() const;      // not acknowledged yet
+  size_t unacked_exits() const;
+  bool connected() const { return socket_ != nullptr; }
+
+  // The newest connection wins.
+  void Serve(asio::local::stream_protocol::socket socket);
+  // Breaks the connection, as a daemon's death does.
+  void Drop();
+  // Sends bytes that are no frames.
+  void SendGarbage();
+  asio::awaitable<void> Close();
+
+ private:
+  using Socket = asio::local::stream_protocol::socket;
+  struct Piece {
+    uint64_t offset = 0;
+    uint8_t stream = 1;
+    std::string bytes;
+  };
+  struct Command {
+    explicit Command(const asio::any_io_executor& ex) : changed(ex) {}
+    wire::Exec request;
+    std::deque<Piece> kept;
+    uint64_t produced = 0, acked = 0;
+    int signal = 0;
+    bool exited = false;
+    wire::Exit exit;
+    Event changed;
+  };
+  struct Upload {
+    std::string path;
+    std::string bytes;
+  };
+
+  Task<> ReadLoop(std::shared_ptr<Socket> socket);
+  Task<> WriteLoop(std::shared_ptr<Socket> socket);
+  void Send(const wire::GuestFrame& frame);
+  void Handle(const wire::HostFrame& frame);
+  void OnHello(const wire::Hello& hello);
+  void OnExec(const wire::Exec& exec);
+  void OnAck(const wire::Ack& ack);
+  void Signal(Command& command, int signal);
+  void OnData(const wire::Data& data);
+  void OnEnd(uint32_t stream);
+  void OnMakeDir(const wire::MakeDir& request);
+  Task<> SendFile(uint32_t stream, std::string bytes);
+  Task<> Run(std::shared_ptr<Command> command);
+  Task<int> Program(std::shared_ptr<Command> command);
+  Task<> Emit(std::shared_ptr<Command> command, uint8_t stream, std::string bytes);
+  Task<int> SleepFor(std::shared_ptr<Command> command, std::chrono::milliseconds time, bool stubborn);
+  Task<> DoQuiesce(std::chrono::milliseconds grace);
+  bool AllExited() const;
+
+  asio::any_io_executor ex_;
+  std::shared_ptr<Socket> socket_;  // shared with its two loops
+  bool greeted_ = false;
+  bool quiescing_ = false;
+  std::string out_;
+  std::map<std::string, std::shared_ptr<Command>> commands_;  // shared with their running programs
+  std::map<uint32_t, Upload> uploads_;
+  std::map<uint32_t, uint64_t> credit_;
+  Event writable_;
+  Event credited_;
+  TaskGroup tasks_;
+};
+
+}  // namespace sandbar::engine

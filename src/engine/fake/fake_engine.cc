@@ -1,0 +1,176 @@
+#include "engine/fake/fake_engine.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <boost/asio/local/connect_pair.hpp>
+
+namespace sandbar::engine {
+namespace {
+
+Fd LoopbackSocket(int type) {
+  Fd fd(::socket(AF_INET, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const bool bound = fd && ::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+  if (!bound || (type == SOCK_STREAM && ::listen(fd.get(), 16) != 0)) return Fd();
+  return fd;
+}
+
+}  // namespace
+
+FakeMachineState* FakeHost::Find(const std::string& id) {
+  auto it = machines_.find(id);
+  return it == machines_.end() ? nullptr : it->second.get();
+}
+
+std::vector<std::string> FakeHost::ids() const {
+  std::vector<std::string> out;
+  for (const auto& [id, state] : machines_) out.push_back(id);
+  return out;
+}
+
+asio::awaitable<void> FakeHost::EndMachine(std::string id) {
+  auto it = machines_.find(id);
+  if (it == machines_.end()) co_return;
+  auto state = it->second;
+  state->state = MachineState::kExited;
+  co_await state->agent.Close();
+  state->ended.Notify();
+}
+
+asio::awaitable<void> FakeHost::Close() {
+  auto machines = std::exchange(machines_, {});
+  for (auto& [id, state] : machines) co_await state->agent.Close();
+}
+
+Task<> FakeHost::Meet(FakeFault fault, std::string what) {
+  if (fault == FakeFault::kFail) co_return Fail(Code::kUnavailable, what + ": made to fail");
+  if (fault == FakeFault::kHang) {
+    Event never(ex_);
+    co_return co_await never.Wait();
+  }
+  co_return Result<>{};
+}
+
+class FakeMachine final : public Machine {
+ public:
+  FakeMachine(FakeHost* host, std::shared_ptr<FakeMachineState> state) : host_(host), state_(std::move(state)) {}
+
+  const std::string& id() const override { return state_->id; }
+
+  Task<> Configure(Rootfs rootfs, MachineSpec) override {
+    SB_CO_TRYV(co_await host_->Meet(host_->faults.configure, "configure"));
+    state_->rootfs = std::move(rootfs);
+    state_->state = MachineState::kConfigured;
+    co_return Result<>{};
+  }
+
+  Task<asio::local::stream_protocol::socket> Connect() override {
+    SB_CO_TRYV(co_await host_->Meet(host_->faults.connect, "connect"));
+    if (state_->state != MachineState::kConfigured) co_return Fail(Code::kUnavailable, "the machine does not run");
+    asio::local::stream_protocol::socket ours(host_->ex_);
+    asio::local::stream_protocol::socket agents(host_->ex_);
+    boost::system::error_code ec;
+    asio::local::connect_pair(ours, agents, ec);
+    if (ec) co_return std::unexpected(FromAsio(ec, "socketpair"));
+    state_->agent.Serve(std::move(agents));
+    co_return ours;
+  }
+
+  NetworkSockets TakeNetwork() override { return {LoopbackSocket(SOCK_STREAM), LoopbackSocket(SOCK_DGRAM)}; }
+
+  Task<> SetLimits(Limits limits) override {
+    state_->limits = limits;
+    co_return Result<>{};
+  }
+
+  Task<> SetDeadline(std::chrono::milliseconds from_now) override {
+    SB_CO_TRYV(co_await host_->Meet(host_->faults.set_deadline, "set deadline"));
+    state_->deadline = from_now;
+    co_return Result<>{};
+  }
+
+  Task<Usage> GetUsage() override { co_return state_->usage; }
+
+  Task<> Pause() override {
+    state_->paused = true;
+    co_return Result<>{};
+  }
+
+  Task<> Resume() override {
+    state_->paused = false;
+    co_return Result<>{};
+  }
+
+  Task<Usage> Destroy() override {
+    SB_CO_TRYV(co_await host_->Meet(host_->faults.destroy, "destroy"));
+    state_->state = MachineState::kExited;
+    co_await state_->agent.Close();
+    host_->machines_.erase(state_->id);
+    co_return state_->usage;
+  }
+
+  Task<> WaitExit() override {
+    while (state_->state != MachineState::kExited) {
+      SB_CO_TRYV(co_await state_->ended.Wait());
+    }
+    co_return Result<>{};
+  }
+
+ private:
+  FakeHost* host_;
+  std::shared_ptr<FakeMachineState> state_;
+};
+
+class FakeEngine final : public Engine {
+ public:
+  explicit FakeEngine(FakeHost* host) : host_(host) {}
+
+  EngineInfo info() const override {
+    EngineInfo info;
+    info.name = "fake";
+    info.isolation_class = 0;
+    return info;
+  }
+
+  Task<std::unique_ptr<Machine>> Boot(BootRequest request) override {
+    SB_CO_TRYV(co_await host_->Meet(host_->faults.boot, "boot"));
+    if (host_->machines_.contains(request.machine_id)) co_return Fail(Code::kConflict, "machine exists");
+    ++host_->boots;
+    auto state = std::make_shared<FakeMachineState>(host_->ex_, request.machine_id);
+    state->limits = request.limits;
+    state->deadline = request.deadline;
+    state->agent.on_oom = [s = state.get()] { ++s->usage.oom_kills; };
+    state->agent.on_die = [s = state.get()] {
+      s->state = MachineState::kExited;
+      s->agent.Drop();
+      s->ended.Notify();
+    };
+    host_->machines_[request.machine_id] = state;
+    co_return std::make_unique<FakeMachine>(host_, state);
+  }
+
+  Task<std::vector<MachineInfo>> List() override {
+    std::vector<MachineInfo> out;
+    for (const auto& [id, state] : host_->machines_) out.push_back({id, state->state});
+    co_return out;
+  }
+
+  Task<std::unique_ptr<Machine>> Attach(std::string machine_id) override {
+    auto it = host_->machines_.find(machine_id);
+    if (it == host_->machines_.end()) co_return Fail(Code::kNotFound, "no such machine: " + machine_id);
+    co_return std::make_unique<FakeMachine>(host_, it->second);
+  }
+
+ private:
+  FakeHost* host_;
+};
+
+std::unique_ptr<Engine> MakeFakeEngine(FakeHost* host) {
+  return std::make_unique<FakeEngine>(host);
+}
+
+}  // namespace sandbar::engine

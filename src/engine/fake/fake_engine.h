@@ -1,0 +1,71 @@
+// An engine for tests of what stands above engines: no isolation, no processes, no root. Machines are objects whose
+// agent is scripted (fake_agent.h) but speaks the real frames over a socketpair; networks are loopback sockets.
+//
+// FakeHost plays the supervisor: it outlives engines, so a test can throw one server away and build the next on the
+// same machines. Single loop. Close the host (or destroy every machine) before it dies.
+//
+//   FakeHost host(ex);
+//   auto engine = MakeFakeEngine(&host);
+//   host.faults.boot = FakeFault::kFail;     // the next Boot fails
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/fake/fake_agent.h"
+
+namespace sandbar::engine {
+
+// What a step does: work, fail with kUnavailable, or never return (until cancelled).
+enum class FakeFault { kNone, kFail, kHang };
+
+struct FakeFaults {
+  FakeFault boot = FakeFault::kNone;
+  FakeFault configure = FakeFault::kNone;
+  FakeFault connect = FakeFault::kNone;
+  FakeFault set_deadline = FakeFault::kNone;
+  FakeFault destroy = FakeFault::kNone;
+};
+
+struct FakeMachineState {
+  FakeMachineState(const asio::any_io_executor& ex, std::string machine_id)
+      : id(std::move(machine_id)), ended(ex), agent(ex) {}
+  std::string id;
+  MachineState state = MachineState::kBooted;
+  Limits limits;
+  Rootfs rootfs;
+  std::chrono::milliseconds deadline{0};
+  Usage usage;
+  bool paused = false;
+  Event ended;
+  FakeAgent agent;
+};
+
+class FakeHost {
+ public:
+  explicit FakeHost(asio::any_io_executor ex) : ex_(std::move(ex)) {}
+
+  FakeFaults faults;
+  int boots = 0;
+
+  FakeMachineState* Find(const std::string& id);
+  std::vector<std::string> ids() const;
+  // The machine ends by itself, as when its agent dies or the supervisor's deadline comes.
+  asio::awaitable<void> EndMachine(std::string id);
+  asio::awaitable<void> Close();
+
+ private:
+  friend class FakeMachine;
+  friend class FakeEngine;
+  Task<> Meet(FakeFault fault, std::string what);
+
+  asio::any_io_executor ex_;
+  std::map<std::string, std::shared_ptr<FakeMachineState>> machines_;  // shared with calls in flight on them
+};
+
+std::unique_ptr<Engine> MakeFakeEngine(FakeHost* host);
+
+}  // namespace sandbar::engine

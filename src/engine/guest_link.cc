@@ -1,0 +1,54 @@
+#include "engine/guest_link.h"
+
+#include "engine/guest_link_core.h"
+
+namespace sandbar::engine {
+namespace {
+
+class Link : public GuestLink {
+ public:
+  explicit Link(std::shared_ptr<LinkCore> core) : core_(std::move(core)), tasks_(core_->executor()) {
+    tasks_.Spawn(core_->ReadLoop());
+    tasks_.Spawn(core_->WriteLoop());
+  }
+
+  const std::vector<wire::CommandState>& known_commands() const override { return core_->known; }
+  Task<> Exec(wire::Exec request) override { return CallExec(core_, std::move(request)); }
+  void Ack(const std::string& command, uint64_t offset) override { core_->Ack(command, offset); }
+  void AckExit(const std::string& command) override { core_->AckExit(command); }
+  void Kill(const std::string& command, int signal) override { core_->Kill(command, signal); }
+
+  Task<std::unique_ptr<FileStream>> ReadFile(std::string path, std::string cwd, GuestUser user) override {
+    wire::ReadFile request{0, std::move(path), std::move(cwd), user.uid, user.gid, std::move(user.name)};
+    return CallReadFile(core_, std::move(request));
+  }
+  Task<> WriteTar(std::string cwd, GuestUser user, ByteSource* source) override {
+    wire::WriteTar request{0, std::move(cwd), user.uid, user.gid, std::move(user.name), true};
+    return CallWriteTar(core_, std::move(request), source);
+  }
+  Task<> MakeDir(std::string path, std::string cwd, GuestUser user, bool recursive) override {
+    wire::MakeDir request{0, std::move(path), std::move(cwd), user.uid, user.gid, std::move(user.name), recursive};
+    return CallMakeDir(core_, std::move(request));
+  }
+  Task<wire::Quiesced> Quiesce(std::chrono::milliseconds grace) override { return CallQuiesce(core_, grace); }
+
+  asio::awaitable<void> Close() override {
+    core_->ShutByOwner();
+    co_await tasks_.Close();
+  }
+
+ private:
+  std::shared_ptr<LinkCore> core_;  // with pending calls and open file streams, which may outlive the link
+  TaskGroup tasks_;
+};
+
+}  // namespace
+
+Task<std::unique_ptr<GuestLink>> OpenGuestLink(asio::local::stream_protocol::socket socket, GuestEvents* events) {
+  auto core = std::make_shared<LinkCore>(std::move(socket), events);
+  auto hello = co_await WithTimeout(core->Handshake(), kHelloDeadline);
+  if (!hello) co_return std::unexpected(std::move(hello).error());
+  co_return std::unique_ptr<GuestLink>(std::make_unique<Link>(std::move(core)));
+}
+
+}  // namespace sandbar::engine

@@ -1,0 +1,204 @@
+#include <algorithm>
+
+#include "engine/guest_link_core.h"
+
+namespace sandbar::engine {
+namespace {
+
+bool HasNul(const std::vector<std::string>& strings) {
+  return std::any_of(strings.begin(), strings.end(), [](const auto& s) { return s.find('\0') != std::string::npos; });
+}
+
+Result<> CheckPath(const std::string& path, std::string_view what) {
+  if (path.size() > wire::kMaxPath) return Fail(Code::kBadRequest, std::string(what) + " is too long");
+  if (path.find('\0') != std::string::npos) return Fail(Code::kBadRequest, std::string(what) + " contains NUL");
+  return {};
+}
+
+Result<> Check(const wire::Exec& request) {
+  if (request.id.empty() || request.id.size() > wire::kMaxCommandId) return Fail(Code::kBadRequest, "bad command id");
+  if (request.argv.empty()) return Fail(Code::kBadRequest, "empty command");
+  if (HasNul(request.argv) || HasNul(request.env)) return Fail(Code::kBadRequest, "an argument contains NUL");
+  if (request.user.size() > wire::kMaxUserName) return Fail(Code::kBadRequest, "user name is too long");
+  SB_TRYV(CheckPath(request.cwd, "cwd"));
+  if (wire::Encode(request).size() > wire::kMaxFrame) return Fail(Code::kTooLarge, "command and environment too large");
+  return {};
+}
+
+Error ToError(const wire::FileError& e, bool missing_is_not_found) {
+  using wire::FileErrorKind;
+  bool missing = e.kind == FileErrorKind::kNotFound || e.kind == FileErrorKind::kNotDirectory;
+  if (missing && missing_is_not_found) return Error{Code::kNotFound, e.message};
+  return Error{Code::kFileError, e.message};
+}
+
+// Gives the stream up when its user goes away before it has ended.
+struct StreamUse {
+  std::shared_ptr<LinkCore> core;
+  std::shared_ptr<LinkCore::Stream> stream;
+  StreamUse(std::shared_ptr<LinkCore> c, std::shared_ptr<LinkCore::Stream> s)
+      : core(std::move(c)), stream(std::move(s)) {}
+  StreamUse(const StreamUse&) = delete;
+  StreamUse& operator=(const StreamUse&) = delete;
+  ~StreamUse() { core->Abort(stream); }
+};
+
+class ReadStream : public FileStream {
+ public:
+  ReadStream(std::shared_ptr<LinkCore> core, std::shared_ptr<LinkCore::Stream> stream)
+      : use_(std::move(core), std::move(stream)) {}
+
+  // Until there is a chunk or the end.
+  Task<> Wait(std::chrono::seconds limit) {
+    auto deadline = LinkClock::now() + limit;
+    while (use_.stream->chunks.empty() && !use_.stream->end) {
+      if (use_.core->closed()) co_return std::unexpected(use_.core->Unavailable());
+      SB_CO_TRYV(co_await use_.stream->waiter->Wait(deadline));
+    }
+    if (use_.stream->chunks.empty() && !*use_.stream->end)
+      co_return std::unexpected(ToError(use_.stream->end->error(), true));
+    co_return Result<>{};
+  }
+
+  Task<std::string> Next() override {
+    SB_CO_TRYV(co_await Wait(kStallDeadline));
+    auto& s = *use_.stream;
+    if (s.chunks.empty()) co_return std::string();
+    std::string chunk = std::move(s.chunks.front());
+    s.chunks.pop_front();
+    s.consumed += chunk.size();
+    if (s.consumed >= wire::kStreamWindow / 4 && !s.end) {
+      use_.core->Send(wire::Credit{s.id, static_cast<uint32_t>(s.consumed)});
+      s.window += std::exchange(s.consumed, 0);
+    }
+    co_return chunk;
+  }
+
+ private:
+  StreamUse use_;
+};
+
+// Waits until `bytes` may be sent; false when the agent ended the stream first.
+Task<bool> WaitCredit(LinkCore* core, LinkCore::Stream* s, size_t bytes) {
+  auto deadline = LinkClock::now() + kStallDeadline;
+  while (!core->closed() && !s->end && s->credit < bytes) {
+    auto woken = co_await s->waiter->Wait(deadline);
+    if (!woken) co_return std::unexpected(std::move(woken).error());
+  }
+  auto room = co_await core->WaitRoom(deadline);
+  if (!room) co_return std::unexpected(std::move(room).error());
+  co_return !s->end.has_value();
+}
+
+Task<> WaitEnd(LinkCore* core, LinkCore::Stream* s, std::chrono::seconds limit) {
+  auto deadline = LinkClock::now() + limit;
+  while (!s->end) {
+    if (core->closed()) co_return std::unexpected(core->Unavailable());
+    SB_CO_TRYV(co_await s->waiter->Wait(deadline));
+  }
+  if (!*s->end) co_return std::unexpected(ToError(s->end->error(), false));
+  co_return Result<>{};
+}
+
+// False when the agent ended the stream first.
+Task<bool> SendChunk(LinkCore* core, LinkCore::Stream* s, std::string chunk) {
+  for (size_t at = 0; at < chunk.size();) {
+    size_t n = std::min(chunk.size() - at, wire::kMaxData / 2);
+    auto may = co_await WaitCredit(core, s, n);
+    if (!may || !*may) co_return may;
+    s->credit -= n;
+    core->Send(wire::Data{s->id, chunk.substr(at, n)});
+    at += n;
+  }
+  co_return true;
+}
+
+}  // namespace
+
+Task<> CallExec(std::shared_ptr<LinkCore> core, wire::Exec request) {
+  if (auto good = Check(request); !good) co_return good;
+  if (core->closed()) co_return std::unexpected(core->Unavailable());
+  if (core->commands.size() >= wire::kMaxCommands) co_return Fail(Code::kTooMany, "too many commands at once");
+  auto deadline = LinkClock::now() + kCallDeadline;
+  SB_CO_TRYV(co_await core->WaitRoom(deadline));
+  LinkCore::ExecCall call{Waiter(core->executor()), std::nullopt};
+  auto [it, fresh] = core->commands.try_emplace(request.id);
+  if (!fresh) co_return Fail(Code::kConflict, "command id is in use");
+  it->second.starting = &call;
+  // However this coroutine ends, the core must not keep a pointer into it.
+  struct Detach {
+    LinkCore& core;
+    const std::string& id;
+    LinkCore::ExecCall* call;
+    ~Detach() {
+      auto at = core.commands.find(id);
+      if (call->result || at == core.commands.end() || at->second.starting != call) return;
+      at->second.starting = nullptr;
+      at->second.abandoned = true;
+      core.Kill(id, 9);
+    }
+  } detach{*core, request.id, &call};
+  core->Send(request);
+  SB_CO_TRYV(co_await call.waiter.Wait(deadline));
+  co_return *call.result;
+}
+
+Task<wire::Quiesced> CallQuiesce(std::shared_ptr<LinkCore> core, std::chrono::milliseconds grace) {
+  if (core->closed()) co_return std::unexpected(core->Unavailable());
+  if (core->quiesce != nullptr) co_return Fail(Code::kConflict, "the machine is being quiesced already");
+  LinkCore::QuiesceCall call{Waiter(core->executor()), std::nullopt};
+  struct Detach {
+    LinkCore& core;
+    ~Detach() { core.quiesce = nullptr; }
+  } detach{*core};
+  core->quiesce = &call;
+  core->Send(wire::Quiesce{static_cast<uint64_t>(std::max<int64_t>(grace.count(), 0))});
+  SB_CO_TRYV(co_await call.waiter.Wait(LinkClock::now() + grace + kCallDeadline));
+  if (!call.result) co_return std::unexpected(core->Unavailable());
+  co_return *call.result;
+}
+
+Task<std::unique_ptr<FileStream>> CallReadFile(std::shared_ptr<LinkCore> core, wire::ReadFile request) {
+  if (auto good = CheckPath(request.path, "path"); !good) co_return std::unexpected(std::move(good).error());
+  if (auto good = CheckPath(request.cwd, "cwd"); !good) co_return std::unexpected(std::move(good).error());
+  SB_CO_TRY(auto stream, co_await core->OpenStream(false));
+  auto reader = std::make_unique<ReadStream>(core, stream);
+  request.stream = stream->id;
+  core->Send(request);
+  // The first chunk or the end says that the file is open.
+  SB_CO_TRYV(co_await reader->Wait(kCallDeadline));
+  co_return std::unique_ptr<FileStream>(std::move(reader));
+}
+
+Task<> CallWriteTar(std::shared_ptr<LinkCore> core, wire::WriteTar request, ByteSource* source) {
+  if (auto good = CheckPath(request.cwd, "cwd"); !good) co_return good;
+  SB_CO_TRY(auto stream, co_await core->OpenStream(true));
+  StreamUse use(core, stream);
+  request.stream = stream->id;
+  core->Send(request);
+  for (;;) {
+    SB_CO_TRY(std::string chunk, co_await source->Next());
+    if (chunk.empty()) break;
+    SB_CO_TRY(bool more, co_await SendChunk(core.get(), stream.get(), std::move(chunk)));
+    if (!more) break;
+  }
+  if (!stream->end) {
+    stream->input_ended = true;
+    core->Send(wire::End{stream->id});
+  }
+  auto done = co_await WaitEnd(core.get(), stream.get(), kStallDeadline);
+  co_return done;
+}
+
+Task<> CallMakeDir(std::shared_ptr<LinkCore> core, wire::MakeDir request) {
+  if (auto good = CheckPath(request.path, "path"); !good) co_return good;
+  if (auto good = CheckPath(request.cwd, "cwd"); !good) co_return good;
+  SB_CO_TRY(auto stream, co_await core->OpenStream(false));
+  StreamUse use(core, stream);
+  request.stream = stream->id;
+  core->Send(request);
+  auto done = co_await WaitEnd(core.get(), stream.get(), kCallDeadline);
+  co_return done;
+}
+
+}  // namespace sandbar::engine

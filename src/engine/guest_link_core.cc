@@ -1,0 +1,161 @@
+#include "engine/guest_link_core.h"
+
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/write.hpp>
+
+#include "base/ids.h"
+
+namespace sandbar::engine {
+
+Task<> Waiter::Wait(LinkClock::time_point deadline) {
+  if (!ready_) {
+    timer_.expires_at(deadline);
+    co_await timer_.async_wait(kToken);
+  }
+  auto state = co_await asio::this_coro::cancellation_state;
+  if (state.cancelled() != asio::cancellation_type::none) co_return Fail(Code::kCancelled, "cancelled");
+  if (!std::exchange(ready_, false)) co_return Fail(Code::kTimeout, "the machine's agent does not answer");
+  co_return Result<>{};
+}
+
+Task<> WaitList::Wait(LinkClock::time_point deadline) {
+  auto ex = co_await asio::this_coro::executor;
+  Waiter waiter(ex);
+  struct Entry {
+    std::list<Waiter*>& list;
+    std::list<Waiter*>::iterator at;
+    ~Entry() { list.erase(at); }
+  };
+  auto at = waiters_.insert(waiters_.end(), &waiter);
+  Entry entry{waiters_, at};
+  auto r = co_await waiter.Wait(deadline);
+  co_return r;
+}
+
+LinkCore::LinkCore(asio::local::stream_protocol::socket socket, GuestEvents* events)
+    : socket_(std::move(socket)), executor_(socket_.get_executor()), events_(events), writable_(executor_) {}
+
+Error LinkCore::Unavailable() const {
+  std::string why = closed_ ? closed_->message : "closed";
+  return Error{Code::kUnavailable, "connection to the machine ended: " + why};
+}
+
+void LinkCore::Shut(Error why) {
+  if (closed_) return;
+  closed_ = std::move(why);
+  boost::system::error_code ignored;
+  socket_.close(ignored);
+  for (auto& [id, c] : commands) {
+    if (c.starting == nullptr) continue;
+    c.starting->result = std::unexpected(Unavailable());
+    std::exchange(c.starting, nullptr)->waiter.Notify();
+  }
+  for (auto& [id, s] : streams_) s->waiter->Notify();
+  streams_.clear();
+  if (quiesce != nullptr) quiesce->waiter.Notify();
+  out_.clear();
+  writable_.Notify();
+  room_.NotifyAll();
+  slots_.NotifyAll();
+}
+
+void LinkCore::ShutByOwner() {
+  by_owner_ = true;
+  Shut(Error{Code::kCancelled, "closed by its owner"});
+}
+
+void LinkCore::Send(const wire::HostFrame& frame) {
+  if (closed_) return;
+  out_ += wire::Encode(frame);
+  writable_.Notify();
+  if (out_.size() > kQueueLimit) Shut(Error{Code::kProtocol, "the agent reads nothing"});
+}
+
+Task<> LinkCore::WaitRoom(LinkClock::time_point deadline) {
+  while (!closed_ && out_.size() > kQueueRoom) {
+    SB_CO_TRYV(co_await room_.Wait(deadline));
+  }
+  if (closed_) co_return std::unexpected(Unavailable());
+  co_return Result<>{};
+}
+
+Task<> LinkCore::Handshake() {
+  wire::Hello hello;
+  FillRandom(&hello.nonce, sizeof hello.nonce);
+  std::string bytes = wire::Encode(hello);
+  auto buffer = asio::buffer(bytes);
+  auto [write_error, written] = co_await asio::async_write(socket_, buffer, kToken);
+  if (write_error) co_return std::unexpected(FromAsio(write_error, "hello"));
+  for (;;) {
+    auto [ec, n] = co_await socket_.async_read_some(asio::buffer(buffer_), kToken);
+    if (ec) co_return std::unexpected(FromAsio(ec, "hello"));
+    decoder_.Feed(std::string_view(buffer_.data(), n));
+    wire::GuestFrame frame;
+    for (;;) {
+      auto got = decoder_.Next(frame);
+      if (got && !*got) break;
+      auto* ack = got ? std::get_if<wire::HelloAck>(&frame) : nullptr;
+      if (ack == nullptr || ack->nonce != hello.nonce) {
+        // The rest of an earlier conversation, on a channel that does not know where one ends.
+        decoder_.Resync();
+        continue;
+      }
+      if (ack->version != wire::kGuestProtocolVersion)
+        co_return Fail(Code::kProtocol, "the agent speaks protocol version " + std::to_string(ack->version));
+      for (const auto& c : ack->commands) {
+        auto [it, fresh] = commands.try_emplace(c.id);
+        if (!fresh) co_return Fail(Code::kProtocol, "the agent names a command twice");
+        it->second.running = true;
+        it->second.produced = c.produced;
+      }
+      known = std::move(ack->commands);
+      co_return Result<>{};
+    }
+  }
+}
+
+Task<> LinkCore::ReadLoop() {
+  // One turn later: whoever awaits OpenGuestLink holds the link before the first event.
+  co_await asio::post(executor_, kToken);
+  while (!closed_) {
+    wire::GuestFrame frame;
+    auto got = decoder_.Next(frame);
+    if (got && *got) {
+      auto done = Dispatch(frame);
+      if (!done) Shut(std::move(done).error());
+      continue;
+    }
+    if (!got) {
+      Shut(std::move(got).error());
+      break;
+    }
+    auto [ec, n] = co_await socket_.async_read_some(asio::buffer(buffer_), kToken);
+    if (ec) {
+      Shut(FromAsio(ec, "read from the agent"));
+    } else {
+      decoder_.Feed(std::string_view(buffer_.data(), n));
+    }
+  }
+  if (!by_owner_) events_->OnClosed(*closed_);
+  co_return Result<>{};
+}
+
+Task<> LinkCore::WriteLoop() {
+  while (!closed_) {
+    if (out_.empty()) {
+      auto woken = co_await writable_.Wait(LinkClock::time_point::max());
+      if (!woken) co_return woken;
+      continue;
+    }
+    writing_.swap(out_);
+    auto buffer = asio::buffer(writing_);
+    auto [ec, n] = co_await asio::async_write(socket_, buffer, kToken);
+    writing_.clear();
+    if (writing_.capacity() > kQueueRoom) writing_.shrink_to_fit();
+    if (ec) Shut(FromAsio(ec, "write to the agent"));
+    room_.NotifyAll();
+  }
+  co_return Result<>{};
+}
+
+}  // namespace sandbar::engine

@@ -1,0 +1,161 @@
+// Inside of guest_link: the state of one connection, shared by the link, its loops, pending calls and open file streams
+// (a call or stream may outlive the link it was made on; it then fails with kUnavailable). Single loop.
+#pragma once
+
+#include <array>
+#include <boost/asio/local/stream_protocol.hpp>
+#include <chrono>
+#include <deque>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "async/task.h"
+#include "engine/guest_link.h"
+#include "wire/guest_frames.h"
+
+namespace sandbar::engine {
+
+using LinkClock = std::chrono::steady_clock;
+
+inline constexpr auto kHelloDeadline = std::chrono::seconds(10);
+inline constexpr auto kCallDeadline = std::chrono::seconds(30);
+inline constexpr auto kStallDeadline = std::chrono::seconds(60);
+inline constexpr size_t kMaxOpenStreams = 32;    // more wait for their turn
+inline constexpr size_t kQueueRoom = 1 << 20;    // calls wait while more than this is unsent
+inline constexpr size_t kQueueLimit = 16 << 20;  // an agent that reads nothing loses its link here
+
+// One coroutine waits, anybody notifies; a notification that comes first is not lost.
+class Waiter {
+ public:
+  explicit Waiter(const asio::any_io_executor& ex) : timer_(ex) {}
+  void Notify() {
+    ready_ = true;
+    timer_.cancel();
+  }
+  // kTimeout at the deadline, kCancelled when the waiting task was cancelled.
+  Task<> Wait(LinkClock::time_point deadline);
+
+ private:
+  asio::steady_timer timer_;
+  bool ready_ = false;
+};
+
+// Several coroutines wait for the same kind of thing; all are woken and look again.
+class WaitList {
+ public:
+  Task<> Wait(LinkClock::time_point deadline);
+  void NotifyAll() {
+    for (Waiter* w : waiters_) w->Notify();
+  }
+
+ private:
+  std::list<Waiter*> waiters_;
+};
+
+class LinkCore {
+ public:
+  LinkCore(asio::local::stream_protocol::socket socket, GuestEvents* events);
+
+  // Only before the loops run.
+  Task<> Handshake();
+  Task<> ReadLoop();
+  Task<> WriteLoop();
+
+  bool closed() const { return closed_.has_value(); }
+  Error Unavailable() const;
+  // Ends the connection, once; every pending call and stream fails. OnClosed follows from ReadLoop.
+  void Shut(Error why);
+  void ShutByOwner();
+  void Send(const wire::HostFrame& frame);
+  Task<> WaitRoom(LinkClock::time_point deadline);
+
+  // Commands.
+  struct ExecCall {
+    Waiter waiter;
+    std::optional<Result<>> result;
+  };
+  struct Command {
+    ExecCall* starting = nullptr;  // set until the agent answered Exec
+    bool running = false;
+    bool abandoned = false;  // the caller gave up before the answer: nobody will acknowledge but we
+    bool exited = false;
+    bool seen = false;      // some output came on this connection; before that `received` is unknown
+    uint64_t produced = 0;  // as of HelloAck
+    uint64_t received = 0;
+    uint64_t acked = 0;
+  };
+  std::map<std::string, Command> commands;
+  std::vector<wire::CommandState> known;
+  void Ack(const std::string& id, uint64_t offset);
+  void AckExit(const std::string& id);
+  void Kill(const std::string& id, int signal);
+
+  // File streams.
+  struct Stream {
+    uint32_t id = 0;
+    bool upload = false;
+    bool aborted = false;
+    bool input_ended = false;               // upload: our End went out
+    uint64_t credit = wire::kStreamWindow;  // what we may send
+    uint64_t window = wire::kStreamWindow;  // what the agent may send
+    uint64_t consumed = 0;                  // read by the caller, not yet credited
+    std::deque<std::string> chunks;
+    std::optional<std::expected<void, wire::FileError>> end;
+    std::unique_ptr<Waiter> waiter;
+  };
+  // Takes a slot (waiting for one) and a fresh id.
+  Task<std::shared_ptr<Stream>> OpenStream(bool upload);
+  void Abort(const std::shared_ptr<Stream>& stream);
+  const asio::any_io_executor& executor() const { return executor_; }
+
+  // Quiesce: at most one at a time.
+  struct QuiesceCall {
+    Waiter waiter;
+    std::optional<wire::Quiesced> result;
+  };
+  QuiesceCall* quiesce = nullptr;
+
+ private:
+  Result<> Dispatch(wire::GuestFrame& frame);
+  Result<> On(wire::HelloAck& m);
+  Result<> On(wire::ExecStarted& m);
+  Result<> On(wire::ExecFailed& m);
+  Result<> On(wire::Output& m);
+  Result<> On(wire::Gap& m);
+  Result<> On(wire::Exit& m);
+  Result<> On(wire::Credit& m);
+  Result<> On(wire::Data& m);
+  Result<> On(wire::End& m);
+  Result<> On(wire::FileError& m);
+  Result<> On(wire::Quiesced& m);
+  Result<Command*> Live(const std::string& id);
+  Result<> CheckOffset(Command& c, uint64_t offset, uint64_t bytes, bool gap);
+  Result<> EndStream(uint32_t id, std::expected<void, wire::FileError> how);
+
+  asio::local::stream_protocol::socket socket_;
+  asio::any_io_executor executor_;
+  GuestEvents* events_;
+  wire::FrameDecoder<wire::GuestFrame> decoder_;
+  std::array<char, 64 << 10> buffer_{};
+  std::string out_;      // waiting
+  std::string writing_;  // in the kernel's hands
+  Waiter writable_;
+  WaitList room_, slots_;
+  std::map<uint32_t, std::shared_ptr<Stream>> streams_;  // shared with the call or FileStream that uses it
+  uint32_t next_stream_ = 1;
+  std::optional<Error> closed_;
+  bool by_owner_ = false;
+};
+
+// The calls, each a coroutine that holds the core.
+Task<> CallExec(std::shared_ptr<LinkCore> core, wire::Exec request);
+Task<wire::Quiesced> CallQuiesce(std::shared_ptr<LinkCore> core, std::chrono::milliseconds grace);
+Task<std::unique_ptr<FileStream>> CallReadFile(std::shared_ptr<LinkCore> core, wire::ReadFile request);
+Task<> CallWriteTar(std::shared_ptr<LinkCore> core, wire::WriteTar request, ByteSource* source);
+Task<> CallMakeDir(std::shared_ptr<LinkCore> core, wire::MakeDir request);
+
+}  // namespace sandbar::engine

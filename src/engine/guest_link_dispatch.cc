@@ -1,0 +1,211 @@
+// What the agent may say, and when. Anything else is kProtocol, which closes the link.
+#include "engine/guest_link_core.h"
+
+namespace sandbar::engine {
+namespace {
+
+std::unexpected<Error> Broken(std::string_view what) {
+  return Fail(Code::kProtocol, "the agent broke the protocol: " + std::string(what));
+}
+
+Error ToError(const wire::ExecFailed& m) {
+  using wire::ExecFailure;
+  switch (m.kind) {
+    case ExecFailure::kNotFound:
+    case ExecFailure::kNotExecutable:
+      return Error{Code::kExecutableNotFound, m.message};
+    case ExecFailure::kBadCwd:
+      return Error{Code::kBadRequest, m.message};
+    case ExecFailure::kDuplicate:
+      return Error{Code::kConflict, m.message};
+    case ExecFailure::kQuiescing:
+      return Error{Code::kStopping, m.message};
+    case ExecFailure::kNoResources:
+      return Error{Code::kUnavailable, m.message};
+    case ExecFailure::kOther:
+      break;
+  }
+  return Error{Code::kBadRequest, m.message};
+}
+
+}  // namespace
+
+Result<> LinkCore::Dispatch(wire::GuestFrame& frame) {
+  return std::visit([this](auto& m) { return On(m); }, frame);
+}
+
+Result<> LinkCore::On(wire::HelloAck&) {
+  return Broken("second hello");
+}
+
+Result<> LinkCore::On(wire::ExecStarted& m) {
+  auto it = commands.find(m.id);
+  if (it == commands.end() || it->second.running) return Broken("unexpected start of a command");
+  Command& c = it->second;
+  c.running = true;
+  c.seen = true;  // from here on everything is counted from zero
+  if (c.starting != nullptr) {
+    c.starting->result = Result<>{};
+    std::exchange(c.starting, nullptr)->waiter.Notify();
+  }
+  return {};
+}
+
+Result<> LinkCore::On(wire::ExecFailed& m) {
+  auto it = commands.find(m.id);
+  if (it == commands.end() || it->second.running) return Broken("unexpected failure of a command");
+  if (ExecCall* call = it->second.starting) {
+    call->result = std::unexpected(ToError(m));
+    call->waiter.Notify();
+  }
+  commands.erase(it);
+  return {};
+}
+
+Result<LinkCore::Command*> LinkCore::Live(const std::string& id) {
+  auto it = commands.find(id);
+  if (it == commands.end()) return Broken("unknown command");
+  if (!it->second.running || it->second.exited) return Broken("output of a command that does not run");
+  return &it->second;
+}
+
+Result<> LinkCore::CheckOffset(Command& c, uint64_t offset, uint64_t bytes, bool gap) {
+  if (!c.seen) {
+    // The replay begins at the last Ack that the agent got, from whoever gave it.
+    if (offset > c.produced) return Broken("output from the future");
+    c.seen = true;
+    c.received = c.acked = offset;
+  }
+  if (offset != c.received) return Broken("output out of order");
+  uint64_t limit = c.acked + wire::kOutputWindow;
+  if (offset >= limit || (!gap && bytes > limit - offset)) return Broken("output beyond the window");
+  if (bytes > wire::kMaxOffset - offset) return Broken("offset out of range");
+  c.received = offset + bytes;
+  return {};
+}
+
+Result<> LinkCore::On(wire::Output& m) {
+  SB_TRY(Command * c, Live(m.id));
+  SB_TRYV(CheckOffset(*c, m.offset, m.bytes.size(), false));
+  if (c->abandoned) return Ack(m.id, c->received), Result<>{};
+  events_->OnOutput(m.id, m.offset, m.stream, m.bytes);
+  return {};
+}
+
+Result<> LinkCore::On(wire::Gap& m) {
+  SB_TRY(Command * c, Live(m.id));
+  SB_TRYV(CheckOffset(*c, m.offset, m.bytes, true));
+  if (c->abandoned) return Ack(m.id, c->received), Result<>{};
+  events_->OnGap(m.id, m.offset, m.bytes);
+  return {};
+}
+
+Result<> LinkCore::On(wire::Exit& m) {
+  SB_TRY(Command * c, Live(m.id));
+  if (c->seen && m.final_offset != c->received) return Broken("exit before the end of the output");
+  if (!c->seen && m.final_offset < c->produced) return Broken("exit before the end of the output");
+  c->exited = true;
+  if (c->abandoned) return AckExit(m.id), Result<>{};
+  events_->OnExit(m);
+  return {};
+}
+
+Result<> LinkCore::On(wire::Credit& m) {
+  auto it = streams_.find(m.stream);
+  if (it == streams_.end() || !it->second->upload) return Broken("credit for no upload");
+  Stream& s = *it->second;
+  s.credit += m.bytes;
+  if (s.credit > wire::kStreamWindow) return Broken("too much credit");
+  s.waiter->Notify();
+  return {};
+}
+
+Result<> LinkCore::On(wire::Data& m) {
+  auto it = streams_.find(m.stream);
+  if (it == streams_.end() || it->second->upload) return Broken("data on an unknown stream");
+  Stream& s = *it->second;
+  if (m.bytes.size() > s.window) return Broken("data beyond the credit");
+  s.window -= m.bytes.size();
+  if (s.aborted) return {};
+  s.chunks.push_back(std::move(m.bytes));
+  s.waiter->Notify();
+  return {};
+}
+
+Result<> LinkCore::On(wire::End& m) {
+  auto it = streams_.find(m.stream);
+  if (it != streams_.end() && it->second->upload && !it->second->input_ended && !it->second->aborted)
+    return Broken("an upload ended before its input");
+  return EndStream(m.stream, {});
+}
+
+Result<> LinkCore::On(wire::FileError& m) {
+  uint32_t id = m.stream;
+  return EndStream(id, std::unexpected(std::move(m)));
+}
+
+Result<> LinkCore::EndStream(uint32_t id, std::expected<void, wire::FileError> how) {
+  auto it = streams_.find(id);
+  if (it == streams_.end()) return Broken("end of an unknown stream");
+  it->second->end = std::move(how);
+  it->second->waiter->Notify();
+  streams_.erase(it);
+  slots_.NotifyAll();
+  return {};
+}
+
+Result<> LinkCore::On(wire::Quiesced& m) {
+  if (quiesce == nullptr || quiesce->result) return Broken("unexpected answer to quiesce");
+  quiesce->result = m;
+  quiesce->waiter.Notify();
+  return {};
+}
+
+void LinkCore::Ack(const std::string& id, uint64_t offset) {
+  auto it = commands.find(id);
+  if (it == commands.end() || !it->second.seen) return;
+  Command& c = it->second;
+  // The receiver may have stored more, on an earlier connection, than was replayed so far.
+  offset = std::min(offset, c.received);
+  if (offset <= c.acked) return;
+  c.acked = offset;
+  Send(wire::Ack{id, offset});
+}
+
+void LinkCore::AckExit(const std::string& id) {
+  auto it = commands.find(id);
+  if (it == commands.end() || !it->second.exited) return;
+  Send(wire::ExitAck{id});
+  commands.erase(id);
+}
+
+void LinkCore::Kill(const std::string& id, int signal) {
+  if (signal < 1 || signal > 64 || !commands.contains(id)) return;
+  Send(wire::Kill{id, signal});
+}
+
+Task<std::shared_ptr<LinkCore::Stream>> LinkCore::OpenStream(bool upload) {
+  auto deadline = LinkClock::now() + kStallDeadline;
+  while (!closed_ && streams_.size() >= kMaxOpenStreams) {
+    auto turn = co_await slots_.Wait(deadline);
+    if (!turn && turn.error().code == Code::kTimeout)
+      co_return Fail(Code::kTooMany, "too many file operations at once");
+    if (!turn) co_return std::unexpected(std::move(turn).error());
+  }
+  SB_CO_TRYV(co_await WaitRoom(deadline));
+  auto s = std::make_shared<Stream>();
+  s->id = next_stream_++;
+  s->upload = upload;
+  s->waiter = std::make_unique<Waiter>(executor_);
+  streams_[s->id] = s;
+  co_return s;
+}
+
+void LinkCore::Abort(const std::shared_ptr<Stream>& stream) {
+  if (stream->end || stream->aborted) return;
+  stream->aborted = true;
+  stream->chunks.clear();
+  Send(wire::Abort{stream->id});
+}
+
+}  // namespace sandbar::engine

@@ -1,0 +1,233 @@
+#include "engine/namespaces/namespaces_engine.h"
+
+#include <sys/socket.h>
+
+#include "base/log.h"
+#include "engine/namespaces/connection.h"
+#include "os/unix_socket.h"
+
+namespace sandbar::engine {
+namespace {
+
+spawner::Limits ToSpawner(const Limits& l) {
+  return {l.vcpus, l.memory_bytes, l.pids, l.disk_bytes};
+}
+
+Usage FromSpawner(const spawner::UsageResp& u) {
+  return {u.cpu_ns, u.memory_bytes, u.memory_peak_bytes, u.disk_bytes, u.pids, u.oom_kills};
+}
+
+template <class T>
+Result<T> Expect(SpawnerReply& reply) {
+  if (auto* body = std::get_if<T>(&reply.body)) return std::move(*body);
+  return Fail(Code::kProtocol, "unexpected answer of the spawner");
+}
+
+class NamespacesMachine : public Machine {
+ public:
+  NamespacesMachine(std::shared_ptr<Connection> connection, std::shared_ptr<ExitState> exit, std::string id,
+                    std::string agent_socket, NetworkSockets network)
+      : connection_(std::move(connection)),
+        exit_(std::move(exit)),
+        id_(std::move(id)),
+        agent_socket_(std::move(agent_socket)),
+        network_(std::move(network)) {}
+
+  const std::string& id() const override { return id_; }
+
+  Task<> Configure(Rootfs rootfs, MachineSpec spec) override {
+    if (rootfs.format != RootfsFormat::kDir) co_return Fail(Code::kUnsupported, "this engine takes layers only");
+    if (rootfs.layers.size() > spawner::kMaxLayers) co_return Fail(Code::kBadRequest, "too many layers");
+    spawner::ConfigureReq request;
+    request.machine = id_;
+    request.layers = std::move(rootfs.layers);
+    request.image_digest = std::move(rootfs.image_digest);
+    request.hostname = std::move(spec.hostname);
+    co_return co_await Ask(std::move(request));
+  }
+
+  Task<asio::local::stream_protocol::socket> Connect() override {
+    auto fd = os::ConnectUnixPath(agent_socket_, SOCK_STREAM);
+    if (!fd) {
+      Error e = std::move(fd).error();
+      e.code = Code::kUnavailable;
+      co_return std::unexpected(std::move(e).Context("the machine's agent"));
+    }
+    asio::local::stream_protocol::socket socket(connection_->executor());
+    boost::system::error_code ec;
+    socket.assign(asio::local::stream_protocol(), fd->get(), ec);
+    if (ec) co_return std::unexpected(FromAsio(ec, "agent socket"));
+    fd->Release();
+    co_return socket;
+  }
+
+  NetworkSockets TakeNetwork() override { return std::move(network_); }
+
+  Task<> SetLimits(Limits limits) override {
+    spawner::SetLimitsReq request;
+    request.machine = id_;
+    request.limits = ToSpawner(limits);
+    co_return co_await Ask(std::move(request));
+  }
+
+  Task<> SetDeadline(std::chrono::milliseconds from_now) override {
+    spawner::SetDeadlineReq request;
+    request.machine = id_;
+    request.deadline_ms = from_now.count();
+    co_return co_await Ask(std::move(request));
+  }
+
+  Task<Usage> GetUsage() override {
+    spawner::UsageReq request;
+    request.machine = id_;
+    SB_CO_TRY(SpawnerReply reply, co_await connection_->Call(std::move(request)));
+    SB_CO_TRY(auto usage, Expect<spawner::UsageResp>(reply));
+    co_return FromSpawner(usage);
+  }
+
+  Task<> Pause() override {
+    spawner::FreezeReq request;
+    request.machine = id_;
+    request.frozen = true;
+    co_return co_await Ask(std::move(request));
+  }
+
+  Task<> Resume() override {
+    spawner::FreezeReq request;
+    request.machine = id_;
+    request.frozen = false;
+    co_return co_await Ask(std::move(request));
+  }
+
+  Task<Usage> Destroy() override {
+    network_ = {};
+    spawner::DestroyReq request;
+    request.machine = id_;
+    SB_CO_TRY(SpawnerReply reply, co_await connection_->Call(std::move(request)));
+    connection_->MarkExited(id_);
+    SB_CO_TRY(auto usage, Expect<spawner::UsageResp>(reply));
+    co_return FromSpawner(usage);
+  }
+
+  Task<> WaitExit() override {
+    auto exit = exit_;  // outlives this machine object while we wait
+    while (!exit->exited && !exit->lost) {
+      SB_CO_TRYV(co_await exit->changed.Wait());
+    }
+    if (!exit->exited) co_return Fail(Code::kUnavailable, "the spawner is gone, and the machine with it");
+    co_return Result<>{};
+  }
+
+ private:
+  template <class Request>
+  Task<> Ask(Request request) {
+    SB_CO_TRY(SpawnerReply reply, co_await connection_->Call(std::move(request)));
+    SB_CO_TRYV(Expect<spawner::OkResp>(reply));
+    co_return Result<>{};
+  }
+
+  // Shared with the engine, the other machines and the loop's handlers.
+  std::shared_ptr<Connection> connection_;
+  std::shared_ptr<ExitState> exit_;
+  std::string id_, agent_socket_;
+  NetworkSockets network_;
+};
+
+class NamespacesEngineImpl : public NamespacesEngine {
+ public:
+  NamespacesEngineImpl(std::shared_ptr<Connection> connection, SpawnerInfo info)
+      : connection_(std::move(connection)), info_(std::move(info)) {}
+  ~NamespacesEngineImpl() override { connection_->Close("the engine was closed"); }
+  NamespacesEngineImpl(const NamespacesEngineImpl&) = delete;
+  NamespacesEngineImpl& operator=(const NamespacesEngineImpl&) = delete;
+
+  EngineInfo info() const override { return {"namespaces", 1, AttachmentKind::kLocal, RootfsFormat::kDir}; }
+  const SpawnerInfo& spawner() const override { return info_; }
+
+  Task<std::unique_ptr<Machine>> Boot(BootRequest request) override {
+    if (request.format != RootfsFormat::kDir || request.network != AttachmentKind::kLocal)
+      co_return Fail(Code::kUnsupported, "this engine has no such format or network");
+    spawner::BootReq boot;
+    boot.machine = request.machine_id;
+    boot.limits = ToSpawner(request.limits);
+    boot.deadline_ms = request.deadline.count();
+    auto made = co_await Obtain(std::move(request.machine_id), std::move(boot));
+    co_return made;
+  }
+
+  Task<std::unique_ptr<Machine>> Attach(std::string machine_id) override {
+    spawner::AttachReq attach;
+    attach.machine = machine_id;
+    auto made = co_await Obtain(std::move(machine_id), std::move(attach));
+    co_return made;
+  }
+
+  Task<std::vector<MachineInfo>> List() override {
+    spawner::Request request = spawner::ListReq();
+    SB_CO_TRY(SpawnerReply reply, co_await connection_->Call(std::move(request)));
+    SB_CO_TRY(auto list, Expect<spawner::ListResp>(reply));
+    std::vector<MachineInfo> machines;
+    for (auto& m : list.machines) {
+      MachineState state = m.state == 0   ? MachineState::kBooted
+                           : m.state == 1 ? MachineState::kConfigured
+                                          : MachineState::kExited;
+      machines.push_back({std::move(m.machine), state});
+    }
+    co_return machines;
+  }
+
+  Task<> Shutdown() override {
+    spawner::Request request = spawner::ShutdownReq();
+    SB_CO_TRY(SpawnerReply reply, co_await connection_->Call(std::move(request)));
+    SB_CO_TRYV(Expect<spawner::OkResp>(reply));
+    co_return Result<>{};
+  }
+
+ private:
+  template <class Request>
+  Task<std::unique_ptr<Machine>> Obtain(std::string id, Request request) {
+    auto connection = connection_;
+    auto exit = connection->Track(id);
+    SB_CO_TRY(SpawnerReply reply, co_await connection->Call(std::move(request)));
+    SB_CO_TRY(auto boot, Expect<spawner::BootResp>(reply));
+    if (reply.fds.size() != 2) co_return Fail(Code::kProtocol, "the spawner sent no network");
+    NetworkSockets network;
+    network.tcp_listener = std::move(reply.fds[0]);
+    network.dns = std::move(reply.fds[1]);
+    co_return std::make_unique<NamespacesMachine>(std::move(connection), std::move(exit), std::move(id),
+                                                  std::move(boot.agent_socket), std::move(network));
+  }
+
+  // Shared with the machines and the loop's handlers.
+  std::shared_ptr<Connection> connection_;
+  SpawnerInfo info_;
+};
+
+}  // namespace
+
+Task<std::unique_ptr<NamespacesEngine>> OpenNamespacesEngine(asio::any_io_executor executor, std::string socket_path) {
+  SB_CO_TRY(auto connection, Connection::Open(executor, socket_path));
+  spawner::Request hello = spawner::HelloReq();
+  auto answer = co_await connection->Call(std::move(hello));
+  if (!answer) {
+    connection->Close("no hello");
+    co_return std::unexpected(std::move(answer).error());
+  }
+  auto body = Expect<spawner::HelloResp>(*answer);
+  if (!body) {
+    connection->Close("no hello");
+    co_return std::unexpected(std::move(body).error());
+  }
+  SpawnerInfo info;
+  info.instance = std::move(body->instance);
+  info.disk_limit = std::move(body->disk_limit);
+  info.cgroup = std::move(body->cgroup);
+  co_return std::make_unique<NamespacesEngineImpl>(std::move(connection), std::move(info));
+}
+
+Task<std::unique_ptr<Engine>> ConnectNamespacesEngine(asio::any_io_executor executor, std::string socket_path) {
+  SB_CO_TRY(std::unique_ptr<Engine> engine, co_await OpenNamespacesEngine(std::move(executor), std::move(socket_path)));
+  co_return engine;
+}
+
+}  // namespace sandbar::engine

@@ -1,0 +1,33 @@
+// The class 1 engine: machines of namespaces on the host's kernel, made and supervised by the spawner. This is the
+// daemon's end of its socket: no privileges, single loop. Fds are taken from the spawner only (the peer is checked to
+// be root or ourselves). When the spawner is gone, so are its machines: every call then fails with kUnavailable.
+//
+//   auto engine = co_await ConnectNamespacesEngine(executor, "/var/lib/sandbar/run/spawner.sock");
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "async/task.h"
+#include "engine/engine.h"
+
+namespace sandbar::engine {
+
+// What the spawner says is in force, for `doctor`.
+struct SpawnerInfo {
+  std::string instance;
+  std::string disk_limit;  // "none": a request with disk_bytes is refused
+  std::string cgroup;
+};
+
+class NamespacesEngine : public Engine {
+ public:
+  virtual const SpawnerInfo& spawner() const = 0;
+  // Ends the spawner and every machine.
+  virtual Task<> Shutdown() = 0;
+};
+
+Task<std::unique_ptr<NamespacesEngine>> OpenNamespacesEngine(asio::any_io_executor executor, std::string socket_path);
+Task<std::unique_ptr<Engine>> ConnectNamespacesEngine(asio::any_io_executor executor, std::string socket_path);
+
+}  // namespace sandbar::engine

@@ -1,0 +1,189 @@
+#include "guest/agent.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <type_traits>
+
+#include "base/log.h"
+
+namespace sandbar::guest {
+namespace {
+
+constexpr size_t kFull = 256 << 10;
+constexpr rlim_t kFiles = 16384;
+constexpr int kReapBatch = 256;
+
+// The real thing or nothing: somebody may have put a file where /dev/null should be.
+Fd OpenNull() {
+  Fd fd(::open("/dev/null", O_RDWR | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW | O_CLOEXEC));
+  struct stat st{};
+  if (fd && ::fstat(fd.get(), &st) == 0 && S_ISCHR(st.st_mode) && st.st_rdev == makedev(1, 3)) return fd;
+  int fds[2];
+  SB_CHECK(::pipe2(fds, O_CLOEXEC) == 0);
+  ::close(fds[1]);
+  return Fd(fds[0]);
+}
+
+ChildSetup MakeSetup(std::vector<Fd> join_fds) {
+  ChildSetup setup;
+  setup.null = OpenNull();
+  setup.join_fds = std::move(join_fds);
+  SB_CHECK(::getrlimit(RLIMIT_NOFILE, &setup.files) == 0);
+  rlimit more = setup.files;
+  more.rlim_cur = std::min(std::max(more.rlim_cur, kFiles), more.rlim_max);
+  ::setrlimit(RLIMIT_NOFILE, &more);
+  return setup;
+}
+
+Fd WatchChildren() {
+  sigset_t mask;
+  ::sigemptyset(&mask);
+  ::sigaddset(&mask, SIGCHLD);
+  SB_CHECK(::sigprocmask(SIG_BLOCK, &mask, nullptr) == 0);
+  ::signal(SIGPIPE, SIG_IGN);
+  return Fd(::signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK));
+}
+
+}  // namespace
+
+Agent::Agent(AgentOptions options)
+    : options_(std::move(options)),
+      setup_(MakeSetup(std::move(options_.join_fds))),
+      commands_(&loop_, &setup_, this),
+      files_(&loop_, &setup_, this, options_.worker_stall),
+      quiescer_(&loop_, &commands_, this),
+      children_(WatchChildren()) {
+  SB_CHECK(children_);
+  SB_CHECK(::fcntl(options_.listener.get(), F_SETFL, O_NONBLOCK) == 0);
+  // Nobody in the machine may look into the agent, even where the file's mode would allow it.
+  ::prctl(PR_SET_DUMPABLE, 0);
+  ::umask(022);
+  children_watch_ = loop_.Add(children_.get(), EPOLLIN, [this](uint32_t) { Reap(); });
+  listen_watch_ = loop_.Add(options_.listener.get(), EPOLLIN, [this](uint32_t) { OnAccept(); });
+}
+
+void Agent::Run() {
+  Reap();  // children that ended before the signal was watched
+  loop_.Run([this] {
+    if (connection_ && connection_->closed()) DropConnection();
+    return false;
+  });
+  ::_exit(0);
+}
+
+bool Agent::full() const {
+  return connection_ && connection_->queued() >= kFull;
+}
+
+void Agent::Send(const wire::GuestFrame& frame) {
+  if (connection_) connection_->Send(frame);
+}
+
+void Agent::Violation(const char* what) {
+  log::Warn("daemon connection: {}", what);
+  if (connection_) connection_->Close();
+}
+
+void Agent::OnAccept() {
+  Fd fd(::accept4(options_.listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!fd) {
+    if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return;
+    // Out of descriptors: look again later instead of spinning on a listener that stays ready.
+    listen_watch_.Set(0);
+    accept_again_ = loop_.After(std::chrono::milliseconds(100), [this] { listen_watch_.Set(EPOLLIN); });
+    return;
+  }
+  // Newest wins: the old peer is a daemon that died or hangs.
+  if (connection_) DropConnection();
+  connection_ = std::make_unique<Connection>(
+      loop_, std::move(fd), [this](wire::HostFrame& frame) { OnFrame(frame); }, [this] { OnDrained(); });
+}
+
+void Agent::DropConnection() {
+  bool was_live = hello_;
+  hello_ = false;
+  connection_->Close();
+  connection_.reset();
+  if (!was_live) return;
+  files_.AbortAll(nullptr);
+  commands_.OnDisconnected();
+}
+
+void Agent::OnDrained() {
+  commands_.Pump();
+  files_.Pump();
+}
+
+void Agent::OnFrame(wire::HostFrame& frame) {
+  if (const auto* hello = std::get_if<wire::Hello>(&frame)) return OnHello(*hello);
+  if (!hello_) return Violation("no hello");
+  Dispatch(frame);
+}
+
+void Agent::OnHello(const wire::Hello& hello) {
+  if (hello_) return Violation("second hello");
+  ++generation_;
+  connection_->Send(wire::HelloAck{wire::kGuestProtocolVersion, hello.nonce, commands_.States()});
+  if (hello.version != wire::kGuestProtocolVersion) return Violation("protocol version");
+  hello_ = true;
+  files_.OnConnected();
+  commands_.OnConnected();
+  commands_.Pump();
+}
+
+void Agent::Dispatch(wire::HostFrame& frame) {
+  std::visit(
+      [this](auto& m) {
+        using M = std::decay_t<decltype(m)>;
+        if constexpr (std::is_same_v<M, wire::Exec>) commands_.Exec(std::move(m));
+        if constexpr (std::is_same_v<M, wire::Ack>) commands_.Ack(m);
+        if constexpr (std::is_same_v<M, wire::ExitAck>) commands_.ExitAck(m);
+        if constexpr (std::is_same_v<M, wire::Kill>) commands_.Kill(m);
+        if constexpr (std::is_same_v<M, wire::Credit>) files_.OnCredit(m);
+        if constexpr (std::is_same_v<M, wire::ReadFile>) files_.Open(std::move(m));
+        if constexpr (std::is_same_v<M, wire::WriteTar>) files_.Open(std::move(m));
+        if constexpr (std::is_same_v<M, wire::MakeDir>) files_.Open(std::move(m));
+        if constexpr (std::is_same_v<M, wire::Data>) files_.OnData(m);
+        if constexpr (std::is_same_v<M, wire::End>) files_.OnEnd(m);
+        if constexpr (std::is_same_v<M, wire::Abort>) files_.OnAbort(m);
+        if constexpr (std::is_same_v<M, wire::Quiesce>) {
+          commands_.RefuseNew();
+          files_.AbortAll("the machine is stopping");
+          quiescer_.Start(std::chrono::milliseconds(std::min<uint64_t>(m.grace_ms, 3600 * 1000)));
+        }
+      },
+      frame);
+}
+
+void Agent::Reap() {
+  std::array<signalfd_siginfo, 8> info{};
+  while (::read(children_.get(), info.data(), sizeof info) > 0) {
+  }
+  uint32_t ended = 0;
+  for (int i = 0; i < kReapBatch; ++i) {
+    int status = 0;
+    pid_t pid = ::waitpid(-1, &status, WNOHANG | __WALL);
+    if (pid < 0 && errno == EINTR) continue;
+    if (pid <= 0) break;
+    if (quiescer_.OnReapedPid(pid)) continue;
+    ++ended;
+    if (!commands_.OnReaped(pid, status)) files_.OnReaped(pid);
+  }
+  // One signal may stand for many children; after a full batch others get their turn first.
+  if (ended == kReapBatch) reap_again_ = loop_.After(std::chrono::milliseconds(0), [this] { Reap(); });
+  quiescer_.OnReaped(ended);
+}
+
+}  // namespace sandbar::guest

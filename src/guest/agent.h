@@ -1,0 +1,65 @@
+// sandbar-guest: PID 1 of a machine. Reaps, runs commands, serves files, and speaks wire/guest_frames.h with whichever
+// daemon connected last. Single thread; owns everything below it.
+//
+// Nothing here trusts a name in the guest's file system: what the agent needs for itself it opened before any guest
+// code ran. It installs no signal handlers, so that guest root's signals to PID 1 are dropped by the kernel.
+//
+//   AgentOptions options{…};
+//   Agent agent(std::move(options));
+//   agent.Run();    // does not return
+#pragma once
+
+#include <chrono>
+#include <memory>
+
+#include "base/fd.h"
+#include "guest/commands.h"
+#include "guest/connection.h"
+#include "guest/file_streams.h"
+#include "guest/launch.h"
+#include "guest/loop.h"
+#include "guest/quiesce.h"
+
+namespace sandbar::guest {
+
+struct AgentOptions {
+  Fd listener;               // a listening unix stream socket
+  std::vector<Fd> join_fds;  // see ChildSetup
+  std::chrono::milliseconds worker_stall{20000};
+};
+
+class Agent : private Outlet {
+ public:
+  explicit Agent(AgentOptions options);
+  [[noreturn]] void Run();
+
+ private:
+  bool live() const override { return hello_ && connection_ && !connection_->closed(); }
+  bool full() const override;
+  uint64_t generation() const override { return generation_; }
+  void Send(const wire::GuestFrame& frame) override;
+  void Violation(const char* what) override;
+
+  void OnAccept();
+  void OnFrame(wire::HostFrame& frame);
+  void OnHello(const wire::Hello& hello);
+  void Dispatch(wire::HostFrame& frame);
+  void OnDrained();
+  void DropConnection();
+  void Reap();
+
+  AgentOptions options_;
+  ChildSetup setup_;
+  Loop loop_;
+  std::unique_ptr<Connection> connection_;
+  bool hello_ = false;
+  uint64_t generation_ = 0;
+  Commands commands_;
+  FileStreams files_;
+  Quiescer quiescer_;
+  Fd children_;  // signalfd
+  Watch children_watch_, listen_watch_;
+  Timer reap_again_, accept_again_;
+};
+
+}  // namespace sandbar::guest

@@ -1,0 +1,265 @@
+#include <gmock/gmock.h>
+
+#include "guest/test_machine.h"
+
+namespace sandbar::guest {
+namespace {
+
+using ::testing::HasSubstr;
+
+class Command : public ::testing::Test {
+ protected:
+  TestMachine machine_;
+  TestClient client_{machine_};
+};
+
+TEST_F(Command, RunsAsPidOneWithSeparateStreams) {
+  auto r = client_.Shell("echo out; echo err >&2; echo $PPID; exit 7");
+  EXPECT_EQ(r.out, "out\n1\n");
+  EXPECT_EQ(r.err, "err\n");
+  EXPECT_EQ(r.exit.code, 7);
+  EXPECT_FALSE(r.exit.timed_out);
+  EXPECT_EQ(r.exit.final_offset, r.out.size() + r.err.size());
+}
+
+TEST_F(Command, StartedComesBeforeOutput) {
+  client_.Send(TestClient::Command("a", {"echo", "hi"}));
+  EXPECT_EQ(client_.Expect<wire::ExecStarted>().id, "a");
+  auto out = client_.Expect<wire::Output>();
+  EXPECT_EQ(out.bytes, "hi\n");
+  EXPECT_EQ(out.offset, 0u);
+}
+
+TEST_F(Command, GetsExactlyTheGivenArgumentsAndEnvironment) {
+  auto e = TestClient::Command("a", {"sh", "-c", "printf '<%s>' \"$@\"; env | sort", "x", "a b", "", "$HOME"});
+  e.env = {"PATH=/usr/bin:/bin", "K=v w", "EMPTY="};
+  auto r = client_.RunExec(e);
+  EXPECT_THAT(r.out, HasSubstr("<a b><><$HOME>"));
+  EXPECT_THAT(r.out, HasSubstr("EMPTY=\nK=v w\n"));
+  EXPECT_EQ(r.out.find("USER"), std::string::npos);
+}
+
+TEST_F(Command, RunsInItsDirectoryAsItsUserWithItsGroups) {
+  auto e = TestClient::Command("a", {"sh", "-c", "pwd; id -u; id -g; id -G; umask"});
+  e.cwd = machine_.dir();
+  e.uid = 12345;
+  e.gid = 12346;
+  e.user = "eve";
+  auto r = client_.RunExec(e);
+  EXPECT_EQ(r.out, machine_.dir() + "\n12345\n12346\n12346 4242\n0022\n");
+}
+
+TEST_F(Command, StdinIsEmptyAndNothingElseIsInherited) {
+  auto r = client_.Shell("cat; ls /proc/self/fd | tr '\\n' ' '; cat /proc/self/status | grep -E 'Sig(Blk|Ign|Cgt)'");
+  // ls has its directory open as 3.
+  EXPECT_THAT(r.out, ::testing::StartsWith("0 1 2 3 "));
+  EXPECT_EQ(r.out.find(" 4 "), std::string::npos);
+  EXPECT_THAT(r.out, HasSubstr("SigBlk:\t0000000000000000"));
+  EXPECT_THAT(r.out, HasSubstr("SigIgn:\t0000000000000000"));
+}
+
+TEST_F(Command, UserCanOpenItsOwnStdout) {
+  auto e = TestClient::Command("a", {"sh", "-c", "echo one > /proc/self/fd/1; echo two > /proc/self/fd/2"});
+  e.uid = e.gid = 12345;
+  auto r = client_.RunExec(e);
+  EXPECT_EQ(r.out + r.err, "one\ntwo\n");
+}
+
+TEST_F(Command, EachOneIsAGroupOfItsOwnSession) {
+  auto r = client_.Shell("ps -o pid=,pgid=,sid= -p $$");
+  int pid = 0, pgid = 0, sid = 0;
+  ASSERT_EQ(std::sscanf(r.out.c_str(), "%d %d %d", &pid, &pgid, &sid), 3) << r.out << r.err;
+  EXPECT_EQ(pid, pgid);
+  EXPECT_EQ(pid, sid);
+}
+
+TEST_F(Command, JoinsTheCgroupsOncePerProcessStarted) {
+  client_.Run({"true"});
+  client_.Run({"true"});
+  EXPECT_EQ(ReadWhole(machine_.dir() + "/joined"), "00");
+}
+
+TEST_F(Command, FailuresAreTyped) {
+  auto kind = [&](std::vector<std::string> argv, std::string cwd = "/") {
+    auto e = TestClient::Command("a", std::move(argv));
+    e.cwd = std::move(cwd);
+    auto r = client_.RunExec(e);
+    EXPECT_TRUE(r.failed);
+    return r.failure;
+  };
+  WriteWhole(machine_.dir() + "/plain", "text");
+  WriteWhole(machine_.dir() + "/orphan", "#!/no/such/interpreter\n");
+  ::chmod((machine_.dir() + "/orphan").c_str(), 0755);
+  auto missing = kind({"no-such-program"});
+  EXPECT_EQ(missing.kind, wire::ExecFailure::kNotFound);
+  EXPECT_THAT(missing.message, HasSubstr("no-such-program"));
+  EXPECT_EQ(kind({"/no/such/program"}).kind, wire::ExecFailure::kNotFound);
+  EXPECT_EQ(kind({""}).kind, wire::ExecFailure::kNotFound);
+  EXPECT_EQ(kind({machine_.dir() + "/plain"}).kind, wire::ExecFailure::kNotExecutable);
+  EXPECT_EQ(kind({machine_.dir() + "/orphan"}).kind, wire::ExecFailure::kNotExecutable);
+  EXPECT_EQ(kind({machine_.dir()}).kind, wire::ExecFailure::kNotExecutable);
+  EXPECT_EQ(kind({"true"}, "/no/such/dir").kind, wire::ExecFailure::kBadCwd);
+  EXPECT_EQ(kind({"true"}, "/etc/passwd").kind, wire::ExecFailure::kBadCwd);
+  EXPECT_EQ(kind({std::string("tr\0ue", 5)}).kind, wire::ExecFailure::kOther);
+  EXPECT_EQ(kind({"true", std::string(200 << 10, 'x')}).kind, wire::ExecFailure::kOther);  // over the kernel's limit
+  EXPECT_EQ(client_.Run({"true"}).exit.code, 0);
+}
+
+TEST_F(Command, LooksAlongThePathPastWhatCannotRun) {
+  auto d = machine_.dir();
+  ::mkdir((d + "/one").c_str(), 0755);
+  ::mkdir((d + "/two").c_str(), 0755);
+  ::mkdir((d + "/closed").c_str(), 0700);
+  WriteWhole(d + "/one/tool", "not executable");
+  WriteWhole(d + "/two/tool", "echo \"script $1\"\n");  // no "#!": the shell runs it
+  ::chmod((d + "/two/tool").c_str(), 0755);
+  auto e = TestClient::Command("a", {"tool", "arg"});
+  e.uid = e.gid = 12345;
+  e.env = {"PATH=" + d + "/closed:" + d + "/none:" + d + "/one:" + d + "/two"};
+  EXPECT_EQ(client_.RunExec(e).out, "script arg\n");
+  e.env = {"PATH=" + d + "/one"};
+  EXPECT_EQ(client_.RunExec(e).failure.kind, wire::ExecFailure::kNotExecutable);
+  e.env = {"PATH=" + d + "/closed"};
+  EXPECT_EQ(client_.RunExec(e).failure.kind, wire::ExecFailure::kNotFound);
+  e.env = {"PATH=:" + d + "/none"};  // an empty part is the current directory
+  e.cwd = d + "/two";
+  EXPECT_EQ(client_.RunExec(e).out, "script arg\n");
+}
+
+TEST_F(Command, ExitCodesAreLikeAShells) {
+  EXPECT_EQ(client_.Shell("kill -INT $$").exit.code, 130);
+  EXPECT_EQ(client_.Shell("kill -TERM $$").exit.code, 143);
+  EXPECT_EQ(client_.Shell("kill -KILL $$").exit.code, 137);
+  EXPECT_EQ(client_.Shell("exit 255").exit.code, 255);
+}
+
+TEST_F(Command, KillReachesTheWholeGroup) {
+  client_.Send(TestClient::Command("a", {"sh", "-c", "sleep 1000 & echo $!; wait"}));
+  client_.Expect<wire::ExecStarted>();
+  int child = std::atoi(client_.Expect<wire::Output>().bytes.c_str());
+  client_.Send(wire::Kill{"a", 15});
+  EXPECT_EQ(client_.Finish("a").exit.code, 143);
+  auto gone = "! kill -0 " + std::to_string(child) + " 2>/dev/null";
+  EXPECT_TRUE(Eventually([&] { return client_.Shell(gone).exit.code == 0; }));
+  client_.Send(wire::Kill{"a", 9});  // ended and forgotten: no effect, no complaint
+  EXPECT_EQ(client_.Run({"true"}).exit.code, 0);
+}
+
+TEST_F(Command, TimeoutKillsTheGroup) {
+  auto e = TestClient::Command("a", {"sh", "-c", "trap '' TERM; sleep 1000 & sleep 1000"});
+  e.timeout_ms = 100;
+  auto r = client_.RunExec(e);
+  EXPECT_EQ(r.exit.code, 137);
+  EXPECT_TRUE(r.exit.timed_out);
+  EXPECT_GE(r.exit.duration_ms, 100u);
+  EXPECT_TRUE(Eventually([&] { return client_.Shell("! pgrep -x sleep").exit.code == 0; }));
+}
+
+TEST_F(Command, BackgroundChildDelaysNothingAndLivesOn) {
+  auto flag = machine_.dir() + "/flag";
+  // The child writes far more than a pipe holds after the command's end: it must neither block nor be killed.
+  auto r = client_.Shell("(while [ ! -e " + flag + " ]; do sleep 0.02; done; head -c 1000000 /dev/zero; echo end > " +
+                         flag + ".done) & echo main");
+  EXPECT_EQ(r.out, "main\n");
+  EXPECT_EQ(r.exit.code, 0);
+  EXPECT_FALSE(std::filesystem::exists(flag + ".done"));
+  WriteWhole(flag, "");
+  EXPECT_TRUE(Eventually([&] { return std::filesystem::exists(flag + ".done"); }));
+}
+
+TEST_F(Command, NoisyBackgroundChildCannotHoldACommandOpen) {
+  auto r = client_.Shell("(while :; do echo noise; sleep 0.01; done) & echo main");
+  EXPECT_THAT(r.out, HasSubstr("main\n"));
+  EXPECT_EQ(r.exit.final_offset, r.out.size());
+}
+
+TEST_F(Command, TwoRunAtOnce) {
+  client_.Send(TestClient::Command(
+      "a", {"sh", "-c", "echo a1; while [ ! -e " + machine_.dir() + "/go ]; do sleep 0.02; done; echo a2"}));
+  client_.Send(TestClient::Command("b", {"sh", "-c", "echo b; touch " + machine_.dir() + "/go"}));
+  std::string a, b;
+  int exits = 0;
+  while (exits < 2) {
+    auto frame = client_.Receive();
+    ASSERT_TRUE(frame);
+    if (auto* o = std::get_if<wire::Output>(&*frame)) (o->id == "a" ? a : b) += o->bytes;
+    if (std::holds_alternative<wire::Exit>(*frame)) ++exits;
+  }
+  EXPECT_EQ(a, "a1\na2\n");
+  EXPECT_EQ(b, "b\n");
+}
+
+TEST_F(Command, DuplicateIdIsRefused) {
+  client_.Send(TestClient::Command("a", {"sleep", "1000"}));
+  client_.Expect<wire::ExecStarted>();
+  client_.Send(TestClient::Command("a", {"true"}));
+  EXPECT_EQ(client_.Expect<wire::ExecFailed>().kind, wire::ExecFailure::kDuplicate);
+}
+
+TEST_F(Command, OrphansAreReaped) {
+  client_.Shell("for i in $(seq 300); do (sleep 0 &) ; done");
+  EXPECT_TRUE(Eventually([&] { return client_.Shell("ps -e -o stat= | grep -c Z").out == "0\n"; }));
+}
+
+TEST_F(Command, SignalsFromGuestRootDoNotTouchTheAgent) {
+  for (int s : {1, 2, 3, 9, 10, 13, 15, 17, 19, 20, 31})
+    EXPECT_EQ(client_.Shell("kill -" + std::to_string(s) + " 1").exit.code, 0);
+  EXPECT_EQ(client_.Run({"echo", "still"}).out, "still\n");
+}
+
+TEST_F(Command, AgentIsClosedToTheGuest) {
+  // The pipes, the socket and the memory image of PID 1 belong to the agent.
+  auto e = TestClient::Command("a", {"sh", "-c", "ls /proc/1/fd; cat /proc/1/mem; cat /proc/1/environ"});
+  e.uid = e.gid = 12345;
+  auto r = client_.RunExec(e);
+  EXPECT_EQ(r.out, "");
+  EXPECT_NE(r.exit.code, 0);
+}
+
+TEST_F(Command, WithheldAckStopsTheCommandAndLosesNothing) {
+  constexpr uint64_t kTotal = 100 << 20;
+  client_.Send(
+      TestClient::Command("a", {"sh", "-c", "head -c 104857600 /dev/zero; touch " + machine_.dir() + "/written"}));
+  client_.Expect<wire::ExecStarted>();
+  uint64_t received = 0;
+  // Without Acks the window fills, then nothing more comes, however long one waits.
+  while (received < wire::kOutputWindow) {
+    auto o = client_.Expect<wire::Output>();
+    ASSERT_EQ(o.offset, received);
+    received += o.bytes.size();
+  }
+  EXPECT_EQ(received, wire::kOutputWindow);
+  EXPECT_FALSE(client_.Receive(300));
+  EXPECT_FALSE(std::filesystem::exists(machine_.dir() + "/written"));
+  client_.Send(wire::Ack{"a", received});
+  for (;;) {
+    auto frame = client_.Receive();
+    ASSERT_TRUE(frame);
+    if (auto* e = std::get_if<wire::Exit>(&*frame)) {
+      EXPECT_EQ(e->final_offset, kTotal);
+      break;
+    }
+    auto& o = std::get<wire::Output>(*frame);
+    ASSERT_EQ(o.offset, received);
+    received += o.bytes.size();
+    if (received % 7 != 0 || received == kTotal) client_.Send(wire::Ack{"a", received});
+    if (received % 7 == 0) client_.Send(wire::Ack{"a", received - 1});
+  }
+  EXPECT_EQ(received, kTotal);
+}
+
+TEST_F(Command, OutputOfAnEndedCommandIsCompleteUnderBackPressure) {
+  // Window plus what a pipe holds: the tail sits in the pipe when the main process ends.
+  client_.Send(TestClient::Command("a", {"head", "-c", std::to_string(wire::kOutputWindow + 60000), "/dev/zero"}));
+  client_.Expect<wire::ExecStarted>();
+  uint64_t received = 0;
+  while (received < wire::kOutputWindow) received += client_.Expect<wire::Output>().bytes.size();
+  EXPECT_FALSE(client_.Receive(300));
+  client_.Send(wire::Ack{"a", received});
+  auto r = client_.Finish("a");
+  EXPECT_EQ(r.out.size(), 60000u);
+  EXPECT_EQ(r.exit.final_offset, wire::kOutputWindow + 60000);
+}
+
+}  // namespace
+}  // namespace sandbar::guest

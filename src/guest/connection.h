@@ -1,0 +1,56 @@
+// The daemon's connection as the agent sees it: decoded frames in, a bounded queue of encoded frames out.
+//
+// Loop thread; owned by Agent, which feeds it readiness and drops it after it says closed(). It never blocks, and it
+// stops reading while its peer does not read. A peer that breaks the protocol is closed.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "base/fd.h"
+#include "guest/loop.h"
+#include "wire/guest_frames.h"
+
+namespace sandbar::guest {
+
+// Where the parts of the agent send frames to. live(): a daemon has said hello. full(): hold bulk data back for now.
+class Outlet {
+ public:
+  virtual ~Outlet() = default;
+  virtual bool live() const = 0;
+  virtual bool full() const = 0;
+  virtual uint64_t generation() const = 0;  // of the live connection; a later one has a higher number
+  virtual void Send(const wire::GuestFrame& frame) = 0;
+  // The daemon broke the protocol: ends the connection.
+  virtual void Violation(const char* what) = 0;
+};
+
+class Connection {
+ public:
+  using OnFrame = std::function<void(wire::HostFrame&)>;
+  Connection(Loop& loop, Fd fd, OnFrame on_frame, std::function<void()> on_drained);
+
+  void Send(const wire::GuestFrame& frame);
+  size_t queued() const { return out_.size() - out_start_; }
+  bool closed() const { return closed_; }
+  void Close();
+
+ private:
+  void OnReady(uint32_t events);
+  void ReadSome();
+  void DecodeSome();
+  void Flush();
+  void Arm();
+
+  Fd fd_;
+  OnFrame on_frame_;
+  std::function<void()> on_drained_;
+  wire::FrameDecoder<wire::HostFrame> decoder_;
+  std::string out_;
+  size_t out_start_ = 0;
+  bool closed_ = false;
+  Watch watch_;
+};
+
+}  // namespace sandbar::guest

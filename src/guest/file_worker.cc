@@ -1,0 +1,213 @@
+#include "guest/file_worker.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+
+#include "guest/extract.h"
+#include "guest/gunzip.h"
+#include "guest/identity.h"
+#include "wire/tar.h"
+
+namespace sandbar::guest {
+namespace {
+
+constexpr int kUp = 3;
+constexpr int kDown = 4;
+
+wire::FileErrorKind KindOf(const Error& error) {
+  using wire::FileErrorKind;
+  if (error.code == Code::kBadRequest) return FileErrorKind::kBadArchive;
+  if (error.code == Code::kTooLarge) return FileErrorKind::kTooLarge;
+  switch (error.sys_errno) {
+    case ENOENT:
+      return FileErrorKind::kNotFound;
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return FileErrorKind::kDenied;
+    case EEXIST:
+      return FileErrorKind::kExists;
+    case ENOTDIR:
+      return FileErrorKind::kNotDirectory;
+    case EISDIR:
+      return FileErrorKind::kIsDirectory;
+    case ENXIO:
+    case ENODEV:
+    case EAGAIN:
+      return FileErrorKind::kNotRegular;
+    case ENOSPC:
+    case EDQUOT:
+      return FileErrorKind::kNoSpace;
+    case EFBIG:
+      return FileErrorKind::kTooLarge;
+    default:
+      return FileErrorKind::kOther;
+  }
+}
+
+uint32_t StreamOf(const FileRequest& request) {
+  return std::visit([](const auto& r) { return r.stream; }, request);
+}
+
+Result<> Enter(const std::string& cwd, const std::string& path) {
+  if (path.starts_with('/') || cwd.empty()) return {};
+  if (::chdir(cwd.c_str()) != 0) return FailErrno("enter " + cwd);
+  return {};
+}
+
+Result<> Perform(const FileRequest& request, FrameOut& out) {
+  if (const auto* read = std::get_if<wire::ReadFile>(&request)) {
+    SB_TRYV(Enter(read->cwd, read->path));
+    return ReadFileTo(read->path, out);
+  }
+  if (const auto* write = std::get_if<wire::WriteTar>(&request)) return ExtractFrom(kDown, write->gzip, write->cwd);
+  const auto& make = std::get<wire::MakeDir>(request);
+  SB_TRYV(Enter(make.cwd, make.path));
+  return MakeDirectory(make.path, make.recursive);
+}
+
+// Nothing of the agent's stays reachable through /proc/self/fd.
+bool KeepOnly(const ChildSetup& setup, int up, int down) {
+  for (int fd : {0, 1, 2}) {
+    if (::dup2(setup.null.get(), fd) != fd) return false;
+  }
+  // Out of the way first: either number may be the other's target.
+  int high_up = ::fcntl(up, F_DUPFD, 16);
+  int high_down = down < 0 ? -1 : ::fcntl(down, F_DUPFD, 16);
+  if (high_up < 0 || (down >= 0 && high_down < 0)) return false;
+  if (::dup2(high_up, kUp) < 0) return false;
+  if (down >= 0 && ::dup2(high_down, kDown) < 0) return false;
+  return ::close_range(down >= 0 ? kDown + 1 : kUp + 1, ~0U, 0) == 0;
+}
+
+[[noreturn]] void RunWorker(const ChildSetup& setup, const FileRequest& request, int up, int down) {
+  struct Who {
+    uint32_t uid, gid;
+    const std::string& user;
+  };
+  auto who = std::visit([](const auto& r) { return Who{r.uid, r.gid, r.user}; }, request);
+  if (!JoinCgroups(setup) || ::setsid() < 0 || !KeepOnly(setup, up, down)) ::_exit(1);
+  ::prctl(PR_SET_NAME, "sandbar-file");
+  ResetSignals();
+  ::umask(022);
+  FrameOut out(kUp, StreamOf(request));
+  Result<> done = FailErrno("become user " + std::to_string(who.uid), EPERM);
+  if (BecomeUser(who.uid, who.gid, who.user)) {
+    // The change of user made the process dumpable by that user's rules; it still holds the agent's memory image.
+    ::prctl(PR_SET_DUMPABLE, 0);
+    done = Perform(request, out);
+  }
+  if (done) {
+    [[maybe_unused]] auto sent = out.Send(wire::End{out.stream()});
+  } else {
+    [[maybe_unused]] auto sent = out.Send(ToFileError(out.stream(), done.error()));
+  }
+  ::_exit(0);
+}
+
+// Looks before it opens, because opening a device can have effects, and after, because the guest can swap the file.
+Result<Fd> OpenRegular(const std::string& path, struct stat& st) {
+  if (::stat(path.c_str(), &st) != 0) return FailErrno("open " + path);
+  if (S_ISDIR(st.st_mode)) return FailErrno("open " + path, EISDIR);
+  if (!S_ISREG(st.st_mode)) return FailErrno("not a regular file: " + path, ENXIO);
+  Fd fd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  if (!fd) return FailErrno("open " + path);
+  if (::fstat(fd.get(), &st) != 0) return FailErrno("stat " + path);
+  if (!S_ISREG(st.st_mode)) return FailErrno("not a regular file: " + path, ENXIO);
+  return fd;
+}
+
+}  // namespace
+
+wire::FileError ToFileError(uint32_t stream, const Error& error) {
+  return wire::FileError{stream, KindOf(error), error.message.substr(0, wire::kMaxMessage)};
+}
+
+Result<> FrameOut::Send(const wire::GuestFrame& frame) {
+  std::string bytes = wire::Encode(frame);
+  std::string_view rest = bytes;
+  while (!rest.empty()) {
+    ssize_t n = ::write(fd_, rest.data(), rest.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return FailErrno("write to the agent");
+    rest.remove_prefix(static_cast<size_t>(n));
+  }
+  return {};
+}
+
+Result<> ReadFileTo(const std::string& path, FrameOut& out) {
+  if (path.empty() || path.find('\0') != std::string::npos) return FailErrno("open", ENOENT);
+  struct stat st{};
+  SB_TRY(Fd fd, OpenRegular(path, st));
+  // A file that grows while it is read ends where it ended when it was opened.
+  bool sized = st.st_size > 0;
+  uint64_t left = sized ? static_cast<uint64_t>(st.st_size) : kMaxUnsized;
+  wire::Data data{out.stream(), {}};
+  while (left > 0) {
+    data.bytes.resize(std::min<uint64_t>(left, kWorkerChunk));
+    ssize_t n = ::read(fd.get(), data.bytes.data(), data.bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return FailErrno("read " + path);
+    if (n == 0) return {};
+    data.bytes.resize(static_cast<size_t>(n));
+    left -= data.bytes.size();
+    SB_TRYV(out.Send(data));
+  }
+  if (!sized) return Fail(Code::kTooLarge, "read " + path + ": more than the limit for files without a size");
+  return {};
+}
+
+Result<> ExtractFrom(int in, bool gzip, const std::string& cwd) {
+  if (!cwd.empty()) {
+    SB_TRYV(MakeDirectory(cwd, true));
+    if (::chdir(cwd.c_str()) != 0) return FailErrno("enter " + cwd);
+  }
+  Extractor extractor;
+  wire::TarReader tar(&extractor);
+  Gunzip gz;
+  auto feed = [&tar](std::string_view plain) { return tar.Feed(plain); };
+  std::array<char, kWorkerChunk> buffer{};
+  for (;;) {
+    ssize_t n = ::read(in, buffer.data(), buffer.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return FailErrno("read from the agent");
+    if (n == 0) break;
+    std::string_view bytes(buffer.data(), static_cast<size_t>(n));
+    if (gzip) {
+      SB_TRYV(gz.Feed(bytes, feed));
+    } else {
+      SB_TRYV(tar.Feed(bytes));
+    }
+  }
+  if (gzip) SB_TRYV(gz.Finish());
+  return tar.Finish();
+}
+
+Result<> MakeDirectory(const std::string& path, bool recursive) {
+  if (path.empty() || path.find('\0') != std::string::npos) return FailErrno("create directory", ENOENT);
+  if (recursive) return MakeDirectories(path);
+  if (::mkdir(path.c_str(), 0777) != 0) return FailErrno("create directory " + path);
+  return {};
+}
+
+Result<Worker> StartWorker(const ChildSetup& setup, const FileRequest& request) {
+  SB_TRY(Pipe up, MakePipe());
+  Pipe down;
+  if (std::holds_alternative<wire::WriteTar>(request)) {
+    int fds[2];
+    if (::pipe2(fds, O_CLOEXEC) != 0) return FailErrno("pipe");
+    down = Pipe{Fd(fds[0]), Fd(fds[1])};
+    if (::fcntl(down.write.get(), F_SETFL, O_NONBLOCK) != 0) return FailErrno("fcntl");
+  }
+  pid_t pid = ::fork();
+  if (pid < 0) return FailErrno("fork");
+  if (pid == 0) RunWorker(setup, request, up.write.get(), down.read.get());
+  return Worker{pid, std::move(up.read), std::move(down.write)};
+}
+
+}  // namespace sandbar::guest

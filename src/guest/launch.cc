@@ -1,0 +1,177 @@
+#include "guest/launch.h"
+
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+
+#include "guest/identity.h"
+
+namespace sandbar::guest {
+namespace {
+
+constexpr std::string_view kDefaultPath = "/usr/local/bin:/usr/bin:/bin";
+
+std::vector<char*> Pointers(const std::vector<std::string>& strings) {
+  std::vector<char*> out;
+  for (const auto& s : strings) out.push_back(const_cast<char*>(s.c_str()));
+  out.push_back(nullptr);
+  return out;
+}
+
+// What execvp does for a script without "#!".
+void ExecShell(const std::string& path, const std::vector<std::string>& argv, char* const* env) {
+  std::vector<std::string> args{"/bin/sh", path};
+  args.insert(args.end(), argv.begin() + 1, argv.end());
+  ::execve("/bin/sh", Pointers(args).data(), env);
+}
+
+// Returns only on failure.
+LaunchFailure TryExec(const std::string& path, const std::vector<std::string>& argv, char* const* env) {
+  ::execve(path.c_str(), Pointers(argv).data(), env);
+  int err = errno;
+  if (err == ENOEXEC) ExecShell(path, argv, env);
+  struct stat st{};
+  bool exists = ::stat(path.c_str(), &st) == 0;
+  if (exists && err == ENOENT) err = ENOEXEC;  // its interpreter is what is missing
+  return LaunchFailure{LaunchStep::kExec, exists, err};
+}
+
+LaunchFailure ExecInPath(const wire::Exec& request) {
+  LaunchFailure failure{LaunchStep::kExec, false, ENOENT};
+  auto env = Pointers(request.env);
+  const std::string& file = request.argv[0];
+  if (file.empty()) return failure;
+  if (file.find('/') != std::string::npos) {
+    return TryExec(file, request.argv, env.data());
+  }
+  std::string_view path = kDefaultPath;
+  for (std::string_view e : request.env) {
+    if (e.starts_with("PATH=")) path = e.substr(5);
+  }
+  for (bool more = true; more;) {
+    size_t n = std::min(path.find(':'), path.size());
+    std::string dir(path.substr(0, n));
+    more = n < path.size();
+    path.remove_prefix(more ? n + 1 : n);
+    if (dir.empty()) dir = ".";  // POSIX: an empty part is the current directory
+    auto tried = TryExec(dir + "/" + file, request.argv, env.data());
+    // The first file that is there but cannot run is the one to talk about, unless a later one runs. A directory that
+    // the user may not search holds nothing for them.
+    if (tried.found && !failure.found) failure = tried;
+    if (tried.found && tried.err != EACCES && tried.err != ENOEXEC) break;
+  }
+  return failure;
+}
+
+[[noreturn]] void Die(int status_fd, const LaunchFailure& failure) {
+  [[maybe_unused]] ssize_t n = ::write(status_fd, &failure, sizeof failure);
+  ::_exit(127);
+}
+
+// Runs in the child. The agent has one thread, so allocating after fork is safe here.
+[[noreturn]] void RunChild(const ChildSetup& setup, const wire::Exec& request, int out, int err, int status) {
+  auto check = [&](bool ok, LaunchStep step) {
+    if (!ok) Die(status, LaunchFailure{step, false, errno});
+  };
+  check(JoinCgroups(setup), LaunchStep::kJoin);
+  check(::setsid() >= 0, LaunchStep::kSession);
+  check(::dup2(setup.null.get(), 0) == 0 && ::dup2(out, 1) == 1 && ::dup2(err, 2) == 2, LaunchStep::kSession);
+  // Every other descriptor is gone with the exec, whatever was left open without the flag.
+  check(::close_range(3, ~0U, CLOSE_RANGE_CLOEXEC) == 0, LaunchStep::kSession);
+  check(::setrlimit(RLIMIT_NOFILE, &setup.files) == 0, LaunchStep::kSession);
+  ::umask(022);
+  check(BecomeUser(request.uid, request.gid, request.user), LaunchStep::kUser);
+  check(::chdir(request.cwd.c_str()) == 0, LaunchStep::kCwd);
+  ResetSignals();
+  Die(status, ExecInPath(request));
+}
+
+bool HasNul(const std::vector<std::string>& strings) {
+  for (const auto& s : strings) {
+    if (s.find('\0') != std::string::npos) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool JoinCgroups(const ChildSetup& setup) {
+  for (const auto& fd : setup.join_fds) {
+    if (::write(fd.get(), "0", 1) != 1) return false;
+  }
+  return true;
+}
+
+void ResetSignals() {
+  for (int s = 1; s < NSIG; ++s) ::signal(s, SIG_DFL);
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+Result<Pipe> MakePipe() {
+  int fds[2];
+  if (::pipe2(fds, O_CLOEXEC) != 0) return FailErrno("pipe");
+  Pipe p{Fd(fds[0]), Fd(fds[1])};
+  if (::fcntl(p.read.get(), F_SETFL, O_NONBLOCK) != 0) return FailErrno("fcntl");
+  return p;
+}
+
+Result<Launched> Launch(const ChildSetup& setup, const wire::Exec& request) {
+  if (HasNul(request.argv) || HasNul(request.env) || request.cwd.find('\0') != std::string::npos)
+    return Fail(Code::kBadRequest, "NUL in an argument");
+  SB_TRY(Pipe out, MakePipe());
+  SB_TRY(Pipe err, MakePipe());
+  SB_TRY(Pipe status, MakePipe());
+  for (int fd : {out.write.get(), err.write.get()}) {
+    // So that the user can open /dev/stdout and /dev/stderr; only a comfort, hence unchecked.
+    [[maybe_unused]] int r = ::fchown(fd, request.uid, request.gid);
+  }
+  pid_t pid = ::fork();
+  if (pid < 0) return FailErrno("fork");
+  if (pid == 0) RunChild(setup, request, out.write.get(), err.write.get(), status.write.get());
+  return Launched{pid, std::move(out.read), std::move(err.read), std::move(status.read)};
+}
+
+wire::ExecFailed Describe(const wire::Exec& request, const LaunchFailure& failure) {
+  wire::ExecFailed out{request.id, wire::ExecFailure::kOther, {}};
+  std::string why = std::strerror(failure.err);
+  std::string name = request.argv[0].substr(0, 1024);
+  switch (failure.step) {
+    case LaunchStep::kJoin:
+    case LaunchStep::kSession:
+      out.kind = wire::ExecFailure::kNoResources;
+      out.message = "cannot prepare a process: " + why;
+      return out;
+    case LaunchStep::kUser:
+      out.message = "cannot become user " + std::to_string(request.uid) + ": " + why;
+      return out;
+    case LaunchStep::kCwd:
+      out.kind = wire::ExecFailure::kBadCwd;
+      out.message = "cannot enter directory " + request.cwd.substr(0, 1024) + ": " + why;
+      return out;
+    case LaunchStep::kExec:
+      break;
+  }
+  if (failure.err == ENOENT || failure.err == ENOTDIR) {
+    out.kind = wire::ExecFailure::kNotFound;
+    out.message = "executable file not found in $PATH: " + name;
+  } else if (failure.err == EACCES || failure.err == ENOEXEC || failure.err == EPERM || failure.err == EISDIR) {
+    out.kind = wire::ExecFailure::kNotExecutable;
+    out.message = "cannot execute " + name + ": " + why;
+  } else if (failure.err == ENOMEM || failure.err == EAGAIN) {
+    out.kind = wire::ExecFailure::kNoResources;
+    out.message = "cannot execute " + name + ": " + why;
+  } else {
+    out.message = "cannot execute " + name + ": " + why;
+  }
+  return out;
+}
+
+}  // namespace sandbar::guest

@@ -1,0 +1,54 @@
+// Starts one command: fork, cgroup join, session, pipes, user, cwd, PATH lookup, exec.
+//
+// Launch() returns as soon as the child exists; whether the exec worked is told by the status pipe: end of file means
+// it did, a LaunchFailure record means it did not. That wait is asynchronous because a hostile file system can make
+// chdir or exec hang. Loop thread only.
+#pragma once
+
+#include <sys/resource.h>
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/result.h"
+#include "wire/guest_frames.h"
+
+namespace sandbar::guest {
+
+// What every child needs from the agent's start-up. `null` is held open since before any guest code ran.
+struct ChildSetup {
+  Fd null;                   // /dev/null, or the reading end of an empty pipe
+  std::vector<Fd> join_fds;  // writing "0" moves the writer into the commands' cgroups
+  rlimit files{};            // RLIMIT_NOFILE as it was before the agent raised its own
+};
+
+enum class LaunchStep : uint8_t { kJoin, kSession, kUser, kCwd, kExec };
+
+// Sent over the status pipe, at most once.
+struct LaunchFailure {
+  LaunchStep step = LaunchStep::kExec;
+  bool found = false;  // kExec: a file of that name exists somewhere on PATH
+  int32_t err = 0;
+};
+
+struct Launched {
+  pid_t pid = 0;
+  Fd out, err, status;  // non-blocking reading ends
+};
+
+Result<Launched> Launch(const ChildSetup& setup, const wire::Exec& request);
+wire::ExecFailed Describe(const wire::Exec& request, const LaunchFailure& failure);
+
+// For forked children: into the cgroups, default signals, empty mask.
+bool JoinCgroups(const ChildSetup& setup);
+void ResetSignals();
+// A pipe whose reading end is non-blocking for the agent; both ends close on exec.
+struct Pipe {
+  Fd read, write;
+};
+Result<Pipe> MakePipe();
+
+}  // namespace sandbar::guest

@@ -1,0 +1,64 @@
+// sandbar-guest --listen-fd N [--join-fds A,B,…]
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <string_view>
+#include <vector>
+
+#include "guest/agent.h"
+
+namespace {
+
+bool ParseFds(std::string_view text, std::vector<int>& out) {
+  while (!text.empty()) {
+    size_t n = std::min(text.find(','), text.size());
+    int fd = -1;
+    auto [end, ec] = std::from_chars(text.data(), text.data() + n, fd);
+    if (ec != std::errc() || end != text.data() + n || fd < 3 || ::fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) return false;
+    out.push_back(fd);
+    text.remove_prefix(std::min(n + 1, text.size()));
+  }
+  return true;
+}
+
+// Whatever else was inherited, no command and no file worker can reach.
+void CloseAllBut(std::vector<int> keep) {
+  std::sort(keep.begin(), keep.end());
+  unsigned next = 3;
+  for (int fd : keep) {
+    auto at = static_cast<unsigned>(fd);
+    if (at > next) ::close_range(next, at - 1, 0);
+    next = at + 1;
+  }
+  ::close_range(next, ~0U, 0);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::vector<int> listen, join;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    std::string_view flag = argv[i];
+    bool ok =
+        flag == "--listen-fd" ? ParseFds(argv[i + 1], listen) : flag == "--join-fds" && ParseFds(argv[i + 1], join);
+    if (!ok) listen.clear();
+  }
+  if (listen.size() != 1 || argc % 2 == 0) {
+    std::fprintf(stderr, "usage: sandbar-guest --listen-fd N [--join-fds A,B]\n");
+    return 2;
+  }
+  // 0, 1 and 2 must exist, or a pipe could get one of their numbers.
+  for (int fd = ::open("/dev/null", O_RDWR); fd >= 0 && fd < 3;) fd = ::dup(fd);
+  std::vector<int> keep = join;
+  keep.push_back(listen[0]);
+  CloseAllBut(std::move(keep));
+  if (::chdir("/") != 0) return 1;
+  sandbar::guest::AgentOptions options;
+  options.listener = sandbar::Fd(listen[0]);
+  for (int fd : join) options.join_fds.emplace_back(fd);
+  sandbar::guest::Agent agent(std::move(options));
+  agent.Run();
+}

@@ -1,0 +1,259 @@
+// For tests: the agent as PID 1 of a fresh PID and mount namespace, and a blocking client that speaks frames with it.
+// Needs root. The namespace dies with the TestMachine, and with the test process.
+//
+//   TestMachine machine;
+//   TestClient client(machine);
+//   auto r = client.Run({"sh", "-c", "echo hi"});   // r.out == "hi\n", r.exit.code == 0
+#pragma once
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/fd.h"
+#include "guest/agent.h"
+#include "wire/guest_frames.h"
+
+namespace sandbar::guest {
+
+inline void Require(bool holds, const char* what) {
+  if (holds) return;
+  std::fprintf(stderr, "test set-up: %s: %s\n", what, std::strerror(errno));
+  std::abort();
+}
+
+inline std::string ReadWhole(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+inline void WriteWhole(const std::string& path, std::string_view text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+struct MachineOptions {
+  std::string groups = "root:x:0:\nusers:x:4242:eve,adam\n";
+  std::chrono::milliseconds worker_stall{20000};
+  bool real_binary = false;  // exec the static program instead of running the sanitized code
+};
+
+class TestMachine {
+ public:
+  explicit TestMachine(MachineOptions options = {}) {
+    char name[] = "/tmp/sandbar-guest-test-XXXXXX";
+    Require(::mkdtemp(name) != nullptr, "mkdtemp");
+    dir_ = name;
+    Require(::chmod(name, 0777) == 0, "chmod");
+    WriteWhole(dir_ + "/group", options.groups);
+    WriteWhole(dir_ + "/joined", "");
+    Listen();
+    Fd join(::open((dir_ + "/joined").c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
+    pid_ = static_cast<pid_t>(::syscall(SYS_clone, CLONE_NEWPID | CLONE_NEWNS | SIGCHLD, nullptr, nullptr, nullptr, 0));
+    Require(pid_ >= 0, "clone (root needed)");
+    if (pid_ == 0) Child(options, std::move(join));
+    listener_.Reset();
+  }
+  ~TestMachine() {
+    if (pid_ > 0) {
+      ::kill(pid_, SIGKILL);
+      ::waitpid(pid_, nullptr, 0);
+    }
+    std::error_code ignored;
+    std::filesystem::remove_all(dir_, ignored);
+  }
+  TestMachine(const TestMachine&) = delete;
+
+  const std::string& dir() const { return dir_; }  // the same path inside and outside, writable by everybody
+  std::string socket_path() const { return dir_ + "/agent.sock"; }
+  pid_t pid() const { return pid_; }
+  bool alive() const { return ::waitpid(pid_, nullptr, WNOHANG) == 0; }
+
+  static std::string BinaryPath() {
+    auto self = std::filesystem::read_symlink("/proc/self/exe");
+    return self.parent_path().parent_path() / "bin" / "sandbar-guest";
+  }
+
+ private:
+  void Listen() {
+    listener_ = Fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_un addr{};
+    addr.sun_family = AF_UNIX;
+    std::strncpy(addr.sun_path, socket_path().c_str(), sizeof addr.sun_path - 1);
+    Require(::bind(listener_.get(), reinterpret_cast<sockaddr*>(&addr), sizeof addr) == 0, "bind");
+    Require(::listen(listener_.get(), 8) == 0, "listen");
+  }
+
+  [[noreturn]] void Child(const MachineOptions& options, Fd join) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    Require(::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0, "private mounts");
+    Require(::mount("proc", "/proc", "proc", 0, nullptr) == 0, "mount /proc");
+    Require(::mount((dir_ + "/group").c_str(), "/etc/group", nullptr, MS_BIND, nullptr) == 0, "bind /etc/group");
+    if (options.real_binary) {
+      std::string binary = BinaryPath();
+      ::dup2(listener_.get(), 200);
+      ::dup2(join.get(), 201);
+      ::execl(binary.c_str(), binary.c_str(), "--listen-fd", "200", "--join-fds", "201", nullptr);
+      Require(false, "exec of the agent");
+    }
+    Require(::chdir("/") == 0, "chdir");
+    AgentOptions agent_options;
+    agent_options.listener = std::move(listener_);
+    agent_options.join_fds.push_back(std::move(join));
+    agent_options.worker_stall = options.worker_stall;
+    Agent agent(std::move(agent_options));
+    agent.Run();
+  }
+
+  std::string dir_;
+  Fd listener_;
+  pid_t pid_ = 0;
+};
+
+struct Finished {
+  std::string out, err;
+  wire::Exit exit;
+  uint64_t gap = 0;
+  bool failed = false;
+  wire::ExecFailed failure;
+};
+
+class TestClient {
+ public:
+  explicit TestClient(const TestMachine& machine, bool hello = true) {
+    fd_ = Fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_un addr{};
+    addr.sun_family = AF_UNIX;
+    std::strncpy(addr.sun_path, machine.socket_path().c_str(), sizeof addr.sun_path - 1);
+    Require(::connect(fd_.get(), reinterpret_cast<sockaddr*>(&addr), sizeof addr) == 0, "connect");
+    if (!hello) return;
+    Send(wire::Hello{wire::kGuestProtocolVersion, 77});
+    hello_ = Expect<wire::HelloAck>();
+    EXPECT_EQ(hello_.nonce, 77u);
+  }
+
+  const wire::HelloAck& hello() const { return hello_; }
+  void Send(const wire::HostFrame& frame) { SendRaw(wire::Encode(frame)); }
+  void SendRaw(std::string_view bytes) {
+    while (!bytes.empty()) {
+      ssize_t n = ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      if (n <= 0) return;
+      bytes.remove_prefix(static_cast<size_t>(n));
+    }
+  }
+  // The next frame; nothing when the agent closed the connection or said nothing for `ms`.
+  std::optional<wire::GuestFrame> Receive(int ms = 60000) {
+    wire::GuestFrame frame;
+    for (;;) {
+      auto got = decoder_.Next(frame);
+      EXPECT_TRUE(got) << got.error().message;
+      if (!got) return std::nullopt;
+      if (*got) return frame;
+      pollfd p{fd_.get(), POLLIN, 0};
+      if (::poll(&p, 1, ms) <= 0) return std::nullopt;
+      char buffer[65536];
+      ssize_t n = ::recv(fd_.get(), buffer, sizeof buffer, 0);
+      if (n <= 0) {
+        closed_ = true;
+        return std::nullopt;
+      }
+      decoder_.Feed(std::string_view(buffer, static_cast<size_t>(n)));
+    }
+  }
+  template <class M>
+  M Expect() {
+    auto frame = Receive();
+    if (!frame) {
+      ADD_FAILURE() << "no frame";
+      return M{};
+    }
+    if (auto* m = std::get_if<M>(&*frame)) return *m;
+    ADD_FAILURE() << "frame of kind " << frame->index();
+    return M{};
+  }
+  // True when the agent ends the connection (what it sends before does not matter).
+  bool Closed() {
+    while (Receive()) {
+    }
+    return closed_;
+  }
+
+  static wire::Exec Command(std::string id, std::vector<std::string> argv) {
+    wire::Exec e;
+    e.id = std::move(id);
+    e.argv = std::move(argv);
+    e.env = {"PATH=/usr/local/bin:/usr/bin:/bin"};
+    e.cwd = "/";
+    return e;
+  }
+  // Until the Exit of `id`, acknowledging everything.
+  Finished Finish(const std::string& id, bool ack_exit = true) {
+    Finished r;
+    while (auto frame = Receive()) {
+      if (auto* failed = std::get_if<wire::ExecFailed>(&*frame)) {
+        r.failed = true;
+        r.failure = *failed;
+        return r;
+      }
+      if (auto* o = std::get_if<wire::Output>(&*frame); o != nullptr && o->id == id) {
+        (o->stream == 1 ? r.out : r.err) += o->bytes;
+        Send(wire::Ack{id, o->offset + o->bytes.size()});
+      }
+      if (auto* g = std::get_if<wire::Gap>(&*frame); g != nullptr && g->id == id) {
+        r.gap += g->bytes;
+        Send(wire::Ack{id, g->offset + g->bytes});
+      }
+      if (auto* e = std::get_if<wire::Exit>(&*frame); e != nullptr && e->id == id) {
+        r.exit = *e;
+        if (ack_exit) Send(wire::ExitAck{id});
+        return r;
+      }
+    }
+    ADD_FAILURE() << "the connection ended before the command";
+    return r;
+  }
+  Finished RunExec(const wire::Exec& e) {
+    Send(e);
+    return Finish(e.id);
+  }
+  Finished Run(std::vector<std::string> argv) {
+    return RunExec(Command("run-" + std::to_string(next_id_++), std::move(argv)));
+  }
+  Finished Shell(const std::string& script) { return Run({"sh", "-c", script}); }
+
+ private:
+  Fd fd_;
+  wire::FrameDecoder<wire::GuestFrame> decoder_;
+  wire::HelloAck hello_;
+  bool closed_ = false;
+  int next_id_ = 1;
+};
+
+// Polls until `holds`; a hang guard, not a time limit.
+inline bool Eventually(const std::function<bool()>& holds) {
+  for (int i = 0; i < 3000; ++i) {
+    if (holds()) return true;
+    ::usleep(20000);
+  }
+  return false;
+}
+
+}  // namespace sandbar::guest

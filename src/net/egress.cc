@@ -1,0 +1,135 @@
+#include "net/egress.h"
+
+#include <linux/netfilter_ipv4.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <list>
+
+#include "net/egress_connection.h"
+
+namespace sandbar::net {
+
+namespace {
+
+constexpr std::chrono::milliseconds kAcceptPause{100};
+constexpr std::chrono::milliseconds kSweepAtMost{30000};
+
+Result<Endpoint> KernelOriginalDestination(int fd) {
+  sockaddr_storage ss{};
+  socklen_t len = sizeof(ss);
+  if (::getsockopt(fd, IPPROTO_IP, SO_ORIGINAL_DST, &ss, &len) != 0) return FailErrno("SO_ORIGINAL_DST");
+  return FromSockaddr(ss);
+}
+
+class EgressImpl final : public Egress {
+ public:
+  EgressImpl(asio::any_io_executor ex, Fd listener, Fd dns, EgressPolicy policy, const EgressConfig* config,
+             OriginalDestination original)
+      : original_(std::move(original)), state_{.config = config, .policy = policy}, dns_(ex, &state_), group_(ex) {
+    group_.Spawn(UntilCancelled(Accept(std::move(listener))));
+    group_.Spawn(UntilCancelled(dns_.ServeUdp(std::move(dns))));
+    group_.Spawn(UntilCancelled(Sweep()));
+  }
+
+  void SetPolicy(EgressPolicy policy) override {
+    state_.policy = policy;
+    if (!state_.DeniesAll()) return;
+    for (EgressConnection* c : connections_)
+      if (c->CutByPolicy()) c->Cut();
+  }
+  EgressPolicy policy() const override { return state_.policy; }
+  EgressCounters counters() const override { return state_.counters; }
+  std::vector<Denial> denials() const override { return {state_.denials.begin(), state_.denials.end()}; }
+
+  asio::awaitable<void> Close() override {
+    for (EgressConnection* c : connections_) c->Cut();
+    co_await group_.Close();
+    co_await dns_.Close();
+  }
+
+ private:
+  Task<> Accept(Fd fd);
+  Task<> Serve(std::unique_ptr<EgressConnection> connection);
+  Task<> Sweep();
+  bool HasRoom();
+
+  OriginalDestination original_;
+  EgressState state_;
+  std::list<EgressConnection*> connections_;
+  DnsRelay dns_;
+  TaskGroup group_;
+};
+
+bool EgressImpl::HasRoom() {
+  bool room = state_.open < state_.config->max_connections && state_.half_open < state_.config->max_half_open;
+  if (!room) state_.Deny("tcp", "*", "too many connections at once", "close some, or raise the server's limits");
+  return room;
+}
+
+Task<> EgressImpl::Accept(Fd fd) {
+  auto ex = co_await asio::this_coro::executor;
+  SB_CO_TRY(Stream listener, MakeStream(ex, std::move(fd)));
+  for (;;) {
+    Fd conn(::accept4(listener.native_handle(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!conn && errno == EAGAIN) {
+      auto [ec] = co_await listener.async_wait(Stream::wait_read, kToken);
+      if (ec) co_return std::unexpected(FromAsio(ec, "accept"));
+      continue;
+    }
+    if (!conn) {
+      if (errno == EINVAL || errno == EBADF || errno == ENOTSOCK) co_return FailErrno("accept");
+      // Out of fds or memory, or a connection that died while queued: the listener itself is fine.
+      auto slept = co_await Sleep(kAcceptPause);
+      if (!slept) co_return slept;
+      continue;
+    }
+    auto guest = MakeStream(ex, std::move(conn));
+    if (!guest) continue;
+    if (HasRoom()) {
+      // Made here, not in the task: the charge must be on the books before the next accept.
+      auto connection = std::make_unique<EgressConnection>(*std::move(guest), &state_, &dns_);
+      group_.Spawn(UntilCancelled(Serve(std::move(connection))));
+    } else {
+      ResetOnClose(*guest);
+      guest->close();
+    }
+    // A flood of connects must not keep the loop from everything else.
+    auto turn = co_await Yield();
+    if (!turn) co_return turn;
+  }
+}
+
+Task<> EgressImpl::Serve(std::unique_ptr<EgressConnection> connection) {
+  auto place = connections_.insert(connections_.end(), connection.get());
+  // Also when the task is unwound: Asio throws at an await in a task that was cancelled before.
+  auto erase = [this, place](void*) { connections_.erase(place); };
+  std::unique_ptr<void, decltype(erase)> listed(this, erase);
+  auto target = original_(connection->guest_fd());
+  auto ended = co_await connection->Run(std::move(target));
+  co_return ended;
+}
+
+Task<> EgressImpl::Sweep() {
+  auto limit = state_.config->idle_timeout;
+  std::chrono::milliseconds every = std::clamp(limit / 4, std::chrono::milliseconds{1}, kSweepAtMost);
+  for (;;) {
+    auto slept = co_await Sleep(every);
+    if (!slept) co_return slept;
+    auto oldest = std::chrono::steady_clock::now() - limit;
+    for (EgressConnection* c : connections_)
+      if (c->established() && c->last_activity() < oldest) c->Cut();
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Egress> MakeEgress(asio::any_io_executor ex, Fd tcp_listener, Fd dns, EgressPolicy policy,
+                                   const EgressConfig* config, OriginalDestination original) {
+  if (!original) original = KernelOriginalDestination;
+  return std::make_unique<EgressImpl>(std::move(ex), std::move(tcp_listener), std::move(dns), policy, config,
+                                      std::move(original));
+}
+
+}  // namespace sandbar::net

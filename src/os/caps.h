@@ -1,0 +1,16 @@
+// Capabilities of a machine's processes. Async-signal-safe: called between clone and exec, after joining the machine's
+// user namespace and after the filter is loaded (loading needs CAP_SYS_ADMIN, which is gone afterwards).
+#pragma once
+
+#include <cstdint>
+
+namespace sandbar::os {
+
+// What root in a machine may hold; bit n is capability n. Everything not listed is outside the bounding set for good.
+extern const uint64_t kGuestCapabilities;
+
+// Limits the bounding, permitted, effective and inheritable sets to kGuestCapabilities and clears the ambient one.
+// 0, or the negative errno.
+int LimitGuestCapabilitiesRaw();
+
+}  // namespace sandbar::os

@@ -1,0 +1,60 @@
+// Resource limits of machines by control groups, version 1 and 2 behind one interface. Used by the spawner's only
+// thread. One tree per instance: /sandbar/<instance>/<machine>/{agent,cmds}. The quota for cpu sits on the machine,
+// those for memory and pids on cmds (plus a small allowance for the agent on the machine itself), so that a memory bomb
+// or fork bomb of a command never hits the agent. The instance's group holds all machines to a share of the host.
+//
+//   SB_TRY(auto tree, CgroupTree::Open(instance, 80));
+//   SB_TRY(auto group, tree->Create("m1", {.vcpus = 2, .memory_bytes = 2ull << 30, .pids = 512}));
+//   SB_TRY(auto join, group->OpenAgentJoin());   // the child writes "0" to each
+//
+// A MachineCgroup does not outlive its tree; dropping one leaves the kernel's groups alone (Remove() removes them).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/result.h"
+
+namespace sandbar::os {
+
+struct CgroupLimits {
+  uint32_t vcpus = 1;
+  uint64_t memory_bytes = 0;  // 0: no limit of its own (the instance's share still holds)
+  uint32_t pids = 0;          // 0: no limit of its own
+};
+
+struct CgroupUsage {
+  uint64_t cpu_ns = 0, memory_bytes = 0, memory_peak_bytes = 0;
+  uint32_t pids = 0;
+  uint64_t oom_kills = 0;
+};
+
+class MachineCgroup {
+ public:
+  virtual ~MachineCgroup();
+  virtual Result<> SetLimits(const CgroupLimits& limits) = 0;
+  virtual Result<CgroupUsage> Usage() const = 0;
+  virtual Result<> Freeze(bool frozen) = 0;
+  virtual Result<> KillAll() = 0;  // SIGKILL to every member, frozen ones too
+  virtual Result<bool> Empty() const = 0;
+  virtual Result<> Remove() = 0;  // kConflict while it has members: the caller retries later
+  // A process moves itself by writing "0" to each of these, first thing after it was forked.
+  virtual Result<std::vector<Fd>> OpenAgentJoin() const = 0;
+  virtual Result<std::vector<Fd>> OpenCommandJoin() const = 0;
+};
+
+class CgroupTree {
+ public:
+  virtual ~CgroupTree();
+  static Result<std::unique_ptr<CgroupTree>> Open(const std::string& instance, int host_share_percent);
+  virtual Result<std::unique_ptr<MachineCgroup>> Create(const std::string& machine, const CgroupLimits& limits) = 0;
+  virtual Result<std::unique_ptr<MachineCgroup>> OpenExisting(const std::string& machine) = 0;
+  virtual std::vector<std::string> List() const = 0;
+  // What is in force, for `doctor`: "v1 cpu,cpuacct,memory,pids,freezer,devices".
+  virtual std::string Describe() const = 0;
+};
+
+}  // namespace sandbar::os

@@ -1,0 +1,50 @@
+// The two implementations behind CgroupTree, and what they share. Not for use outside os/ and its tests.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "os/cgroup.h"
+#include "os/cgroup_fs.h"
+
+namespace sandbar::os {
+
+struct CgroupHost {
+  uint64_t memory_bytes = 0;
+  uint32_t cpus = 1;
+};
+
+struct CgroupTreeOptions {
+  std::string instance;
+  int host_share_percent = 80;
+  CgroupHost host;
+};
+
+// On top of what the commands get: the agent's memory and its threads and helpers.
+inline constexpr uint64_t kAgentMemoryAllowance = 64ull << 20;
+inline constexpr uint32_t kAgentPidsAllowance = 64;
+inline constexpr uint64_t kCpuPeriodUs = 100000;
+
+// Names become directory names and parts of written paths.
+bool IsCgroupName(const std::string& name);
+
+// All cpu time of a machine, but never more than the instance's share: version 1 refuses a child above its parent.
+uint64_t CpuQuotaUs(uint32_t vcpus, uint64_t share_quota_us);
+uint64_t ShareCpuQuotaUs(const CgroupTreeOptions& options);
+uint64_t ShareMemory(const CgroupTreeOptions& options);
+
+// SIGKILL to each process listed in `procs_file`, after checking by /proc that it still is in a group below `group`
+// (numbers are reused). Returns how many were signalled.
+int KillListed(const CgroupFs& fs, const std::string& procs_file, const std::string& controller,
+               const std::string& group);
+
+Result<std::unique_ptr<CgroupTree>> OpenCgroup1(std::unique_ptr<CgroupFs> fs, const CgroupMounts& mounts,
+                                                const CgroupTreeOptions& options);
+Result<std::unique_ptr<CgroupTree>> OpenCgroup2(std::unique_ptr<CgroupFs> fs, const CgroupMounts& mounts,
+                                                const CgroupTreeOptions& options);
+
+// Restricts devices for a version 2 group and everything below it to null, zero, full, random, urandom, tty, ptmx and
+// pts. Attaching again replaces the former program.
+Result<> AttachDeviceFilter(int cgroup_dir);
+
+}  // namespace sandbar::os

@@ -1,0 +1,43 @@
+// What the operator decides for the domain, with the defaults. Plain values; daemon/ fills them from its config file.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace sandbar::sandbox {
+
+// Machines kept ready for one kind of create: same image, same size.
+struct PoolTarget {
+  std::string image;    // image reference; or
+  std::string runtime;  // runtime name
+  int vcpus = 2;
+  int count = 0;
+};
+
+struct Config {
+  std::string data_dir;
+  int max_vcpus = 8;
+  int max_memory_mb = 16384;
+  int64_t max_timeout_ms = 24LL * 3600 * 1000;
+  int64_t default_timeout_ms = 300000;
+  uint32_t pids_per_sandbox = 1024;
+  uint64_t disk_bytes = 8ULL << 30;
+  std::chrono::milliseconds stop_grace{5000};
+  std::string default_network_mode = "allow-all";  // for sandboxes that never set one
+  std::string default_image = "vercel/sandbox/universal:latest";
+  std::string default_runtime = "node24";  // v1
+  size_t max_running = 1000;
+  size_t max_commands_per_session = 512;  // running at once
+
+  // A command's output on disk: the first and the last part are kept, in segments.
+  uint64_t log_head_bytes = 8ULL << 20;
+  uint64_t log_tail_bytes = 8ULL << 20;
+  uint64_t log_segment_bytes = 1ULL << 20;
+
+  std::vector<PoolTarget> pools;
+  std::chrono::milliseconds agent_timeout{30000};  // longest wait for an answer of an agent that must be alive
+};
+
+}  // namespace sandbar::sandbox

@@ -1,0 +1,43 @@
+// What every part of the domain shares: configuration, the interfaces below, and the two pools for blocking work.
+// Made by Domain, outlives everything else in it. Single loop; only Db() and Files() leave it.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "async/task.h"
+#include "sandbox/config.h"
+#include "sandbox/domain.h"
+
+namespace sandbar::sandbox {
+
+struct Core {
+  Core(asio::any_io_executor executor, Config c, Parts p) : ex(std::move(executor)), config(std::move(c)), parts(p) {}
+
+  asio::any_io_executor ex;
+  const Config config;
+  const Parts parts;
+  // Set first thing in Close: from then on a failing step leaves its rows for the next start instead of undoing.
+  bool closing = false;
+
+  // Runs f(Store&) on the store's thread. Calls made in order are executed in order.
+  template <class F>
+  auto Db(F f) {
+    auto call = [store = parts.store, fn = std::move(f)]() mutable { return fn(*store); };
+    return Offload(db_pool, std::move(call));
+  }
+  // Blocking file work.
+  template <class F>
+  auto Files(F f) {
+    return Offload(file_pool, std::move(f));
+  }
+  std::string LogDir(const std::string& session) const { return config.data_dir + "/logs/" + session; }
+  std::string LogDir(const std::string& session, const std::string& command) const {
+    return LogDir(session) + "/" + command;
+  }
+
+  asio::thread_pool db_pool{1};
+  asio::thread_pool file_pool{2};
+};
+
+}  // namespace sandbar::sandbox

@@ -1,0 +1,158 @@
+#include "sandbox/live_machine.h"
+
+#include "base/log.h"
+
+namespace sandbar::sandbox {
+namespace {
+
+constexpr int kReconnects = 6;
+constexpr std::chrono::milliseconds kFirstPause{20};
+
+}  // namespace
+
+LiveMachine::LiveMachine(Core* core, std::unique_ptr<engine::Machine> machine)
+    : core_(core), machine_(std::move(machine)), tasks_(core->ex) {}
+
+Task<std::unique_ptr<LiveMachine>> LiveMachine::Boot(Core* core, engine::BootRequest request, engine::Rootfs rootfs) {
+  SB_CO_TRY(auto machine, co_await core->parts.engine->Boot(std::move(request)));
+  auto live = std::make_unique<LiveMachine>(core, std::move(machine));
+  live->Serve(net::EgressPolicy{net::EgressMode::kDenyAll});
+  engine::MachineSpec spec;
+  // The same for all: a pooled machine is configured before anyone has named it.
+  spec.hostname = "sandbox";
+  auto configured = co_await live->machine_->Configure(std::move(rootfs), std::move(spec));
+  if (configured) configured = co_await live->Connect();
+  if (configured) co_return live;
+  if (core->closing) {
+    co_await live->Close();
+    co_return std::unexpected(std::move(configured).error());
+  }
+  auto destroyed = co_await live->Destroy();
+  if (!destroyed) log::Error("machine {}: not destroyed: {}", live->id(), destroyed.error().message);
+  co_return std::unexpected(std::move(configured).error());
+}
+
+Task<std::unique_ptr<LiveMachine>> LiveMachine::Attach(Core* core, std::string machine_id, net::EgressPolicy policy) {
+  SB_CO_TRY(auto machine, co_await core->parts.engine->Attach(std::move(machine_id)));
+  auto live = std::make_unique<LiveMachine>(core, std::move(machine));
+  live->Serve(policy);
+  co_return live;
+}
+
+Task<> LiveMachine::Connect() {
+  SB_CO_TRYV(co_await Dial());
+  tasks_.Spawn(WatchExit());
+  co_return Result<>{};
+}
+
+void LiveMachine::Serve(net::EgressPolicy policy) {
+  engine::NetworkSockets sockets = machine_->TakeNetwork();
+  egress_ =
+      net::MakeEgress(core_->ex, std::move(sockets.tcp_listener), std::move(sockets.dns), policy, core_->parts.egress);
+}
+
+void LiveMachine::Listen(MachineListener* listener) {
+  listener_ = listener;
+  if (listener_ != nullptr && !lost_.empty()) listener_->OnLost(std::exchange(lost_, {}));
+}
+
+Task<> LiveMachine::Dial() {
+  auto dial = machine_->Connect();
+  SB_CO_TRY(auto socket, co_await WithTimeout(std::move(dial), core_->config.agent_timeout));
+  connecting_ = true;
+  closed_early_ = false;
+  auto open = engine::OpenGuestLink(std::move(socket), this);
+  auto link = co_await WithTimeout(std::move(open), core_->config.agent_timeout);
+  connecting_ = false;
+  if (!link) co_return std::unexpected(std::move(link).error());
+  link_ = *std::move(link);
+  if (closed_early_) co_return Fail(Code::kClosed, "the agent closed the connection at once");
+  if (listener_ != nullptr) listener_->OnConnected();
+  co_return Result<>{};
+}
+
+Task<> LiveMachine::Reconnect() {
+  co_await asio::this_coro::throw_if_cancelled(false);
+  auto pause = kFirstPause;
+  std::string why = "the agent does not answer";
+  for (int i = 0; i < kReconnects && !closing_; ++i) {
+    // The closed link is joined before a new one may speak: its late events would be taken for the new one's.
+    if (auto old = std::exchange(link_, nullptr)) co_await old->Close();
+    auto r = co_await Dial();
+    if (r) co_return Result<>{};
+    why = r.error().message;
+    if (r.error().code == Code::kCancelled) break;
+    auto slept = co_await Sleep(pause);
+    if (!slept) break;
+    pause *= 2;
+  }
+  if (!closing_) Lost("no connection to the agent: " + why);
+  co_return Result<>{};
+}
+
+Task<> LiveMachine::WatchExit() {
+  co_await asio::this_coro::throw_if_cancelled(false);
+  auto r = co_await machine_->WaitExit();
+  if (closing_) co_return Result<>{};
+  if (!r && r.error().code == Code::kCancelled) co_return Result<>{};
+  Lost(r ? "it ended by itself" : r.error().message);
+  co_return Result<>{};
+}
+
+void LiveMachine::Lost(const std::string& why) {
+  if (closing_) return;
+  if (listener_ == nullptr) {
+    lost_ = why;
+    return;
+  }
+  listener_->OnLost(why);
+}
+
+asio::awaitable<void> LiveMachine::Close() {
+  closing_ = true;
+  co_await tasks_.Close();
+  // The pointer stays: calls in flight hold it too and see it fail.
+  if (link_) co_await link_->Close();
+  if (egress_) co_await egress_->Close();
+}
+
+Task<engine::Usage> LiveMachine::Destroy() {
+  co_await Close();
+  Result<engine::Usage> usage;
+  auto pause = kFirstPause;
+  for (int i = 0; i < kReconnects; ++i) {
+    usage = co_await machine_->Destroy();
+    if (usage || usage.error().code == Code::kCancelled) break;
+    log::Warn("machine {}: destroy: {}", id(), usage.error().message);
+    auto slept = co_await Sleep(pause);
+    if (!slept) break;
+    pause *= 2;
+  }
+  co_return usage;
+}
+
+void LiveMachine::OnOutput(const std::string& command, uint64_t offset, uint8_t stream, std::string_view bytes) {
+  if (listener_ != nullptr) listener_->OnOutput(command, offset, stream, bytes);
+}
+
+void LiveMachine::OnGap(const std::string& command, uint64_t offset, uint64_t bytes) {
+  if (listener_ != nullptr) listener_->OnGap(command, offset, bytes);
+}
+
+void LiveMachine::OnExit(const wire::Exit& exit) {
+  if (listener_ != nullptr) listener_->OnExit(exit);
+}
+
+void LiveMachine::OnClosed(const Error& why) {
+  // Before Dial has the link in hand there is nothing to replace: it reports the failure itself.
+  if (connecting_) closed_early_ = true;
+  if (closing_ || connecting_) return;
+  // An agent that breaks the protocol is not given a second chance: it is hostile or broken.
+  if (why.code == Code::kProtocol) {
+    Lost("the agent broke the protocol: " + why.message);
+    return;
+  }
+  tasks_.Spawn(Reconnect());
+}
+
+}  // namespace sandbar::sandbox

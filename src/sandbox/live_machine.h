@@ -1,0 +1,79 @@
+// A running machine with its agent connected and its network served: engine::Machine + GuestLink + Egress as one thing
+// that is made as a whole and undone as a whole. Used by sessions and by the pool. Single loop.
+//
+// It reconnects to the agent by itself when the connection breaks; when that fails, or the machine ends, its listener
+// hears OnLost once. Close or Destroy must be awaited before destruction.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "engine/engine.h"
+#include "engine/guest_link.h"
+#include "net/egress.h"
+#include "sandbox/core.h"
+
+namespace sandbar::sandbox {
+
+class MachineListener {
+ public:
+  virtual ~MachineListener() = default;
+  virtual void OnOutput(const std::string& command, uint64_t offset, uint8_t stream, std::string_view bytes) = 0;
+  virtual void OnGap(const std::string& command, uint64_t offset, uint64_t bytes) = 0;
+  virtual void OnExit(const wire::Exit& exit) = 0;
+  // A connection is up (again): what was received meanwhile can be acknowledged.
+  virtual void OnConnected() = 0;
+  // The machine is gone or useless; `why` is for people.
+  virtual void OnLost(const std::string& why) = 0;
+};
+
+class LiveMachine final : private engine::GuestEvents {
+ public:
+  // Boot, Configure, connect, deny-all network. When any step fails, everything made so far is destroyed again.
+  static Task<std::unique_ptr<LiveMachine>> Boot(Core* core, engine::BootRequest request, engine::Rootfs rootfs);
+  // A machine that outlived an earlier daemon, network served, agent not yet connected: Connect does that, when the
+  // listener is ready to hear what the agent replays.
+  static Task<std::unique_ptr<LiveMachine>> Attach(Core* core, std::string machine_id, net::EgressPolicy policy);
+  LiveMachine(Core* core, std::unique_ptr<engine::Machine> machine);
+  LiveMachine(const LiveMachine&) = delete;
+  LiveMachine& operator=(const LiveMachine&) = delete;
+  ~LiveMachine() override = default;
+
+  void Listen(MachineListener* listener);
+  Task<> Connect();
+  const std::string& id() const { return machine_->id(); }
+  engine::Machine& machine() { return *machine_; }
+  net::Egress& egress() { return *egress_; }
+  // Null while the connection is down. Shared with calls in flight: a link that was replaced must outlive them.
+  const std::shared_ptr<engine::GuestLink>& link() const { return link_; }
+
+  // Ends connections and network service; the machine goes on.
+  asio::awaitable<void> Close();
+  // Close, then remove the machine.
+  Task<engine::Usage> Destroy();
+
+ private:
+  void OnOutput(const std::string& command, uint64_t offset, uint8_t stream, std::string_view bytes) override;
+  void OnGap(const std::string& command, uint64_t offset, uint64_t bytes) override;
+  void OnExit(const wire::Exit& exit) override;
+  void OnClosed(const Error& why) override;
+
+  Task<> Dial();
+  Task<> Reconnect();
+  Task<> WatchExit();
+  void Serve(net::EgressPolicy policy);
+  void Lost(const std::string& why);
+
+  Core* core_;
+  std::unique_ptr<engine::Machine> machine_;
+  std::unique_ptr<net::Egress> egress_;
+  std::shared_ptr<engine::GuestLink> link_;
+  MachineListener* listener_ = nullptr;
+  bool closing_ = false;
+  bool connecting_ = false;
+  bool closed_early_ = false;
+  std::string lost_;  // why, when OnLost was due before there was a listener
+  TaskGroup tasks_;
+};
+
+}  // namespace sandbar::sandbox

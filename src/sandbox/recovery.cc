@@ -1,0 +1,116 @@
+// What a start does before anyone may call: compare the rows with the machines that exist, and make them agree.
+//
+//   machine of the pool ................ destroy: pools are never adopted
+//   row "running", machine alive ....... attach, replay, clocks from started_at + timeout
+//   row "running", machine gone ........ stopped (its deadline passed) or aborted ("machine lost")
+//   row "stopping" ..................... finish the stop
+//   row "pending" ...................... the create was never answered: undo it
+//   machine of a finished row .......... destroy
+//   machine without a row .............. freeze and leave: the database may be the thing that was lost
+#include <map>
+#include <set>
+
+#include "base/ids.h"
+#include "base/log.h"
+#include "sandbox/service_impl.h"
+
+namespace sandbar::sandbox {
+
+Task<> ServiceImpl::DestroyMachine(std::string machine_id) {
+  SB_CO_TRY(auto machine, co_await core_.parts.engine->Attach(std::move(machine_id)));
+  SB_CO_TRYV(co_await machine->Destroy());
+  co_return Result<>{};
+}
+
+Task<> ServiceImpl::Recover() {
+  SB_CO_TRY(auto machines, co_await core_.parts.engine->List());
+  auto read_sessions = [](store::Store& store) { return store.UnfinishedSessions(); };
+  SB_CO_TRY(auto rows, co_await core_.Db(std::move(read_sessions)));
+  auto read_pool = [](store::Store& store) { return store.PoolMembers(); };
+  SB_CO_TRY(auto pooled, co_await core_.Db(std::move(read_pool)));
+
+  std::map<std::string, engine::MachineState> existing;
+  for (const auto& m : machines) existing[m.machine_id] = m.state;
+  TaskGroup group(core_.ex);
+  for (const auto& member : pooled) {
+    const bool there = existing.erase(member.machine_id) > 0;
+    Result<> destroyed;
+    if (there) destroyed = co_await DestroyMachine(member.machine_id);
+    if (!destroyed) log::Error("pool member {}: {}", member.machine_id, destroyed.error().message);
+    if (!destroyed) continue;
+    auto remove = [id = member.machine_id](store::Store& store) { return store.DeletePoolMember(id); };
+    SB_CO_TRYV(co_await core_.Db(std::move(remove)));
+  }
+  // All at once: one machine that does not answer must not hold up the others.
+  Result<> failure;
+  for (auto& row : rows) {
+    auto it = existing.find(row.machine_id);
+    const bool alive = it != existing.end() && it->second != engine::MachineState::kExited;
+    const bool present = it != existing.end();
+    if (present) existing.erase(it);
+    if (row.status == store::Status::kPending) {
+      group.Spawn(RollBack(std::move(row), present));
+    } else {
+      // One that ended while we were away is attached too: its usage and its remains are still there.
+      group.Spawn(RecoverSession(std::move(row), present, alive, &failure));
+    }
+  }
+  for (const auto& [id, state] : existing) group.Spawn(DestroyLeftover(id));
+  co_await group.Join();
+  co_return failure;
+}
+
+Task<> ServiceImpl::RollBack(store::Session row, bool present) {
+  log::Info("create of {} was not finished: undone", row.sandbox);
+  if (present) {
+    auto destroyed = co_await DestroyMachine(row.machine_id);
+    if (!destroyed) log::Error("machine {}: {}", row.machine_id, destroyed.error().message);
+    if (!destroyed) co_return destroyed;
+  }
+  auto remove = [key = store::KeyOf(row)](store::Store& store) { return store.DeleteSandbox(key); };
+  co_return co_await core_.Db(std::move(remove));
+}
+
+Task<> ServiceImpl::RecoverSession(store::Session row, bool present, bool alive, Result<>* failure) {
+  auto read = [key = store::KeyOf(row)](store::Store& store) { return store.FindSandbox(key); };
+  auto sandbox = co_await core_.Db(std::move(read));
+  auto pending = [id = row.id](store::Store& store) { return store.UnfinishedCommands(id); };
+  auto commands = co_await core_.Db(std::move(pending));
+  if (!sandbox || !commands) {
+    *failure = std::unexpected(sandbox ? commands.error() : sandbox.error());
+    co_return *failure;
+  }
+  const bool expired = NowMs() >= row.started_at.value_or(row.created_at) + row.timeout_ms;
+  const bool stopping = row.status == store::Status::kStopping;
+  const std::string reason = row.stop_reason;
+  auto session = AddLive(std::move(row), *sandbox ? (*sandbox)->env : std::map<std::string, std::string>{});
+  const std::string id = session->row().id;
+  Result<> attached = co_await session->Reattach(*std::move(commands), present, alive);
+  if (core_.closing) co_return attached;
+  if (!attached) log::Warn("session {}: {}", id, attached.error().message);
+  // The stop waits for "started", success or not: what could not be attached is ended all the same.
+  session->started()->Set(true);
+  if (stopping) {
+    RequestStop(id, StopCause::kRequested, reason);
+  } else if (expired) {
+    RequestStop(id, StopCause::kTimeout, "timeout");
+  } else if (!attached) {
+    RequestStop(id, StopCause::kLost, "machine lost: " + attached.error().message);
+  }
+  // A live one is ready now; one that ends does so in the background.
+  co_return Result<>{};
+}
+
+Task<> ServiceImpl::DestroyLeftover(std::string machine_id) {
+  auto find = [machine_id](store::Store& store) { return store.FindSessionByMachine(machine_id); };
+  SB_CO_TRY(auto owner, co_await core_.Db(std::move(find)));
+  if (owner) {
+    log::Info("machine {} of a finished session: destroyed", machine_id);
+    co_return co_await DestroyMachine(std::move(machine_id));
+  }
+  log::Warn("machine {} has no record: frozen and left alone; was the database replaced?", machine_id);
+  SB_CO_TRY(auto machine, co_await core_.parts.engine->Attach(machine_id));
+  co_return co_await machine->Pause();
+}
+
+}  // namespace sandbar::sandbox

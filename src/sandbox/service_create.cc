@@ -1,0 +1,159 @@
+// Create: check, resolve the image, record the intent, boot or claim a machine, run.
+#include <fmt/format.h>
+
+#include "base/ids.h"
+#include "base/log.h"
+#include "sandbox/service_impl.h"
+#include "sandbox/validate.h"
+
+namespace sandbar::sandbox {
+
+Task<SandboxView> ServiceImpl::Create(Scope scope, CreateSpec spec) {
+  auto work = CreateNow(std::move(scope), std::move(spec));
+  co_return co_await RunToEnd(&tasks_, std::move(work));
+}
+
+Task<images::Image> ServiceImpl::ResolveImage(bool v1, std::optional<std::string> image,
+                                              std::optional<std::string> runtime) {
+  if (v1 && !image && !runtime) runtime = core_.config.default_runtime;
+  auto resolve = [images = core_.parts.images, image = image.value_or(core_.config.default_image), runtime] {
+    return runtime ? images->ResolveRuntime(*runtime) : images->ResolveImage(image);
+  };
+  co_return co_await core_.Files(std::move(resolve));
+}
+
+store::Session ServiceImpl::MakeSession(const store::Sandbox& sandbox, const images::Image& image) {
+  store::Session s;
+  s.id = sandbox.current_session;
+  s.sandbox = sandbox.name;
+  s.team = sandbox.team;
+  s.project = sandbox.project;
+  s.vcpus = sandbox.vcpus;
+  s.memory_mb = sandbox.memory_mb;
+  s.region = sandbox.region;
+  s.runtime = image.runtime;
+  s.image = PinnedName(image);
+  s.cwd = image.cwd;
+  s.timeout_ms = sandbox.timeout_ms;
+  s.network_mode = sandbox.network_mode;
+  s.requested_at = s.created_at = s.updated_at = NowMs();
+  const engine::EngineInfo engine = core_.parts.engine->info();
+  s.engine = engine.name;
+  s.isolation_class = engine.isolation_class;
+  s.user = image.user;
+  s.home = image.home;
+  s.uid = image.uid;
+  s.gid = image.gid;
+  s.image_env = image.env;
+  return s;
+}
+
+std::shared_ptr<Session> ServiceImpl::AddLive(store::Session row, std::map<std::string, std::string> env) {
+  auto stop = [this, id = row.id](StopCause cause, std::string why) {
+    if (!core_.closing) RequestStop(id, cause, std::move(why));
+  };
+  auto session = std::make_shared<Session>(&core_, std::move(row), std::move(env), std::move(stop));
+  sessions_[session->row().id] = Live{session, nullptr};
+  return session;
+}
+
+Task<SandboxView> ServiceImpl::CreateNow(Scope scope, CreateSpec spec) {
+  if (scope.team.empty() || scope.project.empty()) co_return Fail(Code::kBadRequest, "projectId: is required");
+  SB_CO_TRY(auto sandbox, CheckCreate(spec, core_.config));
+  SB_CO_TRY(auto image, co_await ResolveImage(spec.v1, spec.image, spec.runtime));
+  if (sessions_.size() + creating_ >= core_.config.max_running) {
+    co_return Fail(Code::kTooMany, fmt::format("{} sandboxes are running, the server's limit is {}", sessions_.size(),
+                                               core_.config.max_running));
+  }
+  Pool::Hold hold(&pool_);
+  sandbox.team = scope.team;
+  sandbox.project = scope.project;
+  sandbox.current_session = NewId("sbx_");
+  if (sandbox.name.empty()) sandbox.name = spec.v1 ? sandbox.current_session : NewSandboxName();
+  sandbox.runtime = image.runtime;
+  sandbox.image = PinnedName(image);
+  sandbox.cwd = image.cwd;
+  store::Session row = MakeSession(sandbox, image);
+  sandbox.created_at = sandbox.updated_at = sandbox.status_updated_at = row.created_at;
+
+  auto pooled = pool_.Take(image, sandbox.vcpus);
+  row.machine_id = pooled ? pooled->id() : NewLabel("m-", 16);
+  if (pooled) {
+    // Claimed and running in one commit: after a crash, recovery arms the deadlines that we have not armed yet.
+    row.status = sandbox.status = store::Status::kRunning;
+    row.started_at = row.created_at;
+  }
+  ++creating_;
+  const std::string claimed = pooled ? row.machine_id : "";
+  auto insert = [sandbox, row, claimed](store::Store& store) { return store.CreateSandbox(sandbox, row, claimed); };
+  auto inserted = co_await core_.Db(std::move(insert));
+  --creating_;
+  if (!inserted) {
+    if (pooled) pool_.PutBack(image, sandbox.vcpus, std::move(pooled));
+    if (inserted.error().code != Code::kConflict) co_return std::unexpected(std::move(inserted).error());
+    co_return Fail(Code::kBadRequest, "a sandbox named \"" + sandbox.name + "\" exists already in this project");
+  }
+  auto session = AddLive(std::move(row), sandbox.env);
+  auto launched = co_await Launch(session, std::move(sandbox), std::move(image), std::move(pooled));
+  if (!launched) co_await Undo(session, launched.error());
+  co_return launched;
+}
+
+Task<SandboxView> ServiceImpl::Launch(std::shared_ptr<Session> session, store::Sandbox sandbox, images::Image image,
+                                      std::unique_ptr<LiveMachine> pooled) {
+  auto live = std::move(pooled);
+  if (!live) {
+    engine::BootRequest request;
+    request.machine_id = session->row().machine_id;
+    request.limits = LimitsOf(core_.config, sandbox.vcpus);
+    // Should we die before the session runs, the supervisor ends what nobody asked for.
+    request.deadline = std::chrono::milliseconds(session->row().timeout_ms) + std::chrono::minutes(1);
+    auto rootfs = RootfsOf(image);
+    SB_CO_TRY(live, co_await LiveMachine::Boot(&core_, std::move(request), std::move(rootfs)));
+  }
+  SB_CO_TRYV(co_await session->Run(std::move(live)));
+  SandboxView view;
+  view.session = session->row();
+  view.sandbox = std::move(sandbox);
+  view.sandbox.status = view.session.status;
+  view.sandbox.updated_at = view.sandbox.status_updated_at = view.session.updated_at;
+  co_return view;
+}
+
+Task<> ServiceImpl::Undo(std::shared_ptr<Session> session, const Error& why) {
+  // On shutdown the rows stay: the next start rolls back, and it can be sure of what exists.
+  if (core_.closing) co_return Result<>{};
+  const std::string machine = session->row().machine_id;
+  auto discarded = co_await session->Discard();
+  bool left = !discarded;
+  if (!left) {
+    auto machines = co_await core_.parts.engine->List();
+    for (const auto& m : machines ? *machines : std::vector<engine::MachineInfo>{}) left |= m.machine_id == machine;
+  }
+  Result<> cleaned;
+  if (left) {
+    // A machine that would not die keeps its row, so that the next start destroys it.
+    log::Error("create failed ({}), and machine {} is still there", why.message, machine);
+    auto fail = [row = session->row(), message = why.message](store::Store& store) mutable {
+      row.status = store::Status::kFailed;
+      row.stop_reason = "create failed: " + message;
+      row.stopped_at = row.aborted_at = NowMs();
+      auto mirror = [](store::Sandbox& s) -> Result<> {
+        s.status = store::Status::kFailed;
+        return {};
+      };
+      auto saved = store.SaveSession(row, mirror);
+      return saved ? Result<>{} : Result<>(std::unexpected(std::move(saved).error()));
+    };
+    cleaned = co_await core_.Db(std::move(fail));
+  } else {
+    auto remove = [key = store::KeyOf(session->row())](store::Store& store) { return store.DeleteSandbox(key); };
+    cleaned = co_await core_.Db(std::move(remove));
+  }
+  if (!cleaned) log::Error("undo of {}: {}", session->row().id, cleaned.error().message);
+  sessions_.erase(session->row().id);
+  session->started()->Set(Fail(Code::kNotFound, "the sandbox could not be created: " + why.message));
+  co_return cleaned;
+}
+
+}  // namespace sandbar::sandbox

@@ -1,0 +1,105 @@
+// The domain itself: the table of live sessions, and the calls of Service on it. Private to sandbox/; see domain.h.
+// Split over service_*.cc by subject. Single loop.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sandbox/core.h"
+#include "sandbox/outcome.h"
+#include "sandbox/pool.h"
+#include "sandbox/session.h"
+
+namespace sandbar::sandbox {
+
+class ServiceImpl final : public Domain {
+ public:
+  ServiceImpl(asio::any_io_executor ex, Config config, Parts parts);
+
+  // service_lifecycle.cc
+  Task<> Start() override;
+  Task<> StopAll() override;
+  asio::awaitable<void> Close() override;
+  ServerInfo info() const override;
+  Task<SandboxView> Stop(Scope scope, std::string session) override;
+  Task<store::Sandbox> Delete(Scope scope, std::string name) override;
+  Task<store::Session> ExtendTimeout(Scope scope, std::string session, int64_t duration_ms) override;
+  Task<store::Session> SetNetwork(Scope scope, std::string session, std::string mode) override;
+
+  // service_create.cc
+  Task<SandboxView> Create(Scope scope, CreateSpec spec) override;
+
+  // service_records.cc
+  Task<SandboxView> Get(Scope scope, std::string name, bool resume) override;
+  Task<Page<store::Sandbox>> List(Scope scope, ListQuery query) override;
+  Task<store::Sandbox> Update(Scope scope, std::string name, UpdateSpec spec) override;
+  Task<Page<store::Session>> ListSessions(Scope scope, ListQuery query) override;
+  Task<SandboxView> GetSession(Scope scope, std::string session) override;
+  Task<std::vector<net::Denial>> Denials(Scope scope, std::string session) override;
+  Task<store::Token> CheckToken(std::string presented) override;
+
+  // service_commands.cc
+  Task<StartedCommand> StartCommand(Scope scope, std::string session, CommandSpec spec) override;
+  Task<store::Command> GetCommand(Scope scope, std::string session, std::string command) override;
+  Task<store::Command> WaitCommand(Scope scope, std::string session, std::string command) override;
+  Task<std::vector<store::Command>> ListCommands(Scope scope, std::string session) override;
+  Task<store::Command> KillCommand(Scope scope, std::string session, std::string command, int signal) override;
+  Task<std::unique_ptr<LogReader>> OpenLog(Scope scope, std::string session, std::string command) override;
+  Task<std::unique_ptr<engine::FileStream>> ReadFile(Scope scope, std::string session, std::string path,
+                                                     std::optional<std::string> cwd) override;
+  Task<> WriteTar(Scope scope, std::string session, std::optional<std::string> cwd,
+                  engine::ByteSource* source) override;
+  Task<> MakeDir(Scope scope, std::string session, std::string path, std::optional<std::string> cwd,
+                 bool recursive) override;
+
+ private:
+  using StopOutcome = std::shared_ptr<Outcome<store::Sandbox>>;
+  struct Live {
+    std::shared_ptr<Session> session;
+    StopOutcome stop;  // set once a stop is under way: everyone waits for the same one
+  };
+
+  // service_create.cc
+  Task<SandboxView> CreateNow(Scope scope, CreateSpec spec);
+  Task<images::Image> ResolveImage(bool v1, std::optional<std::string> image, std::optional<std::string> runtime);
+  store::Session MakeSession(const store::Sandbox& sandbox, const images::Image& image);
+  Task<SandboxView> Launch(std::shared_ptr<Session> session, store::Sandbox sandbox, images::Image image,
+                           std::unique_ptr<LiveMachine> pooled);
+  Task<> Undo(std::shared_ptr<Session> session, const Error& why);
+  std::shared_ptr<Session> AddLive(store::Session row, std::map<std::string, std::string> env);
+
+  // service_lifecycle.cc
+  StopOutcome RequestStop(const std::string& session, StopCause cause, std::string why);
+  Task<store::Sandbox> StopNow(std::shared_ptr<Session> session, StopCause cause, std::string why);
+  Task<store::Sandbox> DeleteNow(Scope scope, std::string name);
+  Task<store::Session> Apply(std::shared_ptr<Session> session, Task<> change);
+
+  // recovery.cc
+  Task<> Recover();
+  Task<> RecoverSession(store::Session row, bool present, bool alive, Result<>* failure);
+  Task<> RollBack(store::Session row, bool present);
+  Task<> DestroyMachine(std::string machine_id);
+  Task<> DestroyLeftover(std::string machine_id);
+
+  // service_records.cc
+  Task<store::Sandbox> FindSandbox(Scope scope, std::string name);
+  Task<store::Sandbox> SandboxOf(store::Session session);
+  Task<store::Session> FindSession(Scope scope, std::string id);
+  Task<std::shared_ptr<Session>> FindLive(Scope scope, std::string id);
+  Task<SandboxView> Resume(Scope scope, std::string name);
+  const Live* LiveOf(const std::string& session) const;
+
+  Core core_;
+  std::map<std::string, Live> sessions_;
+  size_t creating_ = 0;
+  std::vector<store::Token> tokens_;
+  Pool pool_;
+  TaskGroup tasks_;
+};
+
+// A scope may act on rows of this team and project.
+bool InScope(const Scope& scope, const std::string& team, const std::string& project);
+
+}  // namespace sandbar::sandbox

@@ -1,0 +1,150 @@
+// Start, stop, delete, shutdown.
+#include <algorithm>
+#include <filesystem>
+
+#include "base/log.h"
+#include "sandbox/service_impl.h"
+#include "sandbox/tokens.h"
+#include "sandbox/validate.h"
+
+namespace sandbar::sandbox {
+
+ServiceImpl::ServiceImpl(asio::any_io_executor ex, Config config, Parts parts)
+    : core_(std::move(ex), std::move(config), parts), pool_(&core_), tasks_(core_.ex) {}
+
+Result<std::unique_ptr<Domain>> MakeService(asio::any_io_executor ex, Config config, Parts parts) {
+  SB_TRYV(CheckNetworkMode(config.default_network_mode));
+  if (config.log_segment_bytes < 4096) return Fail(Code::kBadRequest, "log_segment_bytes: at least 4096");
+  std::error_code ec;
+  std::filesystem::create_directories(config.data_dir + "/logs", ec);
+  if (ec) return Fail(Code::kIo, "create " + config.data_dir + "/logs: " + ec.message());
+  return std::make_unique<ServiceImpl>(std::move(ex), std::move(config), parts);
+}
+
+Task<> ServiceImpl::Start() {
+  auto load = [dir = core_.config.data_dir](store::Store& store) { return LoadTokens(store, dir); };
+  SB_CO_TRY(tokens_, co_await core_.Db(std::move(load)));
+  SB_CO_TRYV(co_await Recover());
+  pool_.Start();
+  co_return Result<>{};
+}
+
+Task<> ServiceImpl::StopAll() {
+  std::vector<StopOutcome> stops;
+  std::vector<std::string> ids;
+  for (auto& [id, live] : sessions_) ids.push_back(id);
+  for (auto& id : ids) stops.push_back(RequestStop(id, StopCause::kRequested, "server stopped"));
+  Result<> out;
+  for (auto& stop : stops) {
+    auto r = co_await stop->Wait();
+    if (!r) out = std::unexpected(std::move(r).error());
+  }
+  auto drained = co_await pool_.Drain();
+  if (!drained) out = std::move(drained);
+  co_return out;
+}
+
+asio::awaitable<void> ServiceImpl::Close() {
+  core_.closing = true;
+  co_await tasks_.Close();
+  co_await pool_.Close();
+  auto sessions = std::exchange(sessions_, {});
+  for (auto& [id, live] : sessions) co_await live.session->Detach();
+}
+
+ServerInfo ServiceImpl::info() const {
+  const engine::EngineInfo engine = core_.parts.engine->info();
+  ServerInfo info;
+  info.default_network_mode = core_.config.default_network_mode;
+  info.engine = engine.name;
+  info.isolation_class = engine.isolation_class;
+  info.running = static_cast<size_t>(std::count_if(sessions_.begin(), sessions_.end(), [](const auto& s) {
+    return s.second.session->phase() == Session::Phase::kRunning;
+  }));
+  return info;
+}
+
+ServiceImpl::StopOutcome ServiceImpl::RequestStop(const std::string& session, StopCause cause, std::string why) {
+  auto it = sessions_.find(session);
+  if (it == sessions_.end()) return nullptr;
+  Live& live = it->second;
+  if (!live.stop) {
+    live.stop = std::make_shared<Outcome<store::Sandbox>>(core_.ex);
+    tasks_.Spawn(Produce(live.stop, StopNow(live.session, cause, std::move(why))));
+  }
+  return live.stop;
+}
+
+Task<store::Sandbox> ServiceImpl::StopNow(std::shared_ptr<Session> session, StopCause cause, std::string why) {
+  auto started = co_await session->started()->Wait();
+  if (!started) co_return std::unexpected(std::move(started).error());
+  co_await session->BeginStop(cause, std::move(why));
+  // Cancelled by a shutdown: the row says "stopping" and the next start finishes it.
+  if (core_.closing) co_return Fail(Code::kCancelled, "the server is shutting down");
+  co_await session->Drain(cause != StopCause::kLost);
+  if (core_.closing) co_return Fail(Code::kCancelled, "the server is shutting down");
+  auto ended = co_await session->End(cause);
+  if (!ended) log::Error("stop of {}: {}", session->row().id, ended.error().message);
+  sessions_.erase(session->row().id);
+  co_return ended;
+}
+
+Task<SandboxView> ServiceImpl::Stop(Scope scope, std::string session) {
+  SandboxView view;
+  SB_CO_TRY(view.session, co_await FindSession(scope, session));
+  if (auto stop = RequestStop(session, StopCause::kRequested, "requested")) {
+    SB_CO_TRY(view.sandbox, co_await stop->Wait());
+    SB_CO_TRY(view.session, co_await FindSession(std::move(scope), std::move(session)));
+    co_return view;
+  }
+  SB_CO_TRY(view.sandbox, co_await SandboxOf(view.session));
+  co_return view;
+}
+
+Task<store::Sandbox> ServiceImpl::Delete(Scope scope, std::string name) {
+  auto work = DeleteNow(std::move(scope), std::move(name));
+  co_return co_await RunToEnd(&tasks_, std::move(work));
+}
+
+Task<store::Sandbox> ServiceImpl::DeleteNow(Scope scope, std::string name) {
+  SB_CO_TRY(auto sandbox, co_await FindSandbox(std::move(scope), std::move(name)));
+  if (auto stop = RequestStop(sandbox.current_session, StopCause::kRequested, "deleted")) {
+    SB_CO_TRY(sandbox, co_await stop->Wait());
+  }
+  auto remove = [key = store::KeyOf(sandbox)](store::Store& store) -> Result<std::vector<std::string>> {
+    SB_TRY(auto sessions, store.SessionIds(key));
+    SB_TRYV(store.DeleteSandbox(key));
+    return sessions;
+  };
+  SB_CO_TRY(auto sessions, co_await core_.Db(std::move(remove)));
+  std::vector<std::string> dirs;
+  for (const auto& id : sessions) dirs.push_back(core_.LogDir(id));
+  auto erase = [dirs = std::move(dirs)] {
+    std::error_code ec;
+    for (const auto& dir : dirs) std::filesystem::remove_all(dir, ec);
+    return ec;
+  };
+  auto ec = co_await core_.Files(std::move(erase));
+  if (ec) log::Warn("logs of {}: {}", sandbox.name, ec.message());
+  co_return sandbox;
+}
+
+Task<store::Session> ServiceImpl::Apply(std::shared_ptr<Session> session, Task<> change) {
+  SB_CO_TRYV(co_await std::move(change));
+  co_return session->row();
+}
+
+Task<store::Session> ServiceImpl::ExtendTimeout(Scope scope, std::string session, int64_t duration_ms) {
+  SB_CO_TRY(auto live, co_await FindLive(std::move(scope), std::move(session)));
+  auto work = Apply(live, live->ExtendTimeout(duration_ms));
+  co_return co_await RunToEnd(&tasks_, std::move(work));
+}
+
+Task<store::Session> ServiceImpl::SetNetwork(Scope scope, std::string session, std::string mode) {
+  SB_CO_TRY(auto live, co_await FindLive(std::move(scope), std::move(session)));
+  SB_CO_TRYV(CheckNetworkMode(mode));
+  auto work = Apply(live, live->SetNetwork(std::move(mode)));
+  co_return co_await RunToEnd(&tasks_, std::move(work));
+}
+
+}  // namespace sandbar::sandbox

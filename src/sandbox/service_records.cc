@@ -1,0 +1,151 @@
+// Looking things up, listing and editing records.
+#include "base/ids.h"
+#include "sandbox/service_impl.h"
+#include "sandbox/tokens.h"
+#include "sandbox/validate.h"
+
+namespace sandbar::sandbox {
+namespace {
+
+// Unknown and foreign ids answer alike.
+std::unexpected<Error> NoSession() {
+  return Fail(Code::kNotFound, "session not found");
+}
+
+template <class T>
+Page<T> ToPage(store::Listing<T> listing) {
+  return {std::move(listing.items), std::move(listing.next)};
+}
+
+}  // namespace
+
+bool InScope(const Scope& scope, const std::string& team, const std::string& project) {
+  return (scope.any_team || scope.team == team) && (scope.any_project || scope.project == project);
+}
+
+const ServiceImpl::Live* ServiceImpl::LiveOf(const std::string& session) const {
+  auto it = sessions_.find(session);
+  return it == sessions_.end() ? nullptr : &it->second;
+}
+
+Task<store::Sandbox> ServiceImpl::FindSandbox(Scope scope, std::string name) {
+  if (scope.project.empty() || scope.team.empty()) co_return Fail(Code::kBadRequest, "projectId: is required");
+  auto find = [key = store::SandboxKey{scope.team, scope.project, name}](store::Store& store) {
+    return store.FindSandbox(key);
+  };
+  SB_CO_TRY(auto found, co_await core_.Db(std::move(find)));
+  if (!found) co_return Fail(Code::kNotFound, "sandbox not found: " + name.substr(0, 128));
+  co_return *std::move(found);
+}
+
+Task<store::Sandbox> ServiceImpl::SandboxOf(store::Session session) {
+  auto find = [key = store::KeyOf(session)](store::Store& store) { return store.FindSandbox(key); };
+  SB_CO_TRY(auto found, co_await core_.Db(std::move(find)));
+  if (!found) co_return NoSession();
+  co_return *std::move(found);
+}
+
+Task<store::Session> ServiceImpl::FindSession(Scope scope, std::string id) {
+  if (const Live* live = LiveOf(id)) {
+    const auto& row = live->session->row();
+    if (!InScope(scope, row.team, row.project)) co_return NoSession();
+    co_return row;
+  }
+  auto find = [id](store::Store& store) { return store.FindSession(id); };
+  SB_CO_TRY(auto found, co_await core_.Db(std::move(find)));
+  if (!found || !InScope(scope, found->team, found->project)) co_return NoSession();
+  co_return *std::move(found);
+}
+
+// For calls that need the machine.
+Task<std::shared_ptr<Session>> ServiceImpl::FindLive(Scope scope, std::string id) {
+  SB_CO_TRY(auto row, co_await FindSession(std::move(scope), id));
+  const Live* live = LiveOf(id);
+  if (live == nullptr) co_return Fail(Code::kStopped, "the sandbox has stopped");
+  auto session = live->session;
+  if (session->phase() == Session::Phase::kStarting) {
+    SB_CO_TRYV(co_await session->started()->Wait());
+  }
+  SB_CO_TRYV(session->Usable());
+  co_return session;
+}
+
+Task<SandboxView> ServiceImpl::Get(Scope scope, std::string name, bool resume) {
+  if (resume) co_return co_await Resume(std::move(scope), std::move(name));
+  SandboxView view;
+  SB_CO_TRY(view.sandbox, co_await FindSandbox(scope, name));
+  SB_CO_TRY(view.session, co_await FindSession(std::move(scope), view.sandbox.current_session));
+  co_return view;
+}
+
+Task<SandboxView> ServiceImpl::Resume(Scope scope, std::string name) {
+  SandboxView view;
+  SB_CO_TRY(view.sandbox, co_await FindSandbox(scope, name));
+  if (const Live* live = LiveOf(view.sandbox.current_session)) {
+    auto session = live->session;
+    auto stop = live->stop;
+    // What is under way is waited for: the client does not poll.
+    if (stop) {
+      co_await stop->Wait();
+    } else {
+      SB_CO_TRYV(co_await session->started()->Wait());
+    }
+    if (session->phase() == Session::Phase::kRunning) {
+      view.session = session->row();
+      view.sandbox.status = view.session.status;
+      co_return view;
+    }
+  }
+  co_return Fail(Code::kSnapshotMissing, "sandbox \"" + name + "\" has stopped and has no snapshot to resume from");
+}
+
+Task<Page<store::Sandbox>> ServiceImpl::List(Scope scope, ListQuery query) {
+  SB_CO_TRY(auto filter, CheckList(scope, query, false));
+  auto list = [filter = std::move(filter)](store::Store& store) { return store.ListSandboxes(filter); };
+  SB_CO_TRY(auto listing, co_await core_.Db(std::move(list)));
+  co_return ToPage(std::move(listing));
+}
+
+Task<Page<store::Session>> ServiceImpl::ListSessions(Scope scope, ListQuery query) {
+  SB_CO_TRY(auto filter, CheckList(scope, query, true));
+  auto list = [filter = std::move(filter)](store::Store& store) { return store.ListSessions(filter); };
+  SB_CO_TRY(auto listing, co_await core_.Db(std::move(list)));
+  co_return ToPage(std::move(listing));
+}
+
+Task<store::Sandbox> ServiceImpl::Update(Scope scope, std::string name, UpdateSpec spec) {
+  if (scope.project.empty() || scope.team.empty()) co_return Fail(Code::kBadRequest, "projectId: is required");
+  auto edit = [key = store::SandboxKey{scope.team, scope.project, name}, spec,
+               config = &core_.config](store::Store& store) {
+    auto apply = [&spec, config](store::Sandbox& row) -> Result<> {
+      SB_TRYV(ApplyUpdate(spec, *config, row));
+      row.updated_at = NowMs();
+      return {};
+    };
+    return store.EditSandbox(key, apply);
+  };
+  SB_CO_TRY(auto sandbox, co_await core_.Db(std::move(edit)));
+  const Live* live = LiveOf(sandbox.current_session);
+  if (live != nullptr && spec.env) live->session->SetEnv(sandbox.env);
+  co_return sandbox;
+}
+
+Task<SandboxView> ServiceImpl::GetSession(Scope scope, std::string session) {
+  SandboxView view;
+  SB_CO_TRY(view.session, co_await FindSession(std::move(scope), std::move(session)));
+  SB_CO_TRY(view.sandbox, co_await SandboxOf(view.session));
+  co_return view;
+}
+
+Task<std::vector<net::Denial>> ServiceImpl::Denials(Scope scope, std::string session) {
+  SB_CO_TRY(auto row, co_await FindSession(std::move(scope), std::move(session)));
+  const Live* live = LiveOf(row.id);
+  if (live == nullptr || live->session->live() == nullptr) co_return std::vector<net::Denial>{};
+  co_return live->session->live()->egress().denials();
+}
+
+Task<store::Token> ServiceImpl::CheckToken(std::string presented) {
+  co_return FindToken(tokens_, presented);
+}
+
+}  // namespace sandbar::sandbox

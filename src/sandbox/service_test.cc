@@ -1,0 +1,541 @@
+// Sandboxes, sessions and commands through the Service, over the fake engine.
+#include <gmock/gmock.h>
+
+#include "sandbox/test_world.h"
+
+namespace sandbar::sandbox {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+TEST_F(DomainTest, CreateRunReadStop) {
+  Boot();
+  CreateSpec spec;
+  spec.name = "demo";
+  auto view = world.Create(spec);
+  EXPECT_EQ(view.session.status, store::Status::kRunning);
+  EXPECT_EQ(view.sandbox.status, store::Status::kRunning);
+  EXPECT_EQ(view.sandbox.image, "vercel/sandbox/universal@sha256:universal");
+  EXPECT_EQ(view.session.cwd, "/vercel");
+  EXPECT_EQ(world.service->info().running, 1U);
+
+  auto command = world.Exec(view.session.id, World::Command({"echo", "hello", "world"}));
+  EXPECT_FALSE(command.exit_code);
+  auto done = world.Wait(view.session.id, command.id);
+  EXPECT_EQ(done.exit_code, 0);
+  EXPECT_EQ(world.Log(view.session.id, command.id).out, "hello world\n");
+
+  auto stopped = world.Run(world.service->Stop(world.scope, view.session.id));
+  ASSERT_TRUE(stopped) << stopped.error().message;
+  EXPECT_EQ(stopped->session.status, store::Status::kStopped);
+  EXPECT_EQ(stopped->sandbox.status, store::Status::kStopped);
+  EXPECT_EQ(stopped->session.stop_reason, "requested");
+  EXPECT_TRUE(stopped->session.stopped_at);
+  EXPECT_TRUE(stopped->session.cpu_ms);
+  EXPECT_TRUE(world.host.ids().empty());
+  EXPECT_EQ(world.service->info().running, 0U);
+  // Finished commands and their output stay readable.
+  EXPECT_EQ(world.Wait(view.session.id, command.id).exit_code, 0);
+  EXPECT_EQ(world.Log(view.session.id, command.id).out, "hello world\n");
+}
+
+TEST_F(DomainTest, RefusesDuplicateNamesPerProject) {
+  Boot();
+  CreateSpec spec;
+  spec.name = "same";
+  world.Create(spec);
+  auto again = world.Run(world.service->Create(world.scope, spec));
+  ASSERT_FALSE(again);
+  EXPECT_EQ(again.error().code, Code::kBadRequest);
+  EXPECT_THAT(again.error().message, HasSubstr("same"));
+  world.scope.project = "prj_b";
+  world.Create(spec);
+  EXPECT_EQ(world.host.ids().size(), 2U);
+}
+
+TEST_F(DomainTest, V1IsNamedLikeItsSessionAndUsesTheRuntime) {
+  Boot();
+  CreateSpec spec;
+  spec.v1 = true;
+  auto view = world.Create(spec);
+  EXPECT_EQ(view.sandbox.name, view.session.id);
+  EXPECT_FALSE(view.sandbox.persistent);
+  EXPECT_EQ(view.session.cwd, "/vercel/sandbox");
+  EXPECT_EQ(view.session.user, "vercel-sandbox");
+}
+
+TEST_F(DomainTest, ForeignIdsAnswerLikeUnknownOnes) {
+  Boot();
+  auto view = world.Create();
+  auto unknown = world.Run(world.service->GetSession(world.scope, "sbx_nothing"));
+  world.scope.project = "prj_other";
+  auto foreign = world.Run(world.service->GetSession(world.scope, view.session.id));
+  ASSERT_FALSE(unknown);
+  ASSERT_FALSE(foreign);
+  EXPECT_EQ(unknown.error().code, Code::kNotFound);
+  EXPECT_EQ(foreign.error().code, unknown.error().code);
+  EXPECT_EQ(foreign.error().message, unknown.error().message);
+  EXPECT_FALSE(world.Run(world.service->StartCommand(world.scope, view.session.id, World::Command({"true"}))));
+  EXPECT_FALSE(world.Run(world.service->Stop(world.scope, view.session.id)));
+  EXPECT_FALSE(world.Run(world.service->Delete(world.scope, view.sandbox.name)));
+  world.scope.any_project = true;
+  EXPECT_TRUE(world.Run(world.service->GetSession(world.scope, view.session.id)));
+}
+
+TEST_F(DomainTest, StoppedSessionsAnswerStopped) {
+  Boot();
+  auto view = world.Create();
+  ASSERT_TRUE(world.Run(world.service->Stop(world.scope, view.session.id)));
+  auto again = world.Run(world.service->Stop(world.scope, view.session.id));
+  ASSERT_TRUE(again) << "stop is idempotent";
+  EXPECT_EQ(again->session.status, store::Status::kStopped);
+  auto run = world.Run(world.service->StartCommand(world.scope, view.session.id, World::Command({"true"})));
+  ASSERT_FALSE(run);
+  EXPECT_EQ(run.error().code, Code::kStopped);
+  auto extended = world.Run(world.service->ExtendTimeout(world.scope, view.session.id, 5000));
+  EXPECT_EQ(extended.error().code, Code::kStopped);
+  auto resumed = world.Run(world.service->Get(world.scope, view.sandbox.name, true));
+  ASSERT_FALSE(resumed);
+  EXPECT_EQ(resumed.error().code, Code::kSnapshotMissing);
+  EXPECT_THAT(resumed.error().message, HasSubstr("no snapshot to resume from"));
+  auto got = world.Run(world.service->Get(world.scope, view.sandbox.name, false));
+  ASSERT_TRUE(got);
+  EXPECT_EQ(got->session.id, view.session.id);
+}
+
+TEST_F(DomainTest, DeleteStopsAndFreesTheName) {
+  Boot();
+  CreateSpec spec;
+  spec.name = "again";
+  auto first = world.Create(spec);
+  auto command = world.Exec(first.session.id, World::Command({"echo", "x"}));
+  world.Wait(first.session.id, command.id);
+  EXPECT_TRUE(std::filesystem::exists(world.config.data_dir + "/logs/" + first.session.id));
+  auto deleted = world.Run(world.service->Delete(world.scope, "again"));
+  ASSERT_TRUE(deleted) << deleted.error().message;
+  EXPECT_EQ(deleted->status, store::Status::kStopped);
+  EXPECT_TRUE(world.host.ids().empty());
+  EXPECT_FALSE(std::filesystem::exists(world.config.data_dir + "/logs/" + first.session.id));
+  auto got = world.Run(world.service->Get(world.scope, "again", false));
+  EXPECT_EQ(got.error().code, Code::kNotFound);
+  EXPECT_EQ(world.Run(world.service->Delete(world.scope, "again")).error().code, Code::kNotFound);
+  EXPECT_NE(world.Create(spec).session.id, first.session.id);
+}
+
+TEST_F(DomainTest, FailedCreatesLeaveNothing) {
+  Boot();
+  CreateSpec spec;
+  spec.name = "phoenix";
+  using engine::FakeFault;
+  for (FakeFault* fault : {&world.host.faults.boot, &world.host.faults.configure, &world.host.faults.connect,
+                           &world.host.faults.set_deadline}) {
+    *fault = FakeFault::kFail;
+    auto r = world.Run(world.service->Create(world.scope, spec));
+    *fault = FakeFault::kNone;
+    ASSERT_FALSE(r);
+    EXPECT_EQ(r.error().code, Code::kUnavailable) << r.error().message;
+    EXPECT_TRUE(world.host.ids().empty());
+    EXPECT_EQ(world.Run(world.service->Get(world.scope, "phoenix", false)).error().code, Code::kNotFound);
+    EXPECT_EQ(world.service->info().running, 0U);
+  }
+  world.Create(spec);
+}
+
+TEST_F(DomainTest, ACreateWhoseMachineWillNotDieKeepsItsRowUntilTheNextStart) {
+  Boot();
+  CreateSpec spec;
+  spec.name = "zombie";
+  world.host.faults.connect = engine::FakeFault::kFail;
+  world.host.faults.destroy = engine::FakeFault::kFail;
+  ASSERT_FALSE(world.Run(world.service->Create(world.scope, spec)));
+  auto row = world.Run(world.service->Get(world.scope, "zombie", false));
+  ASSERT_TRUE(row) << row.error().message;
+  EXPECT_EQ(row->session.status, store::Status::kFailed);
+  EXPECT_EQ(world.host.ids().size(), 1U);
+  world.host.faults = {};
+  ASSERT_TRUE(world.Restart());
+  EXPECT_TRUE(world.host.ids().empty());
+}
+
+TEST_F(DomainTest, LimitsAreNamed) {
+  Boot();
+  world.scope.project = "p";
+  CreateSpec spec;
+  spec.resources.vcpus = 64;
+  auto r = world.Run(world.service->Create(world.scope, spec));
+  ASSERT_FALSE(r);
+  EXPECT_EQ(r.error().code, Code::kBadRequest);
+  EXPECT_THAT(r.error().message, HasSubstr("limit of 8"));
+  EXPECT_EQ(world.host.boots, 0);
+}
+
+TEST_F(DomainTest, AtMostSoManyRun) {
+  world.config.max_running = 2;
+  Boot();
+  world.Create();
+  auto second = world.Create();
+  auto third = world.Run(world.service->Create(world.scope, {}));
+  ASSERT_FALSE(third);
+  EXPECT_EQ(third.error().code, Code::kTooMany);
+  ASSERT_TRUE(world.Run(world.service->Stop(world.scope, second.session.id)));
+  world.Create();
+}
+
+TEST_F(DomainTest, EnvironmentAndIdentity) {
+  Boot();
+  CreateSpec spec;
+  spec.env = {{"A", "sandbox"}, {"B", "sandbox"}};
+  auto view = world.Create(spec);
+  auto plain = World::Command({"env"});
+  plain.env = {{"B", "command"}};
+  auto text = world.Log(view.session.id, world.Exec(view.session.id, plain).id).out;
+  for (const char* line : {"A=sandbox\n", "B=command\n", "FROM_IMAGE=yes\n", "USER=ubuntu\n", "LOGNAME=ubuntu\n",
+                           "HOME=/vercel\n", "LANG=C.UTF-8\n", "PATH=/vercel/bin:/usr/local/bin:/usr/bin:/bin\n",
+                           "SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt\n"}) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+  EXPECT_THAT(text, Not(HasSubstr("SUDO_USER")));
+  plain.sudo = true;
+  auto sudo = world.Log(view.session.id, world.Exec(view.session.id, plain).id).out;
+  for (const char* line : {"B=command\n", "USER=root\n", "LOGNAME=root\n", "HOME=/root\n", "SUDO_USER=ubuntu\n",
+                           "SUDO_UID=1000\n", "SUDO_GID=1000\n", "PATH=/vercel/bin:/usr/local/bin:/usr/bin:/bin\n"}) {
+    EXPECT_THAT(sudo, HasSubstr(line));
+  }
+  auto id = World::Command({"id"});
+  EXPECT_EQ(world.Log(view.session.id, world.Exec(view.session.id, id).id).out, "1000 ubuntu\n");
+  id.sudo = true;
+  EXPECT_EQ(world.Log(view.session.id, world.Exec(view.session.id, id).id).out, "0 root\n");
+  auto pwd = World::Command({"pwd"});
+  EXPECT_EQ(world.Log(view.session.id, world.Exec(view.session.id, pwd).id).out, "/vercel\n");
+  pwd.cwd = "app/src";
+  EXPECT_EQ(world.Log(view.session.id, world.Exec(view.session.id, pwd).id).out, "/vercel/app/src\n");
+  pwd.cwd = "/tmp";
+  EXPECT_EQ(world.Log(view.session.id, world.Exec(view.session.id, pwd).id).out, "/tmp\n");
+}
+
+TEST_F(DomainTest, CommandErrors) {
+  Boot();
+  auto view = world.Create();
+  auto missing = world.Run(world.service->StartCommand(world.scope, view.session.id, World::Command({"nosuch"})));
+  ASSERT_FALSE(missing);
+  EXPECT_EQ(missing.error().code, Code::kExecutableNotFound);
+  EXPECT_EQ(missing.error().message, "[invalid_argument] executable file not found in $PATH: nosuch");
+  EXPECT_TRUE(world.Run(world.service->ListCommands(world.scope, view.session.id))->empty());
+
+  auto nul = World::Command({"echo", std::string("a\0b", 3)});
+  EXPECT_EQ(world.Run(world.service->StartCommand(world.scope, view.session.id, nul)).error().code, Code::kBadRequest);
+  auto huge = World::Command({"echo"});
+  huge.args.assign(12, std::string(100000, 'x'));
+  auto r = world.Run(world.service->StartCommand(world.scope, view.session.id, huge));
+  ASSERT_FALSE(r);
+  EXPECT_EQ(r.error().code, Code::kBadRequest);
+  EXPECT_THAT(r.error().message, HasSubstr("the limit is"));
+  auto longest = World::Command({"echo", std::string(200000, 'x')});
+  EXPECT_THAT(world.Run(world.service->StartCommand(world.scope, view.session.id, longest)).error().message,
+              HasSubstr("one argument"));
+  auto hasty = World::Command({"true"});
+  hasty.timeout_ms = 99;
+  EXPECT_EQ(world.Run(world.service->StartCommand(world.scope, view.session.id, hasty)).error().code,
+            Code::kBadRequest);
+  auto bad = world.Run(world.service->GetCommand(world.scope, view.session.id, "cmd_none"));
+  EXPECT_EQ(bad.error().code, Code::kNotFound);
+}
+
+TEST_F(DomainTest, KillTimeoutAndList) {
+  Boot();
+  auto view = world.Create();
+  const auto& id = view.session.id;
+  auto first = world.Exec(id, World::Command({"sleep"}));
+  EXPECT_EQ(world.Run(world.service->KillCommand(world.scope, id, first.id, 65)).error().code, Code::kBadRequest);
+  auto killed = world.Run(world.service->KillCommand(world.scope, id, first.id, 15));
+  ASSERT_TRUE(killed);
+  EXPECT_EQ(world.Wait(id, first.id).exit_code, 143);
+  auto unchanged = world.Run(world.service->KillCommand(world.scope, id, first.id, 9));
+  ASSERT_TRUE(unchanged);
+  EXPECT_EQ(unchanged->exit_code, 143);
+
+  auto slow = World::Command({"sleep"});
+  slow.timeout_ms = 100;
+  auto second = world.Exec(id, slow);
+  auto done = world.Wait(id, second.id);
+  EXPECT_EQ(done.exit_code, 137);
+  EXPECT_TRUE(done.timed_out);
+  EXPECT_FALSE(done.oom_killed);
+
+  auto third = world.Exec(id, World::Command({"exit", "3"}));
+  EXPECT_EQ(world.Wait(id, third.id).exit_code, 3);
+  auto all = world.Run(world.service->ListCommands(world.scope, id));
+  ASSERT_TRUE(all);
+  ASSERT_EQ(all->size(), 3U);
+  EXPECT_EQ(all->front().id, third.id);
+  EXPECT_EQ(all->back().id, first.id);
+}
+
+TEST_F(DomainTest, OutOfMemoryIsSaid) {
+  Boot();
+  auto view = world.Create();
+  auto command = world.Exec(view.session.id, World::Command({"oom"}));
+  auto done = world.Wait(view.session.id, command.id);
+  EXPECT_EQ(done.exit_code, 137);
+  EXPECT_TRUE(done.oom_killed);
+  EXPECT_EQ(world.Log(view.session.id, command.id).err, "sandbar: killed: out of memory (limit 4096 MiB)\n");
+  // An ordinary 137 later is not blamed on memory again.
+  auto other = world.Exec(view.session.id, World::Command({"exit", "137"}));
+  EXPECT_FALSE(world.Wait(view.session.id, other.id).oom_killed);
+}
+
+TEST_F(DomainTest, StopEndsCommandsWithTheirOutputAndCodes) {
+  Boot();
+  auto view = world.Create();
+  const auto& id = view.session.id;
+  auto gentle = world.Exec(id, World::Command({"sleep"}));
+  auto stubborn = world.Exec(id, World::Command({"stubborn"}));
+  auto talker = world.Exec(id, World::Command({"echo", "last words"}));
+  auto stopped = world.Run(world.service->Stop(world.scope, id));
+  ASSERT_TRUE(stopped) << stopped.error().message;
+  EXPECT_EQ(world.Wait(id, gentle.id).exit_code, 143);
+  EXPECT_EQ(world.Wait(id, stubborn.id).exit_code, 137);
+  EXPECT_EQ(world.Log(id, talker.id).out, "last words\n");
+  EXPECT_EQ(world.Log(id, stubborn.id).out, "");
+}
+
+TEST_F(DomainTest, ConcurrentStopsShareOneAndRefuseCommands) {
+  Boot();
+  auto view = world.Create();
+  const auto& id = view.session.id;
+  world.Exec(id, World::Command({"stubborn"}));
+  std::vector<store::Status> seen;
+  for (int i = 0; i < 3; ++i) {
+    asio::co_spawn(world.ioc.get_executor(), world.service->Stop(world.scope, id),
+                   [&seen](std::exception_ptr, Result<SandboxView> r) {
+                     ASSERT_TRUE(r);
+                     seen.push_back(r->session.status);
+                   });
+  }
+  ASSERT_TRUE(world.Until([&] {
+    auto r = world.Run(world.service->GetSession(world.scope, id));
+    return r && r->session.status == store::Status::kStopping;
+  }));
+  auto late = world.Run(world.service->StartCommand(world.scope, id, World::Command({"true"})));
+  ASSERT_FALSE(late);
+  EXPECT_EQ(late.error().code, Code::kStopping);
+  // A resume waits for the stop to end, then finds nothing to resume from.
+  auto resumed = world.Run(world.service->Get(world.scope, view.sandbox.name, true));
+  EXPECT_EQ(resumed.error().code, Code::kSnapshotMissing);
+  ASSERT_TRUE(world.Until([&] { return seen.size() == 3; }));
+  for (auto status : seen) EXPECT_EQ(status, store::Status::kStopped);
+}
+
+TEST_F(DomainTest, TimeoutStopsGracefully) {
+  Boot();
+  CreateSpec spec;
+  spec.timeout_ms = 1000;
+  auto view = world.Create(spec);
+  EXPECT_GE(world.Machine(view)->deadline.count(), 1000) << "the supervisor has a deadline too";
+  auto command = world.Exec(view.session.id, World::Command({"sleep"}));
+  EXPECT_EQ(world.Wait(view.session.id, command.id).exit_code, 143);
+  ASSERT_TRUE(world.Until([&] { return world.host.ids().empty(); }));
+  ASSERT_TRUE(world.Until([&] {
+    return world.Run(world.service->GetSession(world.scope, view.session.id))->session.status ==
+           store::Status::kStopped;
+  }));
+  auto after = world.Run(world.service->GetSession(world.scope, view.session.id));
+  EXPECT_EQ(after->session.stop_reason, "timeout");
+  EXPECT_GE(*after->session.stopped_at - *after->session.started_at, 1000);
+}
+
+TEST_F(DomainTest, ExtendTimeoutIsExactAndBounded) {
+  Boot();
+  CreateSpec spec;
+  spec.timeout_ms = 1000;
+  auto view = world.Create(spec);
+  auto longer = world.Run(world.service->ExtendTimeout(world.scope, view.session.id, 60000));
+  ASSERT_TRUE(longer) << longer.error().message;
+  EXPECT_EQ(longer->timeout_ms, 61000);
+  EXPECT_GT(world.Machine(view)->deadline.count(), 50000);
+  auto sandbox = world.Run(world.service->Get(world.scope, view.sandbox.name, false));
+  EXPECT_EQ(sandbox->sandbox.timeout_ms, 1000) << "the record's own timeout stays";
+  auto days = world.Run(world.service->ExtendTimeout(world.scope, view.session.id, 5LL * 86400000));
+  ASSERT_FALSE(days);
+  EXPECT_EQ(days.error().code, Code::kTimeoutInvalid);
+  EXPECT_EQ(world.Run(world.service->ExtendTimeout(world.scope, view.session.id, 999)).error().code, Code::kBadRequest);
+  // The clock follows: it would have stopped by now.
+  auto command = world.Exec(view.session.id, World::Command({"sleep", "1200"}));
+  EXPECT_EQ(world.Wait(view.session.id, command.id).exit_code, 0);
+}
+
+TEST_F(DomainTest, NetworkModes) {
+  Boot();
+  CreateSpec spec;
+  spec.network_mode = "custom";
+  auto refused = world.Run(world.service->Create(world.scope, spec));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kUnsupported);
+  spec.network_mode = "deny-all";
+  auto view = world.Create(spec);
+  EXPECT_EQ(view.session.network_mode, "deny-all");
+  auto open = world.Run(world.service->SetNetwork(world.scope, view.session.id, "allow-all"));
+  ASSERT_TRUE(open);
+  EXPECT_EQ(open->network_mode, "allow-all");
+  EXPECT_EQ(world.Run(world.service->SetNetwork(world.scope, view.session.id, "sometimes")).error().code,
+            Code::kUnsupported);
+  EXPECT_TRUE(world.Run(world.service->Denials(world.scope, view.session.id)));
+}
+
+TEST_F(DomainTest, MachineThatEndsByItselfFailsTheSession) {
+  Boot();
+  auto view = world.Create();
+  const auto& id = view.session.id;
+  auto sleeper = world.Exec(id, World::Command({"sleep"}));
+  // Whether this call is still answered is a race that nobody has to win.
+  world.Run(world.service->StartCommand(world.scope, id, World::Command({"die"})));
+  EXPECT_EQ(world.Wait(id, sleeper.id).exit_code, 137) << "never reported";
+  ASSERT_TRUE(world.Until([&] { return world.host.ids().empty(); }));
+  ASSERT_TRUE(world.Until(
+      [&] { return world.Run(world.service->GetSession(world.scope, id))->session.status == store::Status::kFailed; }));
+  auto after = world.Run(world.service->GetSession(world.scope, id));
+  EXPECT_THAT(after->session.stop_reason, HasSubstr("machine lost"));
+  EXPECT_EQ(after->sandbox.status, store::Status::kFailed);
+}
+
+TEST_F(DomainTest, ABrokenConnectionIsMadeAgain) {
+  Boot();
+  auto view = world.Create();
+  const auto& id = view.session.id;
+  auto command = world.Exec(id, World::Command({"sleep", "300"}));
+  world.Machine(view)->agent.Drop();
+  EXPECT_EQ(world.Wait(id, command.id).exit_code, 0);
+  auto again = world.Exec(id, World::Command({"echo", "back"}));
+  EXPECT_EQ(world.Log(id, again.id).out, "back\n");
+}
+
+TEST_F(DomainTest, AnAgentThatBreaksTheProtocolLosesItsMachine) {
+  Boot();
+  auto view = world.Create();
+  world.Machine(view)->agent.SendGarbage();
+  ASSERT_TRUE(world.Until([&] {
+    return world.Run(world.service->GetSession(world.scope, view.session.id))->session.status == store::Status::kFailed;
+  }));
+  EXPECT_TRUE(world.host.ids().empty());
+}
+
+TEST_F(DomainTest, Files) {
+  Boot();
+  auto view = world.Create();
+  auto& agent = world.Machine(view)->agent;
+  agent.files["/vercel/a.txt"] = std::string(3 << 20, 'z');
+  auto stream = world.Run(world.service->ReadFile(world.scope, view.session.id, "a.txt", std::nullopt));
+  ASSERT_TRUE(stream) << stream.error().message;
+  std::string all;
+  for (;;) {
+    auto piece = world.Run((*stream)->Next());
+    ASSERT_TRUE(piece) << piece.error().message;
+    if (piece->empty()) break;
+    all += *piece;
+  }
+  EXPECT_EQ(all, agent.files["/vercel/a.txt"]);
+  auto missing = world.Run(world.service->ReadFile(world.scope, view.session.id, "b.txt", std::nullopt));
+  EXPECT_EQ(missing.error().code, Code::kNotFound);
+  EXPECT_TRUE(world.Run(world.service->MakeDir(world.scope, view.session.id, "d", std::nullopt, false)));
+  EXPECT_EQ(world.Run(world.service->MakeDir(world.scope, view.session.id, "d", std::nullopt, false)).error().code,
+            Code::kFileError);
+  EXPECT_TRUE(agent.dirs.contains("/vercel/d"));
+  EXPECT_EQ(world.Run(world.service->MakeDir(world.scope, view.session.id, "", std::nullopt, false)).error().code,
+            Code::kBadRequest);
+  // A reader may outlive the session.
+  auto late = world.Run(world.service->ReadFile(world.scope, view.session.id, "a.txt", std::nullopt));
+  ASSERT_TRUE(late);
+  ASSERT_TRUE(world.Run(world.service->Stop(world.scope, view.session.id)));
+  bool failed = false;
+  for (int i = 0; i < 100 && !failed; ++i) {
+    auto piece = world.Run((*late)->Next());
+    failed = !piece;
+    if (piece && piece->empty()) break;
+  }
+  EXPECT_TRUE(failed);
+}
+
+TEST_F(DomainTest, UpdateListAndTotals) {
+  Boot();
+  CreateSpec spec;
+  spec.name = "one";
+  spec.tags = {{"k", "v"}};
+  auto view = world.Create(spec);
+  spec.name = "two";
+  spec.tags.clear();
+  world.Create(spec);
+  UpdateSpec update;
+  update.timeout_ms = 7000;
+  update.resources.vcpus = 4;
+  update.env = std::map<std::string, std::string>{{"NEW", "1"}};
+  update.tags = std::map<std::string, std::string>{{"k", "v"}, {"z", "y"}};
+  auto updated = world.Run(world.service->Update(world.scope, "one", update));
+  ASSERT_TRUE(updated) << updated.error().message;
+  EXPECT_EQ(updated->memory_mb, 8192);
+  EXPECT_EQ(updated->status, store::Status::kRunning);
+  auto env = world.Exec(view.session.id, World::Command({"env"}));
+  EXPECT_THAT(world.Log(view.session.id, env.id).out, HasSubstr("NEW=1\n"));
+  update.resources.vcpus = 3;
+  EXPECT_EQ(world.Run(world.service->Update(world.scope, "one", update)).error().code, Code::kBadRequest);
+
+  ListQuery query;
+  query.limit = 1;
+  auto page = world.Run(world.service->List(world.scope, query));
+  ASSERT_TRUE(page);
+  ASSERT_EQ(page->items.size(), 1U);
+  EXPECT_EQ(page->items[0].name, "two");
+  query.cursor = page->next;
+  page = world.Run(world.service->List(world.scope, query));
+  EXPECT_EQ(page->items.at(0).name, "one");
+  EXPECT_EQ(page->next, "");
+  query = {};
+  query.tag = {"z", "y"};
+  page = world.Run(world.service->List(world.scope, query));
+  ASSERT_EQ(page->items.size(), 1U);
+  EXPECT_EQ(page->items[0].name, "one");
+  query = {};
+  query.name_prefix = "t";
+  EXPECT_EQ(world.Run(world.service->List(world.scope, query)).error().code, Code::kBadRequest);
+  query.sort_by = "name";
+  EXPECT_EQ(world.Run(world.service->List(world.scope, query))->items.size(), 1U);
+  query = {};
+  query.limit = 51;
+  EXPECT_EQ(world.Run(world.service->List(world.scope, query)).error().code, Code::kBadRequest);
+
+  world.Machine(view)->usage.cpu_ns = 42000000;
+  auto stopped = world.Run(world.service->Stop(world.scope, view.session.id));
+  ASSERT_TRUE(stopped);
+  EXPECT_EQ(stopped->session.cpu_ms, 42U);
+  EXPECT_EQ(stopped->sandbox.total_cpu_ms, 42U);
+  auto sessions = world.Run(world.service->ListSessions(world.scope, {}));
+  ASSERT_TRUE(sessions);
+  EXPECT_EQ(sessions->items.size(), 2U);
+  query = {};
+  query.sandbox = "one";
+  EXPECT_EQ(world.Run(world.service->ListSessions(world.scope, query))->items.size(), 1U);
+}
+
+TEST_F(DomainTest, TokensAreMadeOnceAndChecked) {
+  Boot();
+  std::ifstream in(world.config.data_dir + "/token");
+  std::string token;
+  std::getline(in, token);
+  EXPECT_EQ(token.find('.'), std::string::npos);
+  struct stat st{};
+  ASSERT_EQ(::stat((world.config.data_dir + "/token").c_str(), &st), 0);
+  EXPECT_EQ(st.st_mode & 0777, 0600U);
+  auto good = world.Run(world.service->CheckToken(token));
+  ASSERT_TRUE(good);
+  EXPECT_EQ(good->team, "*");
+  for (const std::string& wrong : {std::string(), token + "x", token.substr(1), std::string(4096, 'a')}) {
+    auto bad = world.Run(world.service->CheckToken(wrong));
+    ASSERT_FALSE(bad);
+    EXPECT_EQ(bad.error().code, Code::kUnauthenticated);
+  }
+  ASSERT_TRUE(world.Restart());
+  EXPECT_EQ(world.Run(world.service->CheckToken(token))->id, good->id);
+}
+
+}  // namespace
+}  // namespace sandbar::sandbox

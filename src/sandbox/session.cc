@@ -1,0 +1,290 @@
+#include "sandbox/session.h"
+
+#include <algorithm>
+
+#include "base/ids.h"
+#include "base/log.h"
+
+namespace sandbar::sandbox {
+namespace {
+
+using std::chrono::milliseconds;
+
+// The supervisor's deadline lies this far behind ours: it is for the case that we are dead or stuck.
+constexpr milliseconds kDeadlineSlack{2000};
+constexpr milliseconds kStopMargin{30000};
+constexpr milliseconds kDrainTime{2000};
+
+}  // namespace
+
+Session::Session(Core* core, store::Session row, std::map<std::string, std::string> env, StopRequest stop)
+    : core_(core),
+      row_(std::move(row)),
+      env_(std::move(env)),
+      stop_(std::move(stop)),
+      started_(std::make_shared<Outcome<bool>>(core->ex)),
+      command_ended_(core->ex),
+      deadline_moved_(core->ex),
+      tasks_(core->ex) {}
+
+Result<> Session::Usable() const {
+  switch (phase_) {
+    case Phase::kRunning:
+      return {};
+    case Phase::kStarting:
+      return Fail(Code::kUnavailable, "the sandbox is starting");
+    case Phase::kStopping:
+      return Fail(Code::kStopping, "the sandbox is stopping");
+    case Phase::kEnded:
+      break;
+  }
+  return Fail(Code::kStopped, "the sandbox has stopped");
+}
+
+Result<std::shared_ptr<engine::GuestLink>> Session::Link() const {
+  SB_TRYV(Usable());
+  auto link = live_->link();
+  if (!link) return Fail(Code::kUnavailable, "the sandbox is reconnecting; try again");
+  return link;
+}
+
+net::EgressPolicy Session::Policy() const {
+  const std::string mode = row_.network_mode.value_or(core_->config.default_network_mode);
+  return {mode == "allow-all" ? net::EgressMode::kAllowAll : net::EgressMode::kDenyAll};
+}
+
+Task<store::Sandbox> Session::Save(store::SandboxEdit edit) {
+  row_.updated_at = NowMs();
+  auto write = [row = row_, edit = std::move(edit)](store::Store& store) {
+    auto both = [&row, &edit](store::Sandbox& s) -> Result<> {
+      if (edit) SB_TRYV(edit(s));
+      if (s.current_session == row.id && s.status != row.status) {
+        s.status = row.status;
+        s.status_updated_at = row.updated_at;
+      }
+      s.updated_at = row.updated_at;
+      return {};
+    };
+    return store.SaveSession(row, both);
+  };
+  co_return co_await core_->Db(std::move(write));
+}
+
+Task<> Session::Run(std::unique_ptr<LiveMachine> live) {
+  live_ = std::move(live);
+  live_->Listen(this);
+  // A pooled machine's row was written as running when it was claimed.
+  const bool saved = row_.status == store::Status::kRunning;
+  if (!saved) {
+    row_.status = store::Status::kRunning;
+    row_.started_at = NowMs();
+  }
+  SB_CO_TRYV(co_await ArmDeadline());
+  if (!saved) {
+    SB_CO_TRYV(co_await Save({}));
+  }
+  // Only a policy that is on record may open the network.
+  live_->egress().SetPolicy(Policy());
+  phase_ = Phase::kRunning;
+  tasks_.Spawn(Clock());
+  started_->Set(true);
+  co_return Result<>{};
+}
+
+Task<> Session::Reattach(std::vector<store::Command> unfinished, bool present, bool alive) {
+  SB_CO_TRYV(co_await RecoverCommands(unfinished));
+  if (!present) co_return Fail(Code::kNotFound, "it was gone when the server started");
+  SB_CO_TRY(live_, co_await LiveMachine::Attach(core_, row_.machine_id, Policy()));
+  if (!alive) co_return Fail(Code::kClosed, "it ended while the server was down");
+  live_->Listen(this);
+  SB_CO_TRYV(co_await live_->Connect());
+  // Commands that the agent has never heard of, or has forgotten, will not report.
+  const auto& known = live_->link()->known_commands();
+  for (const auto& command : unfinished) {
+    const bool there = std::any_of(known.begin(), known.end(), [&](const auto& k) { return k.id == command.id; });
+    auto run = Find(command.id);
+    if (there || !run || run->ending) continue;
+    run->ending = true;
+    wire::Exit lost;
+    lost.id = command.id;
+    lost.code = 137;
+    lost.final_offset = run->log->received();
+    run->killed = true;
+    tasks_.Spawn(FinishCommand(run, std::move(lost)));
+  }
+  phase_ = row_.status == store::Status::kStopping ? Phase::kStopping : Phase::kRunning;
+  if (phase_ == Phase::kRunning) {
+    SB_CO_TRYV(co_await ArmDeadline());
+    // What was killed for memory before is known already.
+    auto usage = co_await live_->machine().GetUsage();
+    if (usage) oom_kills_ = usage->oom_kills;
+    tasks_.Spawn(Clock());
+  }
+  started_->Set(true);
+  co_return Result<>{};
+}
+
+// The supervisor's clock; ours is Clock().
+Task<> Session::ArmDeadline() {
+  const int64_t left = std::max<int64_t>(Deadline() - NowMs(), 0);
+  co_return co_await live_->machine().SetDeadline(milliseconds(left) + kDeadlineSlack);
+}
+
+Task<> Session::Clock() {
+  co_await asio::this_coro::throw_if_cancelled(false);
+  while (phase_ == Phase::kRunning) {
+    const int64_t left = Deadline() - NowMs();
+    if (left <= 0) {
+      stop_(StopCause::kTimeout, "timeout");
+      co_return Result<>{};
+    }
+    // In pieces, because the wall clock may be set.
+    auto moved = deadline_moved_.Wait();
+    auto r = co_await WithTimeout(std::move(moved), milliseconds(std::min<int64_t>(left, 60000)));
+    if (!r && r.error().code == Code::kCancelled) break;
+    auto state = co_await asio::this_coro::cancellation_state;
+    if (state.cancelled() != asio::cancellation_type::none) break;
+  }
+  co_return Result<>{};
+}
+
+Task<> Session::BeginStop(StopCause cause, std::string why) {
+  phase_ = Phase::kStopping;
+  deadline_moved_.Notify();
+  row_.status = store::Status::kStopping;
+  if (!row_.requested_stop_at) row_.requested_stop_at = NowMs();
+  row_.stop_reason = std::move(why);
+  auto saved = co_await Save({});
+  if (!saved) log::Error("session {}: {}", row_.id, saved.error().message);
+  if (live_ && cause != StopCause::kLost && Deadline() - NowMs() < kStopMargin.count()) {
+    // The supervisor must not cut the grace short.
+    auto r = co_await live_->machine().SetDeadline(core_->config.stop_grace + kStopMargin);
+    if (!r) log::Warn("session {}: deadline: {}", row_.id, r.error().message);
+  }
+  co_return Result<>{};
+}
+
+Task<> Session::Drain(bool graceful) {
+  // Copies: the table changes while we wait.
+  auto running = commands_;
+  for (auto& [id, run] : running) run->log->ReleasePins();
+  auto link = live_ ? live_->link() : nullptr;
+  if (graceful && link) {
+    auto quiesce = link->Quiesce(core_->config.stop_grace);
+    auto quiesced = co_await WithTimeout(std::move(quiesce), core_->config.stop_grace + kStopMargin);
+    if (!quiesced) log::Warn("session {}: quiesce: {}", row_.id, quiesced.error().message);
+  }
+  // Exits are on their way; each needs its row. An agent that keeps them back does not hold us up.
+  const int64_t until = NowMs() + kDrainTime.count();
+  while (!commands_.empty() && NowMs() < until) {
+    const bool recording = std::any_of(commands_.begin(), commands_.end(), [](auto& c) { return c.second->ending; });
+    const bool expected = graceful && live_ && live_->link();
+    if (!recording && !expected) break;
+    auto ended = command_ended_.Wait();
+    auto r = co_await WithTimeout(std::move(ended), milliseconds(std::max<int64_t>(until - NowMs(), 1)));
+    if (!r && r.error().code == Code::kCancelled) co_return std::unexpected(std::move(r).error());
+  }
+  co_return Result<>{};
+}
+
+Task<store::Sandbox> Session::End(StopCause cause) {
+  engine::Usage usage;
+  net::EgressCounters counters;
+  if (live_) {
+    counters = live_->egress().counters();
+    auto destroyed = co_await live_->Destroy();
+    if (destroyed) usage = *destroyed;
+    // The row says "stopped", so the next start finds the machine and destroys it.
+    if (!destroyed) log::Error("machine {}: not destroyed: {}", row_.machine_id, destroyed.error().message);
+  }
+  co_await tasks_.Close();
+  auto lost = co_await FinishLostCommands();
+  if (!lost) log::Error("session {}: {}", row_.id, lost.error().message);
+  phase_ = Phase::kEnded;
+  row_.stopped_at = NowMs();
+  row_.cpu_ms = usage.cpu_ns / 1000000;
+  row_.ingress = counters.ingress_bytes;
+  row_.egress = counters.egress_bytes;
+  row_.status = store::Status::kStopped;
+  if (cause == StopCause::kLost) {
+    row_.status = live_ ? store::Status::kFailed : store::Status::kAborted;
+    row_.aborted_at = row_.stopped_at;
+  }
+  const int64_t duration = std::max<int64_t>(*row_.stopped_at - row_.started_at.value_or(*row_.stopped_at), 0);
+  auto add = [cpu = *row_.cpu_ms, in = *row_.ingress, out = *row_.egress, duration](store::Sandbox& s) -> Result<> {
+    s.total_cpu_ms += cpu;
+    s.total_ingress += in;
+    s.total_egress += out;
+    s.total_duration_ms += static_cast<uint64_t>(duration);
+    return {};
+  };
+  co_return co_await Save(std::move(add));
+}
+
+Task<> Session::Discard() {
+  phase_ = Phase::kEnded;
+  Result<> out;
+  if (live_) {
+    auto destroyed = co_await live_->Destroy();
+    if (!destroyed) out = std::unexpected(std::move(destroyed).error());
+  }
+  co_await tasks_.Close();
+  co_return out;
+}
+
+asio::awaitable<void> Session::Detach() {
+  co_await tasks_.Close();
+  if (live_) co_await live_->Close();
+  for (auto& [id, run] : commands_) run->log->OnProgress({});
+}
+
+Task<> Session::ExtendTimeout(int64_t duration_ms) {
+  SB_CO_TRYV(Usable());
+  if (duration_ms < 1000) co_return Fail(Code::kBadRequest, "duration: at least 1000 ms");
+  const int64_t limit = core_->config.max_timeout_ms;
+  if (duration_ms > limit || row_.timeout_ms > limit - duration_ms) {
+    co_return Fail(Code::kTimeoutInvalid,
+                   fmt::format("the timeout would be {} ms longer than {} ms; this server's limit "
+                               "is {} ms in all",
+                               duration_ms, row_.timeout_ms, limit));
+  }
+  row_.timeout_ms += duration_ms;
+  auto r = co_await ArmDeadline();
+  if (r) {
+    auto saved = co_await Save({});
+    if (!saved) r = std::unexpected(std::move(saved).error());
+  }
+  if (!r) row_.timeout_ms -= duration_ms;
+  deadline_moved_.Notify();
+  co_return r;
+}
+
+Task<> Session::SetNetwork(std::string mode) {
+  SB_CO_TRYV(Usable());
+  auto before = std::exchange(row_.network_mode, std::move(mode));
+  // Closing takes effect before it is on record, opening after: at no moment is more open than the record says.
+  if (Policy().mode == net::EgressMode::kDenyAll) live_->egress().SetPolicy(Policy());
+  auto saved = co_await Save({});
+  if (!saved) row_.network_mode = std::move(before);
+  SB_CO_TRYV(Usable());
+  live_->egress().SetPolicy(Policy());
+  if (!saved) co_return std::unexpected(std::move(saved).error());
+  co_return Result<>{};
+}
+
+void Session::OnLost(const std::string& why) {
+  // Past the deadline it was the supervisor, whether our own clock was late or the daemon was away.
+  if (NowMs() >= Deadline()) {
+    stop_(StopCause::kTimeout, "timeout");
+  } else {
+    stop_(StopCause::kLost, "machine lost: " + why);
+  }
+}
+
+void Session::OnConnected() {
+  for (auto& [id, run] : commands_) Ack(*run, true);
+  if (!live_ || !live_->link()) return;
+  for (const auto& id : std::exchange(unacked_exits_, {})) live_->link()->AckExit(id);
+}
+
+}  // namespace sandbar::sandbox

@@ -1,0 +1,113 @@
+// One live session: a machine with the commands that run in it, its clock and its row. Single loop.
+//
+// Shared (shared_ptr) by the domain's table of live sessions and by the calls in flight on it; a stopped session stays
+// harmless in the hands of a late call. It never stops itself: it asks its owner (StopRequest), because a stop ends the
+// very tasks that would run it. Its row in memory is the truth while it lives and is written through to the store.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "sandbox/command_log.h"
+#include "sandbox/core.h"
+#include "sandbox/live_machine.h"
+#include "sandbox/outcome.h"
+#include "sandbox/service.h"
+
+namespace sandbar::sandbox {
+
+// A command that has not ended.
+struct RunningCommand {
+  store::Command row;
+  std::shared_ptr<CommandLog> log;
+  std::shared_ptr<Outcome<store::Command>> done;
+  uint64_t acked = 0;
+  bool killed = false;  // by a caller: its 137 is not a mystery
+  bool ending = false;  // its exit is being recorded
+};
+
+enum class StopCause { kRequested, kTimeout, kLost };
+
+class Session final : public MachineListener {
+ public:
+  enum class Phase { kStarting, kRunning, kStopping, kEnded };
+  using StopRequest = std::function<void(StopCause cause, std::string why)>;
+
+  Session(Core* core, store::Session row, std::map<std::string, std::string> env, StopRequest stop);
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+  ~Session() override = default;
+
+  const store::Session& row() const { return row_; }
+  Phase phase() const { return phase_; }
+  LiveMachine* live() { return live_.get(); }
+  // Set when it runs, or with the error that kept it from running.
+  const std::shared_ptr<Outcome<bool>>& started() const { return started_; }
+  // Why nothing can be done with it now (kStopped, kStopping, kUnavailable), or success.
+  Result<> Usable() const;
+
+  // Takes the machine over and runs: policy, deadlines, row. On failure the caller destroys the session.
+  Task<> Run(std::unique_ptr<LiveMachine> live);
+  // After a restart of the daemon: attaches to the machine and to the commands that are in it. A session whose stop
+  // was under way is attached too (so that the stop can be finished), but does not become usable.
+  // A machine that has ended or is gone leaves an error; the session can then only be stopped.
+  Task<> Reattach(std::vector<store::Command> unfinished, bool present, bool alive);
+  // The parts of a stop, in order. The owner saves and forgets the session afterwards.
+  Task<> BeginStop(StopCause cause, std::string why);
+  Task<> Drain(bool graceful);
+  Task<store::Sandbox> End(StopCause cause);
+  // Undoes a start that failed: everything but the rows.
+  Task<> Discard();
+  // The daemon ends, the machine goes on.
+  asio::awaitable<void> Detach();
+
+  Task<> ExtendTimeout(int64_t duration_ms);
+  Task<> SetNetwork(std::string mode);
+  void SetEnv(std::map<std::string, std::string> env) { env_ = std::move(env); }
+
+  Task<StartedCommand> Start(CommandSpec spec);
+  std::shared_ptr<RunningCommand> Find(const std::string& command) const;
+  Result<> Kill(const std::string& command, int signal);
+
+  engine::GuestUser user() const { return {row_.uid, row_.gid, row_.user}; }
+  Result<std::shared_ptr<engine::GuestLink>> Link() const;
+
+ private:
+  void OnOutput(const std::string& command, uint64_t offset, uint8_t stream, std::string_view bytes) override;
+  void OnGap(const std::string& command, uint64_t offset, uint64_t bytes) override;
+  void OnExit(const wire::Exit& exit) override;
+  void OnConnected() override;
+  void OnLost(const std::string& why) override;
+
+  Task<store::Sandbox> Save(store::SandboxEdit edit);
+  Task<> InsertRow(store::Command row);
+  Task<> FinishCommand(std::shared_ptr<RunningCommand> run, wire::Exit exit);
+  Task<bool> WasOutOfMemory(const wire::Exit& exit, bool killed);
+  Task<> FinishLostCommands();
+  Task<> RecoverCommands(std::vector<store::Command> unfinished);
+  Task<> Clock();
+  Task<> ArmDeadline();
+  wire::Exec MakeExec(const CommandSpec& spec, const std::string& id) const;
+  std::shared_ptr<RunningCommand> Track(store::Command row, CommandLog::State state);
+  void Ack(RunningCommand& run, bool all);
+  net::EgressPolicy Policy() const;
+  int64_t Deadline() const { return row_.started_at.value_or(row_.created_at) + row_.timeout_ms; }
+
+  Core* core_;
+  store::Session row_;
+  std::map<std::string, std::string> env_;  // the sandbox's, for every command
+  StopRequest stop_;
+  Phase phase_ = Phase::kStarting;
+  std::shared_ptr<Outcome<bool>> started_;
+  std::unique_ptr<LiveMachine> live_;
+  std::map<std::string, std::shared_ptr<RunningCommand>> commands_;
+  std::vector<std::string> unacked_exits_;  // recorded while no connection was at hand
+  uint64_t oom_kills_ = 0;                  // counted so far
+  Event command_ended_;
+  Event deadline_moved_;
+  TaskGroup tasks_;
+};
+
+}  // namespace sandbar::sandbox

@@ -1,0 +1,88 @@
+#include "sandbox/tokens.h"
+
+#include <fcntl.h>
+#include <openssl/crypto.h>
+#include <openssl/sha.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+
+#include "base/fd.h"
+#include "base/ids.h"
+
+namespace sandbar::sandbox {
+namespace {
+
+constexpr size_t kMaxToken = 512;
+
+Result<std::string> ReadTokenFile(const std::string& path) {
+  Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (!fd && errno == ENOENT) return std::string();
+  if (!fd) return FailErrno("open " + path);
+  std::array<char, kMaxToken> buf{};
+  ssize_t n = ::read(fd.get(), buf.data(), buf.size());
+  if (n < 0) return FailErrno("read " + path);
+  std::string token(buf.data(), static_cast<size_t>(n));
+  while (!token.empty() && (token.back() == '\n' || token.back() == '\r' || token.back() == ' ')) token.pop_back();
+  return token;
+}
+
+// Complete or not there: a crash in the middle must not leave half a token.
+Result<> WriteTokenFile(const std::string& path, const std::string& token) {
+  const std::string temporary = path + ".new";
+  ::unlink(temporary.c_str());
+  Fd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!fd) return FailErrno("create " + temporary);
+  const std::string line = token + "\n";
+  if (::write(fd.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
+    return FailErrno("write " + temporary);
+  }
+  if (::fsync(fd.get()) != 0) return FailErrno("sync " + temporary);
+  if (::rename(temporary.c_str(), path.c_str()) != 0) return FailErrno("rename " + temporary);
+  return {};
+}
+
+}  // namespace
+
+std::string Sha256Hex(std::string_view bytes) {
+  std::array<unsigned char, SHA256_DIGEST_LENGTH> digest{};
+  SHA256(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(), digest.data());
+  return Hex(std::string_view(reinterpret_cast<const char*>(digest.data()), digest.size()));
+}
+
+Result<std::vector<store::Token>> LoadTokens(store::Store& store, const std::string& data_dir) {
+  SB_TRY(auto tokens, store.Tokens());
+  if (!tokens.empty()) return tokens;
+  const std::string path = data_dir + "/token";
+  // The file may have outlived its database: then people still hold that token.
+  SB_TRY(std::string secret, ReadTokenFile(path));
+  if (secret.size() < 20) {
+    // No dots: clients take three dotted parts for a JWT.
+    secret = NewId("sbr_", 40);
+    SB_TRYV(WriteTokenFile(path, secret));
+  }
+  store::Token token;
+  token.id = NewId("tok_");
+  token.sha256_hex = Sha256Hex(secret);
+  token.name = "bootstrap";
+  token.created_at = NowMs();
+  SB_TRYV(store.InsertToken(token));
+  tokens.push_back(std::move(token));
+  return tokens;
+}
+
+Result<store::Token> FindToken(const std::vector<store::Token>& tokens, std::string_view presented) {
+  const std::string digest = Sha256Hex(presented.substr(0, kMaxToken));
+  const store::Token* found = nullptr;
+  for (const auto& token : tokens) {
+    const bool same = token.sha256_hex.size() == digest.size() &&
+                      CRYPTO_memcmp(token.sha256_hex.data(), digest.data(), digest.size()) == 0;
+    if (same) found = &token;
+  }
+  if (found == nullptr || presented.size() > kMaxToken) return Fail(Code::kUnauthenticated, "the token is not valid");
+  return *found;
+}
+
+}  // namespace sandbar::sandbox

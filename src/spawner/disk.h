@@ -1,0 +1,50 @@
+// Where machines write: one directory each with upper/ and work/, on a mount that only this process sees
+// (nosuid,nodev,noexec: a setuid file that a guest leaves is not one on the host). Two kinds: subvolumes with quotas on
+// a btrfs image file, or plain directories without limits. Single thread.
+//
+//   SB_TRY(auto disk, OpenBtrfsDisk({.data = data.get(), .mount_point = "/run/sandbar/mnt/store"}));
+//   SB_TRY(DiskSlot slot, disk->Create());       // slot.path holds upper/ and work/
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/result.h"
+
+namespace sandbar::spawner {
+
+struct DiskSlot {
+  std::string name;
+  std::string path;
+  uint64_t id = 0;
+};
+
+class Disk {
+ public:
+  virtual ~Disk() = default;
+  virtual std::string Describe() const = 0;
+  // Directory for read-only layers that we make ourselves; emptied at start.
+  virtual std::string site_path() const = 0;
+  virtual Result<DiskSlot> Create() = 0;
+  virtual Result<> SetLimit(const DiskSlot& slot, uint64_t bytes) = 0;  // 0: none
+  virtual Result<uint64_t> Usage(const DiskSlot& slot) const = 0;
+  // Returns at once; space is freed in the background.
+  virtual Result<> Destroy(const DiskSlot& slot) = 0;
+  // One bounded piece of background work; true when there may be more. Called when nothing else is to do.
+  virtual bool Housekeep() = 0;
+  // Background work is left, whether or not it can go on right now.
+  virtual bool backlog() const = 0;
+};
+
+struct DiskOptions {
+  int data = -1;            // the data directory
+  std::string mount_point;  // an empty directory in the private mount namespace
+  uint64_t pool_bytes = 0;
+  bool force_full_quota = false;
+};
+
+Result<std::unique_ptr<Disk>> OpenBtrfsDisk(const DiskOptions& options);
+Result<std::unique_ptr<Disk>> OpenPlainDisk(const DiskOptions& options);
+
+}  // namespace sandbar::spawner

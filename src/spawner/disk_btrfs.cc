@@ -1,0 +1,170 @@
+// The disk on a btrfs image: <data>/store.img through a loop device, mounted in the private mount namespace only, so it
+// is gone with the process. Nothing in it outlives the spawner: at start every subvolume is a leftover.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <deque>
+
+#include "base/ids.h"
+#include "base/log.h"
+#include "os/btrfs.h"
+#include "os/mounts.h"
+#include "os/mounts_loop.h"
+#include "os/openat.h"
+#include "os/process.h"
+#include "spawner/disk.h"
+
+namespace sandbar::spawner {
+namespace {
+
+constexpr uint64_t kSmallestPool = 256ULL << 20;
+constexpr off_t kMagicOffset = 0x10040;
+constexpr std::string_view kMagic = "_BHRfS_M";
+
+Result<Fd> OpenImage(int data) {
+  SB_TRY(Fd image, os::OpenInside(data, "store.img", O_RDWR | O_CREAT, 0600));
+  struct stat st{};
+  if (::fstat(image.get(), &st) != 0) return FailErrno("stat store.img");
+  // The data directory belongs to the daemon: an image that somebody else could have written is never mounted.
+  if (!S_ISREG(st.st_mode) || st.st_uid != 0 || st.st_nlink != 1 || (st.st_mode & 077) != 0)
+    return Fail(Code::kForbidden, "store.img must be a regular file of root with mode 0600");
+  return image;
+}
+
+Result<bool> HasFilesystem(int image) {
+  std::array<char, 8> magic{};
+  ssize_t n = ::pread(image, magic.data(), magic.size(), kMagicOffset);
+  if (n < 0) return FailErrno("read store.img");
+  return std::string_view(magic.data(), static_cast<size_t>(n)) == kMagic;
+}
+
+Result<uint64_t> ChoosePoolSize(int image, uint64_t wanted) {
+  struct statvfs vfs{};
+  if (::fstatvfs(image, &vfs) != 0) return FailErrno("statvfs");
+  uint64_t free_bytes = static_cast<uint64_t>(vfs.f_bavail) * vfs.f_frsize;
+  uint64_t size = wanted != 0 ? wanted : free_bytes / 10 * 8;
+  size = size / (1 << 20) * (1 << 20);
+  if (size < kSmallestPool)
+    return Fail(Code::kQuota, "the disk is too full for the machines' store: " + std::to_string(free_bytes >> 20) +
+                                  " MiB free, at least 320 MiB needed (or pass --disk-limit none)");
+  return size;
+}
+
+// Machines of a dead predecessor may hold the old mount a moment longer; after that its device is used again.
+Result<os::LoopDevice> LoopFor(int image) {
+  for (int i = 0; i < 50; ++i) {
+    auto old = os::FindLoop(image);
+    if (!old) return os::AttachLoop(image, false);
+    if (i == 49) return old;
+    old->fd.Reset();
+    ::usleep(20'000);
+  }
+  return os::AttachLoop(image, false);
+}
+
+class BtrfsDisk : public Disk {
+ public:
+  BtrfsDisk(std::string path, Fd root, Fd machines, os::QuotaMode mode)
+      : path_(std::move(path)), root_(std::move(root)), machines_(std::move(machines)), mode_(mode) {}
+  ~BtrfsDisk() override {
+    machines_.Reset();
+    root_.Reset();
+    if (auto r = os::Unmount(path_); !r) log::Warn("{}", r.error().message);
+  }
+
+  std::string Describe() const override {
+    return mode_ == os::QuotaMode::kSimple ? "btrfs (simple quotas)" : "btrfs (quota groups)";
+  }
+  std::string site_path() const override { return path_ + "/site"; }
+
+  Result<DiskSlot> Create() override {
+    DiskSlot slot;
+    slot.name = NewLabel("w-", 16);
+    slot.path = path_ + "/machines/" + slot.name;
+    SB_TRY(slot.id, os::CreateSubvolume(machines_.get(), slot.name));
+    auto made = Fill(slot);
+    if (!made) {
+      if (auto r = os::DestroySubvolume(machines_.get(), slot.name); !r) log::Warn("{}", r.error().message);
+      return std::unexpected(std::move(made).error());
+    }
+    return slot;
+  }
+
+  Result<> SetLimit(const DiskSlot& slot, uint64_t bytes) override {
+    return os::SetSubvolumeLimit(root_.get(), slot.id, bytes);
+  }
+  Result<uint64_t> Usage(const DiskSlot& slot) const override { return os::SubvolumeUsage(root_.get(), slot.id); }
+
+  Result<> Destroy(const DiskSlot& slot) override {
+    SB_TRYV(os::DestroySubvolume(machines_.get(), slot.name));
+    stale_groups_.push_back(slot.id);
+    return {};
+  }
+
+  bool Housekeep() override {
+    if (stale_groups_.empty()) return false;
+    uint64_t id = stale_groups_.front();
+    stale_groups_.pop_front();
+    auto r = os::RemoveQuotaGroup(root_.get(), id);
+    if (!r && r.error().code == Code::kConflict) {
+      stale_groups_.push_back(id);
+      return false;  // the kernel is still freeing: no use in asking again right now
+    }
+    if (!r) log::Warn("quota group {}: {}", id, r.error().message);
+    return backlog();
+  }
+  bool backlog() const override { return !stale_groups_.empty(); }
+
+ private:
+  Result<> Fill(const DiskSlot& slot) const {
+    SB_TRY(Fd dir, os::OpenInside(machines_.get(), slot.name, O_RDONLY | O_DIRECTORY));
+    SB_TRYV(os::EnsureDir(dir.get(), "upper", 0755));
+    SB_TRYV(os::EnsureDir(dir.get(), "work", 0755));
+    return {};
+  }
+
+  std::string path_;
+  Fd root_, machines_;
+  os::QuotaMode mode_;
+  std::deque<uint64_t> stale_groups_;
+};
+
+Result<> RemoveLeftovers(int machines) {
+  SB_TRY(auto names, os::ListDir(machines));
+  for (const auto& name : names) {
+    auto r = os::DestroySubvolume(machines, name);
+    if (!r) log::Warn("leftover {}: {}", name, r.error().message);
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Disk>> OpenBtrfsDisk(const DiskOptions& options) {
+  SB_TRY(Fd image, OpenImage(options.data));
+  SB_TRY(bool formatted, HasFilesystem(image.get()));
+  if (!formatted) {
+    SB_TRY(uint64_t size, ChoosePoolSize(image.get(), options.pool_bytes));
+    if (::ftruncate(image.get(), static_cast<off_t>(size)) != 0) return FailErrno("size store.img");
+  }
+  SB_TRY(os::LoopDevice loop, LoopFor(image.get()));
+  if (!formatted) SB_TRYV(os::RunProgram({"mkfs.btrfs", "-q", "-f", "-K", "-m", "single", "-d", "single", loop.path}));
+  std::vector<os::MountOption> mount_options = {{"source", loop.path}, {"discard", "async"}, {"commit", "10"}};
+  auto mount = os::NewMount("btrfs", mount_options,
+                            MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC | MOUNT_ATTR_NOATIME);
+  if (!mount) return std::unexpected(std::move(mount).error().Context("store.img"));
+  SB_TRYV(os::Attach(mount->get(), AT_FDCWD, options.mount_point));
+  SB_TRY(Fd root, os::OpenPath(options.mount_point, O_RDONLY | O_DIRECTORY));
+  SB_TRY(os::QuotaMode mode, os::EnableQuota(root.get(), options.force_full_quota));
+  SB_TRY(Fd machines, os::EnsureDir(root.get(), "machines", 0700));
+  SB_TRYV(RemoveLeftovers(machines.get()));
+  SB_TRYV(os::RemoveTree(root.get(), "site"));
+  SB_TRYV(os::EnsureDir(root.get(), "site", 0700));
+  return std::make_unique<BtrfsDisk>(options.mount_point, std::move(root), std::move(machines), mode);
+}
+
+}  // namespace sandbar::spawner

@@ -1,0 +1,115 @@
+// The disk as plain directories below <data>/store, for hosts without btrfs: no limit per machine, and nobody is told
+// that there is one. Deleting a tree can take long, so it is renamed away and removed by a process of its own.
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/ids.h"
+#include "base/log.h"
+#include "os/mounts.h"
+#include "os/openat.h"
+#include "os/process.h"
+#include "spawner/disk.h"
+
+namespace sandbar::spawner {
+namespace {
+
+class PlainDisk : public Disk {
+ public:
+  PlainDisk(std::string path, Fd machines, Fd trash)
+      : path_(std::move(path)), machines_(std::move(machines)), trash_(std::move(trash)) {}
+  ~PlainDisk() override {
+    if (remover_) {
+      if (auto r = os::SendSignal(remover_.get(), 9); !r) log::Warn("{}", r.error().message);
+    }
+    machines_.Reset();
+    trash_.Reset();
+    if (auto r = os::Unmount(path_); !r) log::Warn("{}", r.error().message);
+  }
+
+  std::string Describe() const override { return "none"; }
+  std::string site_path() const override { return path_ + "/site"; }
+
+  Result<DiskSlot> Create() override {
+    DiskSlot slot;
+    slot.name = NewLabel("w-", 16);
+    slot.path = path_ + "/machines/" + slot.name;
+    SB_TRY(Fd dir, os::EnsureDir(machines_.get(), slot.name, 0755));
+    SB_TRYV(os::EnsureDir(dir.get(), "upper", 0755));
+    SB_TRYV(os::EnsureDir(dir.get(), "work", 0755));
+    return slot;
+  }
+
+  Result<> SetLimit(const DiskSlot&, uint64_t bytes) override {
+    if (bytes != 0) return Fail(Code::kUnsupported, "this server cannot limit a machine's disk (--disk-limit none)");
+    return {};
+  }
+  Result<uint64_t> Usage(const DiskSlot&) const override { return 0; }
+
+  Result<> Destroy(const DiskSlot& slot) override {
+    if (::renameat(machines_.get(), slot.name.c_str(), trash_.get(), slot.name.c_str()) != 0 && errno != ENOENT)
+      return FailErrno("remove the writable layer");
+    trash_full_ = true;
+    return {};
+  }
+
+  bool Housekeep() override {
+    if (remover_) {
+      auto ended = os::TryReap(remover_.get());
+      if (ended && !ended->has_value()) return false;
+      remover_.Reset();
+    }
+    if (!trash_full_) return false;
+    trash_full_ = false;
+    StartRemover();
+    return false;
+  }
+
+  bool backlog() const override { return trash_full_ || remover_; }
+  void MarkTrash() { trash_full_ = true; }
+
+ private:
+  void StartRemover() {
+    pid_t pid = ::fork();
+    if (pid < 0) {
+      log::Warn("cannot start the remover: {}", FailErrno("fork").error().message);
+      return;
+    }
+    if (pid == 0) {
+      auto names = os::ListDir(trash_.get());
+      bool ok = names.has_value();
+      if (names) {
+        for (const auto& name : *names) ok = os::RemoveTree(trash_.get(), name).has_value() && ok;
+      }
+      ::_exit(ok ? 0 : 1);
+    }
+    remover_ = Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  }
+
+  std::string path_;
+  Fd machines_, trash_, remover_;
+  bool trash_full_ = false;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Disk>> OpenPlainDisk(const DiskOptions& options) {
+  SB_TRY(Fd store, os::EnsureDir(options.data, "store", 0700));
+  SB_TRY(Fd copy, os::CloneTree(store.get(), ""));
+  SB_TRYV(os::SetMountAttributes(copy.get(), MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC));
+  SB_TRYV(os::Attach(copy.get(), AT_FDCWD, options.mount_point));
+  SB_TRY(Fd root, os::OpenPath(options.mount_point, O_RDONLY | O_DIRECTORY));
+  SB_TRY(Fd machines, os::EnsureDir(root.get(), "machines", 0700));
+  SB_TRY(Fd trash, os::EnsureDir(root.get(), "trash", 0700));
+  SB_TRY(auto names, os::ListDir(machines.get()));
+  for (const auto& name : names) {
+    if (::renameat(machines.get(), name.c_str(), trash.get(), name.c_str()) != 0) return FailErrno("move leftovers");
+  }
+  SB_TRYV(os::RemoveTree(root.get(), "site"));
+  SB_TRYV(os::EnsureDir(root.get(), "site", 0700));
+  auto disk = std::make_unique<PlainDisk>(options.mount_point, std::move(machines), std::move(trash));
+  disk->MarkTrash();
+  return disk;
+}
+
+}  // namespace sandbar::spawner

@@ -1,0 +1,213 @@
+#include "spawner/host.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/file.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <filesystem>
+
+#include "base/ids.h"
+#include "base/log.h"
+#include "os/machine_files.h"
+#include "os/mounts.h"
+#include "os/openat.h"
+#include "os/process.h"
+#include "os/seccomp.h"
+
+namespace sandbar::spawner {
+namespace {
+
+constexpr size_t kMaxAgent = 64 << 20;
+
+Result<> Probe(const Options& o) {
+  if (::geteuid() != 0)
+    return Fail(Code::kForbidden, "must run as root: it makes namespaces, mounts and control groups");
+  if (!os::KernelAtLeast(6, 1))
+    return Fail(Code::kUnsupported, "this kernel is too old: 6.1 or newer is needed (id-mapped overlay mounts)");
+  if (!os::FilesystemAvailable("overlay"))
+    return Fail(Code::kUnsupported, "the kernel has no overlay filesystem (modprobe overlay)");
+  if (o.disk_limits) {
+    if (!os::FilesystemAvailable("btrfs"))
+      return Fail(Code::kUnsupported, "the kernel has no btrfs (modprobe btrfs, or pass --disk-limit none)");
+    bool found = false;
+    for (const char* dir : {"/usr/sbin/", "/usr/bin/", "/sbin/", "/bin/"})
+      found = found || ::access((std::string(dir) + "mkfs.btrfs").c_str(), X_OK) == 0;
+    if (!found)
+      return Fail(Code::kUnsupported, "mkfs.btrfs is missing (apt-get install btrfs-progs, or pass --disk-limit none)");
+    if (::access("/dev/loop-control", R_OK | W_OK) != 0)
+      return Fail(Code::kUnsupported, "no /dev/loop-control (modprobe loop, or pass --disk-limit none)");
+  }
+  return {};
+}
+
+Result<> OpenDirectories(Host& h) {
+  const Options& o = h.options;
+  std::error_code ec;
+  std::filesystem::create_directories(o.data, ec);
+  if (ec) return FailErrno("create " + o.data, ec.value());
+  SB_TRY(h.data, os::OpenPath(o.data, O_RDONLY | O_DIRECTORY));
+  SB_TRY(h.run, os::EnsureDir(h.data.get(), "run", 0750, 0, o.daemon_gid));
+  SB_TRY(h.lock, os::OpenInside(h.run.get(), "lock", O_RDWR | O_CREAT, 0600));
+  if (::flock(h.lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EWOULDBLOCK) return Fail(Code::kConflict, "another spawner already serves " + o.data);
+    return FailErrno("lock " + o.data);
+  }
+  if (::ftruncate(h.lock.get(), 0) != 0) return FailErrno("write run/lock");
+  SB_TRYV(os::WriteAll(h.lock.get(), std::to_string(::getpid()) + "\n"));
+  SB_TRYV(os::RemoveTree(h.run.get(), "agents"));
+  SB_TRY(h.agents, os::EnsureDir(h.run.get(), "agents", 0710, 0, o.daemon_gid));
+  return {};
+}
+
+// The log's directory may belong to the daemon: never follow what it put there.
+Result<> OpenLog(const Host& h) {
+  if (::mkdirat(h.data.get(), "log", 0750) == 0) {
+    if (::fchownat(h.data.get(), "log", h.options.daemon_uid, h.options.daemon_gid, 0) != 0)
+      return FailErrno("chown log");
+  }
+  SB_TRY(Fd dir, os::OpenInside(h.data.get(), "log", O_RDONLY | O_DIRECTORY));
+  SB_TRY(Fd file, os::OpenInside(dir.get(), "spawner.log", O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK, 0640));
+  struct stat st{};
+  if (::fstat(file.get(), &st) != 0) return FailErrno("stat spawner.log");
+  if (!S_ISREG(st.st_mode) || st.st_nlink != 1 || st.st_uid != 0)
+    return Fail(Code::kForbidden, "log/spawner.log is not a file of root: remove it");
+  if (::fchown(file.get(), 0, h.options.daemon_gid) != 0) return FailErrno("chown spawner.log");
+  log::SetFile("/proc/self/fd/" + std::to_string(file.get()));
+  return {};
+}
+
+Result<std::string> InstanceId(const Host& h) {
+  auto file = os::OpenInside(h.data.get(), "instance-id", O_RDONLY);
+  if (file) {
+    struct stat st{};
+    if (::fstat(file->get(), &st) != 0) return FailErrno("stat instance-id");
+    SB_TRY(std::string text, os::ReadAll(file->get(), 64));
+    while (!text.empty() && text.back() == '\n') text.pop_back();
+    // The id names the control groups that we clean up: one that the daemon chose could name another instance.
+    if (S_ISREG(st.st_mode) && st.st_uid == 0 && ValidId(text, 32)) return text;
+  }
+  std::string id = NewLabel("", 12);
+  SB_TRYV(os::WriteFileAt(h.data.get(), "instance-id", id + "\n", 0644));
+  return id;
+}
+
+Result<> CopyAgent(Host& h) {
+  SB_TRY(Fd source, os::OpenPath(h.options.guest, O_RDONLY));
+  SB_TRY(std::string bytes, os::ReadAll(source.get(), kMaxAgent));
+  SB_TRY(Fd dir, os::OpenPath(kMountDir, O_RDONLY | O_DIRECTORY));
+  // Mode 0111 and owned by the host: a process that runs it cannot be traced from inside, nor the file be read.
+  SB_TRYV(os::WriteFileAt(dir.get(), "agent", bytes, 0111));
+  SB_TRY(h.agent, os::OpenInside(dir.get(), "agent", O_PATH));
+  return {};
+}
+
+Result<> BuildMountTree(Host& h) {
+  std::error_code ec;
+  std::filesystem::create_directories(kMountDir, ec);
+  if (ec) return FailErrno(std::string("create ") + kMountDir, ec.value());
+  std::vector<os::MountOption> options = {{"mode", "0700"}, {"size", "256m"}};
+  SB_TRY(Fd tmpfs, os::NewMount("tmpfs", options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV));
+  SB_TRYV(os::Attach(tmpfs.get(), AT_FDCWD, kMountDir));
+  SB_TRY(Fd dir, os::OpenPath(kMountDir, O_RDONLY | O_DIRECTORY));
+  for (const char* name : {"mp", "ro", "nothing", "sizes", "dev", "layers", "store", "m"})
+    SB_TRYV(os::EnsureDir(dir.get(), name, 0755));
+  SB_TRYV(os::WriteFileAt(dir.get(), "empty", "", 0444));
+  // A copy of a mount keeps its flags: what is bound over /proc comes from this read-only view.
+  SB_TRY(Fd view, os::CloneTree(AT_FDCWD, kMountDir));
+  SB_TRYV(
+      os::SetMountAttributes(view.get(), MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC));
+  SB_TRYV(os::Attach(view.get(), AT_FDCWD, std::string(kMountDir) + "/ro"));
+  SB_TRY(Fd dev, os::MakeDevTemplate());
+  SB_TRYV(os::Attach(dev.get(), AT_FDCWD, std::string(kMountDir) + "/dev"));
+  return CopyAgent(h);
+}
+
+void FindCpus(Host& h) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (::sched_getaffinity(0, sizeof set, &set) != 0) return;
+  for (int i = 0; i < CPU_SETSIZE; ++i) {
+    if (CPU_ISSET(i, &set)) h.cpus.push_back(i);
+  }
+  h.cpu_use.assign(h.cpus.size(), 0);
+}
+
+// Machines of a predecessor that died: kill, and wait until their groups can be removed.
+void RemoveLeftoverGroups(os::CgroupTree& tree) {
+  for (const auto& name : tree.List()) {
+    auto group = tree.OpenExisting(name);
+    if (!group) continue;
+    log::Info("removing the leftover machine group {}", name);
+    for (int i = 0; i < 250; ++i) {
+      if (auto r = (*group)->KillAll(); !r) log::Warn("{}: {}", name, r.error().message);
+      auto removed = (*group)->Remove();
+      if (removed) break;
+      if (i == 249) log::Error("{} cannot be removed: {}", name, removed.error().message);
+      ::usleep(20'000);
+    }
+  }
+}
+
+void ProtectSelf() {
+  // Best effort: a container may have taken the capability to lower the score.
+  if (auto fd = os::OpenPath("/proc/self/oom_score_adj", O_WRONLY)) {
+    if (auto r = os::WriteAll(fd->get(), "-900"); !r) log::Debug("oom score: {}", r.error().message);
+  }
+  ::prctl(PR_SET_DUMPABLE, 0);
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) == 0) {
+    files.rlim_cur = files.rlim_max;
+    ::setrlimit(RLIMIT_NOFILE, &files);
+  }
+}
+
+Result<> OpenDisk(Host& h) {
+  DiskOptions o;
+  o.data = h.data.get();
+  o.mount_point = std::string(kMountDir) + "/store";
+  o.pool_bytes = h.options.disk_pool_bytes;
+  o.force_full_quota = h.options.force_fallback.contains("quota");
+  auto disk = h.options.disk_limits ? OpenBtrfsDisk(o) : OpenPlainDisk(o);
+  if (!disk) return std::unexpected(std::move(disk).error().Context("the machines' disk"));
+  h.disk = std::move(*disk);
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Host>> PrepareHost(Options options) {
+  SB_TRYV(Probe(options));
+  auto h = std::make_unique<Host>();
+  h->options = std::move(options);
+  // First of all: directories opened before would be another mount namespace's.
+  SB_TRYV(os::EnterPrivateMountNamespace());
+  SB_TRYV(OpenDirectories(*h));
+  SB_TRYV(OpenLog(*h));
+  SB_TRY(h->instance, InstanceId(*h));
+  auto cgroups = os::CgroupTree::Open(h->instance, h->options.host_share);
+  if (!cgroups) return std::unexpected(std::move(cgroups).error().Context("control groups"));
+  h->cgroups = std::move(*cgroups);
+  RemoveLeftoverGroups(*h->cgroups);
+  SB_TRY(h->filter, os::BuildGuestFilter());
+  SB_TRYV(BuildMountTree(*h));
+  SB_TRY(auto uids, os::UidPool::Open("/run/sandbar/uids"));
+  h->uids = std::make_unique<os::UidPool>(std::move(uids));
+  SB_TRYV(OpenDisk(*h));
+  LayerOptions layers;
+  layers.images = h->options.images;
+  layers.mount_dir = std::string(kMountDir) + "/layers";
+  layers.site_dir = h->disk->site_path();
+  layers.extra_ca = h->options.extra_ca;
+  layers.force_loop = h->options.force_fallback.contains("erofs");
+  h->layers = std::make_unique<Layers>(std::move(layers));
+  FindCpus(*h);
+  ProtectSelf();
+  return h;
+}
+
+}  // namespace sandbar::spawner

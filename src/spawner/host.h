@@ -1,0 +1,48 @@
+// Everything a spawner makes once at start and machines share: its private mount namespace, the agent's executable, the
+// system call filter, the /dev template, control groups, user id ranges, the disk. Single thread; owned by main.
+//
+// The private mount namespace is where it all hangs: nothing leaks to the host, and all of it vanishes with the
+// process.
+//   /run/sandbar/mnt            tmpfs: agent, mp/ (mount point for roots), ro/ (read-only view of the next three)
+//     empty, nothing/, sizes/   covers for /proc files, /proc directories, files that show a machine's size
+//     dev/ layers/ store/ m/    the /dev template, image layers, the disk, scratch for older kernels
+#pragma once
+
+#include <linux/filter.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/result.h"
+#include "os/cgroup.h"
+#include "os/uid_lease.h"
+#include "spawner/disk.h"
+#include "spawner/layers.h"
+#include "spawner/options.h"
+
+namespace sandbar::spawner {
+
+inline constexpr const char* kMountDir = "/run/sandbar/mnt";
+
+struct Host {
+  Options options;
+  std::string instance;
+  Fd data, run, agents;  // directories
+  Fd lock;               // held for life: one spawner per data directory
+  Fd agent;              // O_PATH of the executable, mode 0111, not in any guest's tree
+  std::vector<sock_filter> filter;
+  std::unique_ptr<os::CgroupTree> cgroups;
+  std::unique_ptr<os::UidPool> uids;
+  std::unique_ptr<Disk> disk;
+  std::unique_ptr<Layers> layers;
+  std::vector<int> cpus;          // online cpus that we may use
+  std::vector<uint32_t> cpu_use;  // machines pinned to each of them
+  bool map_dev = true;            // /dev can be id-mapped (tmpfs, kernel 6.3)
+};
+
+// kConflict when another spawner holds the data directory. Errors are meant for the operator: what, why, what to do.
+Result<std::unique_ptr<Host>> PrepareHost(Options options);
+
+}  // namespace sandbar::spawner

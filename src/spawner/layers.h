@@ -1,0 +1,49 @@
+// Read-only layers: each image layer is mounted once, in the private mount namespace, and shared by all machines.
+// Above them lie two small layers that we make ourselves: per image the trust store and resolv.conf, per host name
+// /etc/hostname and /etc/hosts. Nothing is ever written into a tree that a guest wrote. Single thread.
+//
+//   SB_TRY(std::vector<std::string> paths, layers.Prepare(ids, digest, "sandbox"));   // topmost first
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/result.h"
+
+namespace sandbar::spawner {
+
+struct LayerOptions {
+  std::string images;     // <images>/layers/<id>.erofs or <id>/
+  std::string mount_dir;  // in the private mount namespace
+  std::string site_dir;   // on a filesystem that can be id-mapped
+  std::string extra_ca;   // file with certificates to add, or empty
+  bool force_loop = false;
+};
+
+class Layers {
+ public:
+  explicit Layers(LayerOptions options) : options_(std::move(options)) {}
+  // Directories to stack, topmost first. kNotFound names the layer that is missing.
+  Result<std::vector<std::string>> Prepare(const std::vector<std::string>& ids, const std::string& digest,
+                                           const std::string& hostname);
+
+ private:
+  Result<std::string> Mount(const std::string& id);
+  Result<Fd> MountErofs(int file) const;
+  Result<std::string> TrustLayer(const std::string& digest, const std::vector<std::string>& image);
+  Result<std::string> HostLayer(const std::string& hostname);
+  Result<Fd> NewSiteDir(const std::string& name) const;
+
+  LayerOptions options_;
+  std::map<std::string, std::string> mounted_;  // layer id -> path
+  std::map<std::string, std::string> trust_;    // image digest -> path
+  std::map<std::string, std::string> hosts_;    // host name -> path
+};
+
+// Ids of layers, digests and machines end up in file names: letters, digits and "-_.:", not starting with a dot.
+bool ValidId(const std::string& id, size_t max);
+bool ValidHostname(const std::string& name);
+
+}  // namespace sandbar::spawner

@@ -1,0 +1,89 @@
+// One machine of the spawner: its parts, its first process, its deadline. A small state machine that the server's loop
+// drives; no call here waits. Single thread.
+//
+//   booted --Configure--> starting --exec--> running --exit--> exited
+//   any state --BeginDestroy--> ending --TryFinish…--> gone
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/result.h"
+#include "os/child.h"
+#include "spawner/host.h"
+#include "spawner/parts.h"
+#include "spawner/protocol.h"
+
+namespace sandbar::spawner {
+
+class Machine {
+ public:
+  enum class State { kBooted, kStarting, kRunning, kExited, kEnding };
+
+  static Result<std::unique_ptr<Machine>> Boot(Host* host, PartPool* pool, const BootReq& request);
+  ~Machine();
+  Machine(const Machine&) = delete;
+  Machine& operator=(const Machine&) = delete;
+
+  const std::string& id() const { return id_; }
+  State state() const { return state_; }
+  MachineEntry entry() const;
+  std::string socket_name() const { return id_ + ".sock"; }
+  const std::string& disk_path() const { return parts_.disk.path; }
+  int tcp() const { return parts_.net.tcp.get(); }
+  int dns() const { return parts_.net.dns.get(); }
+  int netns() const { return parts_.net.netns.get(); }
+
+  // Mounts and clones; the result arrives through status_fd() and OnStatus().
+  Result<> Configure(const ConfigureReq& request);
+  int status_fd() const { return child_.status.get(); }
+  int pidfd() const { return child_.pidfd.get(); }
+  // True: the agent runs; false: ask again.
+  Result<bool> OnStatus();
+  // The process has ended: its exit status; nothing when it has not.
+  std::optional<int> OnExit();
+  int exit_status() const { return exit_status_; }
+
+  Result<> SetLimits(const Limits& limits);
+  Result<UsageResp> Usage() const;
+  Result<> Freeze(bool frozen);
+
+  // Monotonic milliseconds (os::BootTimeMs); 0: none.
+  int64_t deadline = 0;
+  bool killed_by_deadline = false;
+  void Kill();
+
+  void BeginDestroy();
+  // One attempt to remove what is left; true when nothing is.
+  bool TryFinish();
+  // Valid after TryFinish returned true.
+  const UsageResp& final_usage() const { return final_usage_; }
+
+ private:
+  Machine(Host* host, std::string id) : host_(host), id_(std::move(id)) {}
+  Result<> CheckLimits(const Limits& limits) const;
+  Result<> Listen();
+  Result<Fd> MountRoot(const std::vector<std::string>& layers) const;
+  void PickCpus();
+
+  Host* host_;
+  std::string id_;
+  State state_ = State::kBooted;
+  Limits limits_;
+  Parts parts_;
+  Fd listener_;  // the agent's socket, until the agent has it
+  os::Child child_;
+  uint64_t start_time_ = 0;
+  int exit_status_ = 0;
+  bool frozen_ = false;
+  std::vector<size_t> pinned_;  // indexes into host_->cpus
+  UsageResp final_usage_;
+};
+
+}  // namespace sandbar::spawner

@@ -1,0 +1,29 @@
+// The spawner's command line.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace sandbar::spawner {
+
+struct Options {
+  std::string data, images, guest;
+  uint32_t daemon_uid = 0, daemon_gid = 0;
+  bool ephemeral = false;   // end, machines and all, when the daemon's connection does
+  bool foreground = false;  // do not detach (for a service manager and for tests)
+  std::string extra_ca;
+  int host_share = 80;
+  uint64_t disk_pool_bytes = 0;  // 0: most of what is free
+  bool disk_limits = true;       // false: plain directories, no limit per machine
+  // Mechanisms to pretend this kernel lacks: overlay (layers by fd), erofs (file-backed), quota (simple quotas).
+  std::set<std::string> force_fallback;
+};
+
+std::string Usage();
+Result<Options> ParseOptions(const std::vector<std::string>& args);
+
+}  // namespace sandbar::spawner

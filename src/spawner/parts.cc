@@ -1,0 +1,101 @@
+#include "spawner/parts.h"
+
+#include <algorithm>
+
+#include "base/ids.h"
+#include "base/log.h"
+#include "os/userns.h"
+
+namespace sandbar::spawner {
+namespace {
+
+template <class T, class Make>
+Result<T> TakeOr(std::deque<T>& ready, Make make) {
+  if (ready.empty()) return make();
+  T part = std::move(ready.front());
+  ready.pop_front();
+  return part;
+}
+
+}  // namespace
+
+Result<Identity> PartPool::MakeIdentity() const {
+  Identity identity;
+  SB_TRY(identity.lease, host_->uids->Acquire());
+  SB_TRY(identity.userns, os::CreateUserNamespace(identity.lease.base()));
+  return identity;
+}
+
+Result<std::unique_ptr<os::MachineCgroup>> PartPool::MakeGroup() const {
+  return host_->cgroups->Create(NewLabel("g-", 16), os::CgroupLimits{});
+}
+
+Result<Parts> PartPool::Take() {
+  failing_ = false;
+  Parts parts;
+  auto fill = [&]() -> Result<> {
+    SB_TRY(parts.identity, TakeOr(identities_, [this] { return MakeIdentity(); }));
+    SB_TRY(parts.net, TakeOr(nets_, [] { return os::CreateLocalNet(); }));
+    SB_TRY(parts.group, TakeOr(groups_, [this] { return MakeGroup(); }));
+    SB_TRY(parts.disk, TakeOr(disks_, [this] { return host_->disk->Create(); }));
+    return {};
+  };
+  if (auto r = fill(); !r) {
+    DiscardParts(*host_, parts);
+    return std::unexpected(std::move(r).error());
+  }
+  return parts;
+}
+
+bool PartPool::Refill() {
+  if (failing_) return false;
+  auto add = [this](auto& ready, auto made) {
+    if (made) {
+      ready.push_back(std::move(*made));
+      return true;
+    }
+    log::Warn("making parts ahead: {}", made.error().message);
+    failing_ = true;
+    return false;
+  };
+  if (identities_.size() < depth_) return add(identities_, MakeIdentity());
+  if (nets_.size() < depth_) return add(nets_, os::CreateLocalNet());
+  if (groups_.size() < depth_) return add(groups_, MakeGroup());
+  if (disks_.size() < depth_) return add(disks_, host_->disk->Create());
+  return false;
+}
+
+void PartPool::Clear() {
+  for (size_t left = std::max({identities_.size(), nets_.size(), groups_.size(), disks_.size()}); left > 0; --left) {
+    Parts parts;
+    if (!groups_.empty()) {
+      parts.group = std::move(groups_.back());
+      groups_.pop_back();
+    }
+    if (!disks_.empty()) {
+      parts.disk = std::move(disks_.back());
+      disks_.pop_back();
+    }
+    if (!DiscardParts(*host_, parts)) log::Warn("a spare control group is busy");
+  }
+  nets_.clear();
+  identities_.clear();
+}
+
+bool DiscardParts(Host& host, Parts& parts) {
+  if (parts.group) {
+    auto removed = parts.group->Remove();
+    if (!removed && removed.error().code == Code::kConflict) return false;
+    if (!removed) log::Error("control group: {}", removed.error().message);
+    parts.group.reset();
+  }
+  if (!parts.disk.name.empty()) {
+    if (auto r = host.disk->Destroy(parts.disk); !r) log::Error("{}", r.error().message);
+    parts.disk = {};
+  }
+  parts.net = {};
+  parts.identity = {};
+  return true;
+}
+
+}  // namespace sandbar::spawner

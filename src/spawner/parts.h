@@ -1,0 +1,59 @@
+// What a machine is made of before it has an image: a range of user ids with its user namespace, a network, a control
+// group, a place on disk. Each part is made ahead in small numbers while the loop is idle, and used by one machine
+// only. Single thread; the pool does not outlive the host.
+//
+//   SB_TRY(Parts parts, pool.Take());      // from the pool, or made now
+//   … the machine ends …
+//   DiscardParts(host, parts);             // false while something still lives in the group: again later
+#pragma once
+
+#include <deque>
+#include <memory>
+
+#include "base/fd.h"
+#include "base/result.h"
+#include "os/cgroup.h"
+#include "os/netns.h"
+#include "os/uid_lease.h"
+#include "spawner/host.h"
+
+namespace sandbar::spawner {
+
+struct Identity {
+  os::UidLease lease;
+  Fd userns;
+};
+
+// Destroyed bottom up: the lease goes last.
+struct Parts {
+  Identity identity;
+  os::MachineNet net;
+  std::unique_ptr<os::MachineCgroup> group;
+  DiskSlot disk;
+};
+
+class PartPool {
+ public:
+  PartPool(Host* host, size_t depth) : host_(host), depth_(depth) {}
+  Result<Parts> Take();
+  // Makes one missing part; true when there was one to make and more may be missing.
+  bool Refill();
+  void Clear();
+
+ private:
+  Result<Identity> MakeIdentity() const;
+  Result<std::unique_ptr<os::MachineCgroup>> MakeGroup() const;
+
+  Host* host_;
+  size_t depth_;
+  std::deque<Identity> identities_;
+  std::deque<os::MachineNet> nets_;
+  std::deque<std::unique_ptr<os::MachineCgroup>> groups_;
+  std::deque<DiskSlot> disks_;
+  bool failing_ = false;  // do not spin on a host that is out of something; the next Take says what
+};
+
+// One attempt to give everything back. False: the control group is still busy.
+bool DiscardParts(Host& host, Parts& parts);
+
+}  // namespace sandbar::spawner

@@ -1,0 +1,300 @@
+#include "spawner/server.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/log.h"
+#include "os/process.h"
+#include "os/unix_socket.h"
+
+namespace sandbar::spawner {
+namespace {
+
+constexpr size_t kPoolDepth = 8;
+constexpr size_t kMaxOutgoing = 4096;
+constexpr int64_t kDaemonGraceMs = 10'000;
+constexpr int64_t kConnectLimitMs = 60'000;
+constexpr int kRetryMs = 3;
+constexpr int64_t kHousekeepMs = 1000;
+
+// epoll keys: the kind in the low three bits, a machine's serial above.
+enum Kind : uint64_t { kListener, kPeer, kTimer, kSignals, kPidfd, kStatus };
+constexpr uint64_t Key(Kind kind, uint64_t serial = 0) {
+  return serial << 3 | kind;
+}
+
+}  // namespace
+
+Server::Server(Host* host) : host_(host), pool_(host, kPoolDepth) {}
+
+Result<> Server::Watch(int fd, uint32_t events, uint64_t key) {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = key;
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return FailErrno("epoll");
+  return {};
+}
+
+Result<> Server::Start() {
+  epoll_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
+  timer_ = Fd(::timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK));
+  sigset_t set;
+  sigemptyset(&set);
+  for (int s : {SIGTERM, SIGINT, SIGHUP, SIGPIPE}) sigaddset(&set, s);
+  ::sigprocmask(SIG_BLOCK, &set, nullptr);
+  sigdelset(&set, SIGPIPE);
+  signals_ = Fd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!epoll_ || !timer_ || !signals_) return FailErrno("make the event loop");
+  SB_TRY(listener_, os::MakeUnixSocket(SOCK_SEQPACKET));
+  SB_TRYV(os::BindAndListen(listener_.get(), host_->run.get(), "spawner.sock", 0600, host_->options.daemon_uid,
+                            host_->options.daemon_gid));
+  SB_TRYV(Watch(listener_.get(), EPOLLIN, Key(kListener)));
+  SB_TRYV(Watch(timer_.get(), EPOLLIN, Key(kTimer)));
+  SB_TRYV(Watch(signals_.get(), EPOLLIN, Key(kSignals)));
+  if (host_->options.ephemeral) connect_limit_ = os::BootTimeMs() + kConnectLimitMs;
+  return {};
+}
+
+Result<> Server::Run() {
+  std::array<epoll_event, 64> events{};
+  for (;;) {
+    int timeout = Tick();
+    if (stopping_ && slots_.empty()) break;
+    if (background_) timeout = 1;
+    int n = ::epoll_wait(epoll_.get(), events.data(), events.size(), timeout);
+    if (n < 0 && errno != EINTR) return FailErrno("epoll_wait");
+    // Spare parts are made only in a moment in which nobody waits.
+    if (n == 0) Background();
+    for (int i = 0; i < n; ++i) OnEvent(events[static_cast<size_t>(i)].data.u64, events[static_cast<size_t>(i)].events);
+  }
+  pool_.Clear();
+  if (shutdown_) ReplyTo(*shutdown_, OkResp{});
+  ::unlinkat(host_->run.get(), "spawner.sock", 0);
+  return {};
+}
+
+void Server::OnEvent(uint64_t key, uint32_t events) {
+  auto kind = static_cast<Kind>(key & 7);
+  if (kind == kListener) return OnAccept();
+  if (kind == kTimer) {
+    uint64_t count = 0;
+    [[maybe_unused]] ssize_t n = ::read(timer_.get(), &count, sizeof count);
+    return;
+  }
+  if (kind == kSignals) {
+    signalfd_siginfo info{};
+    if (::read(signals_.get(), &info, sizeof info) != sizeof info || info.ssi_signo == SIGHUP) return;
+    log::Info("asked to end by signal {}", info.ssi_signo);
+    stopping_ = true;
+    return DestroyAll();
+  }
+  if (kind == kPeer) {
+    if ((events & EPOLLOUT) != 0) Flush();
+    if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) OnReadable();
+    return;
+  }
+  auto it = slots_.find(key >> 3);
+  if (it == slots_.end()) return;
+  if (kind == kStatus) return OnStatus(it->second);
+  OnExit(it->second);
+}
+
+void Server::OnAccept() {
+  Fd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!fd) return;
+  auto peer = os::PeerOf(fd.get());
+  if (!peer || (peer->uid != host_->options.daemon_uid && peer->uid != 0)) {
+    log::Warn("refused a connection of uid {}", peer ? static_cast<int64_t>(peer->uid) : -1);
+    return;
+  }
+  if (peer_) Disconnect("replaced by a newer connection");
+  if (auto r = Watch(fd.get(), EPOLLIN, Key(kPeer)); !r) {
+    log::Error("{}", r.error().message);
+    return;
+  }
+  peer_ = std::move(fd);
+  ++connection_;
+  connect_limit_ = 0;
+  log::Info("daemon connected, pid {}", peer->pid);
+}
+
+void Server::OnReadable() {
+  // A few at a time: machines' exits must not starve behind a chatty daemon.
+  for (int i = 0; i < 16 && peer_; ++i) {
+    auto packet = os::ReceivePacket(peer_.get(), kMaxMessage, false);
+    if (!packet) return Disconnect(packet.error().message.c_str());
+    if (!packet->has_value()) return;
+    auto request = DecodeRequest((*packet)->bytes);
+    if (!request) return Disconnect("malformed request");
+    Dispatch(std::move(*request));
+  }
+}
+
+void Server::Disconnect(const char* why) {
+  log::Info("daemon disconnected: {}", why);
+  peer_.Reset();
+  out_.clear();
+}
+
+void Server::Dispatch(TaggedRequest request) {
+  uint32_t tag = request.tag;
+  if (stopping_ && !std::holds_alternative<ListReq>(request.body))
+    return ReplyError(tag, Fail(Code::kUnavailable, "the spawner is ending").error());
+  std::visit([this, tag](const auto& r) { Handle(tag, r); }, request.body);
+}
+
+void Server::Reply(uint32_t tag, Response body, std::vector<Fd> fds) {
+  if (!peer_) return;
+  if (out_.size() >= kMaxOutgoing) return Disconnect("the daemon does not read its replies");
+  TaggedResponse response;
+  response.tag = tag;
+  response.body = std::move(body);
+  out_.push_back(Outgoing{Encode(response), std::move(fds)});
+  Flush();
+}
+
+void Server::ReplyTo(const Owed& owed, Response body) {
+  if (owed.connection == connection_) Reply(owed.tag, std::move(body));
+}
+
+void Server::ReplyError(uint32_t tag, const Error& error) {
+  Reply(tag, ErrorResp{static_cast<int32_t>(error.code), error.message, error.sys_errno});
+}
+
+void Server::Flush() {
+  while (peer_ && !out_.empty()) {
+    std::vector<int> fds;
+    for (const Fd& fd : out_.front().fds) fds.push_back(fd.get());
+    auto sent = os::SendPacket(peer_.get(), out_.front().bytes, fds);
+    if (!sent) return Disconnect(sent.error().message.c_str());
+    if (!*sent) break;
+    out_.pop_front();
+  }
+  if (!peer_) return;
+  epoll_event event{};
+  event.events = EPOLLIN | (out_.empty() ? 0U : static_cast<uint32_t>(EPOLLOUT));
+  event.data.u64 = Key(kPeer);
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, peer_.get(), &event);
+}
+
+void Server::SendExited(const Machine& m) {
+  Reply(0, ExitedEvent{m.id(), m.exit_status(), m.killed_by_deadline});
+}
+
+Server::Slot* Server::Find(const std::string& machine) {
+  auto it = by_id_.find(machine);
+  return it == by_id_.end() ? nullptr : &slots_.at(it->second);
+}
+
+void Server::OnStatus(Slot& slot) {
+  auto running = slot.machine->OnStatus();
+  if (running && !*running) return;
+  slot.start_limit = 0;
+  std::optional<Owed> owed = std::exchange(slot.configure, std::nullopt);
+  if (!running) log::Warn("machine {}: {}", slot.machine->id(), running.error().message);
+  if (!owed || owed->connection != connection_) return;
+  if (running) return Reply(owed->tag, OkResp{});
+  ReplyError(owed->tag, running.error());
+}
+
+void Server::OnExit(Slot& slot) {
+  // Whatever the pipe still says belongs to the answer of Configure and must come before the exit.
+  if (slot.machine->status_fd() >= 0) OnStatus(slot);
+  auto status = slot.machine->OnExit();
+  if (!status) return;
+  if (slot.machine->state() == Machine::State::kEnding) return;
+  log::Info("machine {} ended with {}{}", slot.machine->id(), *status,
+            slot.machine->killed_by_deadline ? " at its deadline" : "");
+  SendExited(*slot.machine);
+}
+
+void Server::BeginDestroy(Slot& slot) {
+  if (auto owed = std::exchange(slot.configure, std::nullopt))
+    ReplyTo(*owed, ErrorResp{static_cast<int32_t>(Code::kStopped), "the machine was destroyed", 0});
+  slot.start_limit = 0;
+  slot.machine->BeginDestroy();
+}
+
+void Server::DestroyAll() {
+  for (auto& [serial, slot] : slots_) BeginDestroy(slot);
+}
+
+int Server::Tick() {
+  int64_t now = os::BootTimeMs();
+  int64_t next = connect_limit_;
+  bool retry = false;
+  bool abandoned = host_->options.ephemeral && !peer_ && (connection_ > 0 || now >= connect_limit_);
+  if (abandoned && !stopping_) {
+    log::Info("no daemon: ending");
+    stopping_ = true;
+    DestroyAll();
+  }
+  if (housekeep_at_ != 0 && now >= housekeep_at_) {
+    housekeep_at_ = 0;
+    background_ = true;
+  }
+  if (housekeep_at_ != 0 && (next == 0 || housekeep_at_ < next)) next = housekeep_at_;
+  for (auto it = slots_.begin(); it != slots_.end();) {
+    Slot& slot = it->second;
+    Machine& m = *slot.machine;
+    if (m.state() == Machine::State::kEnding) {
+      if (m.TryFinish()) {
+        for (const Owed& owed : slot.destroy) ReplyTo(owed, m.final_usage());
+        by_id_.erase(m.id());
+        it = slots_.erase(it);
+        background_ = true;
+        continue;
+      }
+      // A process that is still dying wakes us by its pidfd; a busy control group has no such event.
+      retry = retry || m.pidfd() < 0;
+    } else {
+      int64_t at =
+          m.deadline == 0 || m.state() == Machine::State::kExited ? 0 : m.deadline + (peer_ ? kDaemonGraceMs : 0);
+      if (at != 0 && now >= at && !m.killed_by_deadline) {
+        m.killed_by_deadline = true;
+        m.Kill();
+      } else if (slot.start_limit != 0 && now >= slot.start_limit) {
+        log::Error("machine {} does not start", m.id());
+        slot.start_limit = 0;
+        m.Kill();
+      }
+      for (int64_t t : {m.killed_by_deadline ? 0 : at, slot.start_limit}) {
+        if (t != 0 && (next == 0 || t < next)) next = t;
+      }
+    }
+    ++it;
+  }
+  SetTimer(next);
+  return retry ? kRetryMs : -1;
+}
+
+void Server::SetTimer(int64_t at) {
+  itimerspec spec{};
+  // Zero would disarm it: a moment that has passed is one nanosecond after boot.
+  if (at != 0) {
+    spec.it_value.tv_sec = at / 1000;
+    spec.it_value.tv_nsec = at % 1000 * 1'000'000 + 1;
+  }
+  ::timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &spec, nullptr);
+}
+
+void Server::Background() {
+  if (stopping_) {
+    background_ = false;
+    return;
+  }
+  background_ = pool_.Refill();
+  if (background_) return;
+  background_ = host_->disk->Housekeep();
+  // What could not be done now (the kernel is still freeing) is looked at again in a while.
+  if (!background_ && host_->disk->backlog()) housekeep_at_ = os::BootTimeMs() + kHousekeepMs;
+}
+
+}  // namespace sandbar::spawner

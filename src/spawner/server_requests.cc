@@ -1,0 +1,157 @@
+// The handlers of the daemon's requests, one each. They answer at once except Configure, Destroy and Shutdown, whose
+// answers are owed until a process has started or ended.
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "os/netns.h"
+#include "os/process.h"
+#include "spawner/server.h"
+
+namespace sandbar::spawner {
+namespace {
+
+constexpr size_t kMaxMachines = 1000;
+constexpr int64_t kStartLimitMs = 20'000;
+constexpr int64_t kMaxDeadlineMs = 400LL * 24 * 3600 * 1000;
+constexpr uint64_t kPidfdKey = 4, kStatusKey = 5;
+
+Error NoSuchMachine() {
+  return Fail(Code::kNotFound, "no such machine").error();
+}
+
+// A second reference to an open socket: the spawner keeps its own.
+Result<Fd> Duplicate(int fd) {
+  int copy = ::fcntl(fd, F_DUPFD_CLOEXEC, 3);
+  if (copy < 0) return FailErrno("dup");
+  return Fd(copy);
+}
+
+Result<std::vector<Fd>> NetworkFds(const Machine& m) {
+  std::vector<Fd> fds;
+  SB_TRY(Fd tcp, Duplicate(m.tcp()));
+  SB_TRY(Fd dns, Duplicate(m.dns()));
+  fds.push_back(std::move(tcp));
+  fds.push_back(std::move(dns));
+  return fds;
+}
+
+}  // namespace
+
+void Server::Handle(uint32_t tag, const HelloReq& r) {
+  if (r.version != kProtocolVersion)
+    return ReplyError(tag, Fail(Code::kUnsupported, "the spawner speaks another version: restart it").error());
+  Reply(tag, HelloResp{kProtocolVersion, host_->instance, host_->disk->Describe(), host_->cgroups->Describe()});
+}
+
+void Server::Handle(uint32_t tag, const BootReq& r) {
+  if (by_id_.contains(r.machine)) return ReplyError(tag, Fail(Code::kConflict, "the machine exists").error());
+  if (slots_.size() >= kMaxMachines) return ReplyError(tag, Fail(Code::kTooMany, "too many machines").error());
+  auto machine = Machine::Boot(host_, &pool_, r);
+  background_ = true;
+  if (!machine) return ReplyError(tag, machine.error());
+  log::Info("machine {} on {}", r.machine, (*machine)->disk_path());
+  auto fds = NetworkFds(**machine);
+  Slot slot;
+  slot.serial = next_serial_++;
+  slot.machine = std::move(*machine);
+  if (r.deadline_ms > 0) slot.machine->deadline = os::BootTimeMs() + std::min(r.deadline_ms, kMaxDeadlineMs);
+  by_id_[r.machine] = slot.serial;
+  Slot& kept = slots_.emplace(slot.serial, std::move(slot)).first->second;
+  if (!fds) {
+    BeginDestroy(kept);
+    return ReplyError(tag, fds.error());
+  }
+  Reply(tag, BootResp{host_->options.data + "/run/agents/" + kept.machine->socket_name()}, std::move(*fds));
+}
+
+void Server::Handle(uint32_t tag, const ConfigureReq& r) {
+  Slot* slot = Find(r.machine);
+  if (slot == nullptr) return ReplyError(tag, NoSuchMachine());
+  if (auto done = slot->machine->Configure(r); !done) return ReplyError(tag, done.error());
+  slot->configure = Owed{tag, connection_};
+  slot->start_limit = os::BootTimeMs() + kStartLimitMs;
+  auto watch = Watch(slot->machine->pidfd(), EPOLLIN, slot->serial << 3 | kPidfdKey);
+  if (watch) watch = Watch(slot->machine->status_fd(), EPOLLIN, slot->serial << 3 | kStatusKey);
+  if (!watch) {
+    log::Error("machine {}: {}", r.machine, watch.error().message);
+    slot->machine->Kill();
+  }
+}
+
+void Server::Handle(uint32_t tag, const ListReq&) {
+  ListResp list;
+  for (const auto& [serial, slot] : slots_) {
+    if (slot.machine->state() != Machine::State::kEnding) list.machines.push_back(slot.machine->entry());
+  }
+  Reply(tag, std::move(list));
+}
+
+void Server::Handle(uint32_t tag, const AttachReq& r) {
+  Slot* slot = Find(r.machine);
+  if (slot == nullptr || slot->machine->state() == Machine::State::kEnding) return ReplyError(tag, NoSuchMachine());
+  auto fds = NetworkFds(*slot->machine);
+  if (!fds) return ReplyError(tag, fds.error());
+  Reply(tag, BootResp{host_->options.data + "/run/agents/" + slot->machine->socket_name()}, std::move(*fds));
+  if (slot->machine->state() == Machine::State::kExited) SendExited(*slot->machine);
+}
+
+void Server::Handle(uint32_t tag, const SetLimitsReq& r) {
+  Slot* slot = Find(r.machine);
+  if (slot == nullptr || slot->machine->state() == Machine::State::kEnding) return ReplyError(tag, NoSuchMachine());
+  if (auto done = slot->machine->SetLimits(r.limits); !done) return ReplyError(tag, done.error());
+  Reply(tag, OkResp{});
+}
+
+void Server::Handle(uint32_t tag, const SetDeadlineReq& r) {
+  Slot* slot = Find(r.machine);
+  if (slot == nullptr) return ReplyError(tag, NoSuchMachine());
+  if (r.deadline_ms < 0) return ReplyError(tag, Fail(Code::kBadRequest, "negative deadline").error());
+  slot->machine->deadline = r.deadline_ms == 0 ? 0 : os::BootTimeMs() + std::min(r.deadline_ms, kMaxDeadlineMs);
+  Reply(tag, OkResp{});
+}
+
+void Server::Handle(uint32_t tag, const UsageReq& r) {
+  Slot* slot = Find(r.machine);
+  if (slot == nullptr || slot->machine->state() == Machine::State::kEnding) return ReplyError(tag, NoSuchMachine());
+  auto usage = slot->machine->Usage();
+  if (!usage) return ReplyError(tag, usage.error());
+  Reply(tag, *usage);
+}
+
+void Server::Handle(uint32_t tag, const FreezeReq& r) {
+  Slot* slot = Find(r.machine);
+  if (slot == nullptr) return ReplyError(tag, NoSuchMachine());
+  if (auto done = slot->machine->Freeze(r.frozen); !done) return ReplyError(tag, done.error());
+  Reply(tag, OkResp{});
+}
+
+void Server::Handle(uint32_t tag, const DestroyReq& r) {
+  Slot* slot = Find(r.machine);
+  // Destroying twice is fine: the first answer may have been lost with its connection.
+  if (slot == nullptr) return Reply(tag, UsageResp{});
+  slot->destroy.push_back(Owed{tag, connection_});
+  BeginDestroy(*slot);
+}
+
+void Server::Handle(uint32_t tag, const DialReq& r) {
+  Slot* slot = Find(r.machine);
+  if (slot == nullptr || slot->machine->state() != Machine::State::kRunning) return ReplyError(tag, NoSuchMachine());
+  // Port 1 is ours: whoever could dial it would speak to the egress proxy as the machine.
+  if (r.port < 2 || r.port > 65535) return ReplyError(tag, Fail(Code::kBadRequest, "bad port").error());
+  auto fd = os::DialIn(slot->machine->netns(), static_cast<uint16_t>(r.port));
+  if (!fd) return ReplyError(tag, fd.error());
+  std::vector<Fd> fds;
+  fds.push_back(std::move(*fd));
+  Reply(tag, OkResp{}, std::move(fds));
+}
+
+void Server::Handle(uint32_t tag, const ShutdownReq&) {
+  log::Info("asked to end by the daemon");
+  shutdown_ = Owed{tag, connection_};
+  stopping_ = true;
+  DestroyAll();
+}
+
+}  // namespace sandbar::spawner

@@ -1,0 +1,53 @@
+// A stand-in for the guest agent in tests of the spawner: whoever connects sends a shell script and ends its side, and
+// gets the output and a last line "exit:<status>". Compiled statically when the tests run.
+#pragma once
+
+namespace sandbar::spawner {
+
+inline constexpr const char* kTestAgent = R"c(
+#define _GNU_SOURCE
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int main(int argc, char** argv) {
+  if (argc != 5 || strcmp(argv[1], "--listen-fd") || strcmp(argv[3], "--join-fds")) return 3;
+  int listener = atoi(argv[2]);
+  for (;;) {
+    int c = accept(listener, 0, 0);
+    if (c < 0) { if (errno == EAGAIN) usleep(1000); continue; }
+    static char script[65536];
+    size_t n = 0;
+    ssize_t r;
+    while (n < sizeof script - 1 && (r = read(c, script + n, sizeof script - 1 - n)) != 0)
+      if (r > 0) n += r; else usleep(1000);
+    script[n] = 0;
+    if (!strncmp(script, "agent-exit ", 11)) return atoi(script + 11);
+    pid_t pid = fork();
+    if (pid == 0) {
+      char* fds = strdup(argv[4]);
+      for (char* f = strtok(fds, ","); f; f = strtok(0, ",")) {
+        if (write(atoi(f), "0", 1) != 1) { dprintf(c, "join %s: %s\n", f, strerror(errno)); _exit(99); }
+        close(atoi(f));
+      }
+      close(listener);
+      dup2(c, 1); dup2(c, 2); close(c);
+      char* args[] = {"sh", "-c", script, 0};
+      char* env[] = {"PATH=/bin", 0};
+      execve("/bin/sh", args, env);
+      _exit(98);
+    }
+    int status = 0;
+    waitpid(pid, &status, 0);
+    dprintf(c, "exit:%d\n", WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+    close(c);
+    while (waitpid(-1, 0, WNOHANG) > 0) {}
+  }
+}
+)c";
+
+}  // namespace sandbar::spawner

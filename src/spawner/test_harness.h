@@ -1,0 +1,87 @@
+// For tests: a real spawner in a temporary directory with a one-layer image (busybox), and a blocking client.
+#pragma once
+
+#include <sys/types.h>
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/result.h"
+#include "spawner/protocol.h"
+
+namespace sandbar::spawner {
+
+struct Answer {
+  Response body;
+  std::vector<Fd> fds;
+};
+
+class TestClient {
+ public:
+  explicit TestClient(Fd socket) : socket_(std::move(socket)) {}
+  // Waits for this request's answer; events that come first are kept for NextEvent.
+  Result<Answer> Call(Request request);
+  void Send(Request request, uint32_t tag);
+  Result<ExitedEvent> NextEvent();
+  int fd() const { return socket_.get(); }
+  void Close() { socket_.Reset(); }
+
+ private:
+  Result<TaggedResponse> Next(std::vector<Fd>* fds);
+  Fd socket_;
+  uint32_t next_tag_ = 1;
+  std::deque<ExitedEvent> events_;
+};
+
+// What a machine's teardown must leave as it was.
+struct HostState {
+  std::vector<std::string> mounts, cgroups, loops;
+  bool operator==(const HostState&) const = default;
+};
+HostState ReadHostState();
+
+class TestHost {
+ public:
+  static Result<std::unique_ptr<TestHost>> Create();
+  ~TestHost();
+  TestHost(const TestHost&) = delete;
+  TestHost& operator=(const TestHost&) = delete;
+
+  // Starts a detached spawner and returns its exit status as its starter sees it.
+  int StartSpawner(const std::vector<std::string>& extra = {});
+  Result<std::unique_ptr<TestClient>> Connect();
+  pid_t spawner_pid();
+  void KillSpawner();  // SIGKILL, and waits for the end
+  void StopSpawner();  // SIGTERM, and waits for the end
+  bool SpawnerAlive();
+
+  const std::string& dir() const { return dir_; }
+  std::string data() const { return dir_ + "/data"; }
+  std::string images() const { return dir_ + "/images"; }
+
+  static BootReq SmallMachine(const std::string& id);
+  static ConfigureReq Image(const std::string& id);
+  // Boot and Configure.
+  Result<Answer> Start(TestClient& client, const std::string& id);
+  // Runs a script in the machine through the test agent: its output, with the last line "exit:<status>".
+  Result<std::string> Run(const std::string& id, const std::string& script);
+  // Lets the machine connect to an address outside and answers through its listener.
+  std::string Fetch(const std::string& id, int listener);
+  pid_t MachinePid(TestClient& client, const std::string& id);
+  // The machine's writable directory, as the spawner sees it.
+  std::string UpperOf(const std::string& id);
+  // Replaces the image's directory by an erofs file.
+  Result<> UseErofsImage();
+
+ private:
+  explicit TestHost(std::string dir) : dir_(std::move(dir)) {}
+  Result<> MakeImage();
+  Result<> MakeAgent();
+  void AwaitEnd(pid_t pid);
+  std::string dir_;
+};
+
+}  // namespace sandbar::spawner

@@ -1,0 +1,145 @@
+#include "store/rows.h"
+
+#include "store/json_text.h"
+
+namespace sandbar::store {
+
+const std::string kSandboxColumns =
+    "team, project, name, v1, persistent, status, current_session, created_at, updated_at, status_updated_at, region, "
+    "failover_regions, network_id, vcpus, memory_mb, runtime, image, cwd, timeout_ms, network_mode, env, tags, ports, "
+    "snapshot_expiration_ms, keep_last_snapshots, total_egress, total_ingress, total_cpu_ms, total_duration_ms";
+const std::string kSessionColumns =
+    "id, team, project, sandbox, machine_id, status, vcpus, memory_mb, region, runtime, image, cwd, timeout_ms, "
+    "network_mode, requested_at, created_at, updated_at, started_at, requested_stop_at, stopped_at, aborted_at, "
+    "cpu_ms, "
+    "ingress, egress, stop_reason, engine, isolation_class, user, home, uid, gid, image_env";
+const std::string kCommandColumns =
+    "id, session, name, cwd, args, started_at, exit_code, duration_ms, timed_out, oom_killed";
+
+std::string Placeholders(const std::string& columns) {
+  std::string out = "?";
+  for (char c : columns) {
+    if (c == ',') out += ", ?";
+  }
+  return out;
+}
+
+std::string Assignments(const std::string& columns) {
+  std::string out;
+  for (char c : columns) {
+    if (c == ',') out += " = ?";
+    out += c;
+  }
+  return out + " = ?";
+}
+
+void Bind(Query& q, const Sandbox& s) {
+  q.Bind(s.team).Bind(s.project).Bind(s.name).Bind(s.v1).Bind(s.persistent).Bind(StatusName(s.status));
+  q.Bind(s.current_session).Bind(s.created_at).Bind(s.updated_at).Bind(s.status_updated_at).Bind(s.region);
+  q.Bind(ToJson(s.failover_regions)).Bind(s.network_id).Bind(s.vcpus).Bind(s.memory_mb).Bind(s.runtime).Bind(s.image);
+  q.Bind(s.cwd).Bind(s.timeout_ms).Bind(s.network_mode).Bind(ToJson(s.env)).Bind(ToJson(s.tags)).Bind(ToJson(s.ports));
+  q.Bind(s.snapshot_expiration_ms).Bind(ToJson(s.keep_last_snapshots));
+  q.Bind(s.total_egress).Bind(s.total_ingress).Bind(s.total_cpu_ms).Bind(s.total_duration_ms);
+}
+
+void Bind(Query& q, const Session& s) {
+  q.Bind(s.id).Bind(s.team).Bind(s.project).Bind(s.sandbox).Bind(s.machine_id).Bind(StatusName(s.status));
+  q.Bind(s.vcpus).Bind(s.memory_mb).Bind(s.region).Bind(s.runtime).Bind(s.image).Bind(s.cwd).Bind(s.timeout_ms);
+  q.Bind(s.network_mode).Bind(s.requested_at).Bind(s.created_at).Bind(s.updated_at).Bind(s.started_at);
+  q.Bind(s.requested_stop_at).Bind(s.stopped_at).Bind(s.aborted_at).Bind(s.cpu_ms).Bind(s.ingress).Bind(s.egress);
+  q.Bind(s.stop_reason).Bind(s.engine).Bind(s.isolation_class).Bind(s.user).Bind(s.home).Bind(s.uid).Bind(s.gid);
+  q.Bind(ToJson(s.image_env));
+}
+
+void Bind(Query& q, const Command& c) {
+  q.Bind(c.id).Bind(c.session).Bind(c.name).Bind(c.cwd).Bind(ToJson(c.args)).Bind(c.started_at).Bind(c.exit_code);
+  q.Bind(c.duration_ms).Bind(c.timed_out).Bind(c.oom_killed);
+}
+
+namespace {
+
+// Walks the columns in order, so that the readers below mirror the binders above line by line.
+class Columns {
+ public:
+  Columns(const Query& q, int first) : q_(q), next_(first) {}
+  void Read(std::string& v) { v = q_.Text(next_++); }
+  void Read(bool& v) { v = q_.Int(next_++) != 0; }
+  void Read(int& v) { v = static_cast<int>(q_.Int(next_++)); }
+  void Read(uint32_t& v) { v = static_cast<uint32_t>(q_.Int(next_++)); }
+  void Read(int64_t& v) { v = q_.Int(next_++); }
+  void Read(uint64_t& v) { v = static_cast<uint64_t>(q_.Int(next_++)); }
+  void Read(std::optional<int64_t>& v) { v = q_.MaybeInt(next_++); }
+  void Read(std::optional<std::string>& v) { v = q_.MaybeText(next_++); }
+  void Read(std::optional<uint64_t>& v) {
+    if (auto n = q_.MaybeInt(next_++)) v = static_cast<uint64_t>(*n);
+  }
+  void Read(std::optional<int>& v) {
+    if (auto n = q_.MaybeInt(next_++)) v = static_cast<int>(*n);
+  }
+  void Read(Status& v) {
+    auto status = StatusFromName(q_.Text(next_++));
+    if (!status) Note(Fail(Code::kInternal, "database: unknown status"));
+    v = status.value_or(Status::kFailed);
+  }
+  template <class T>
+  void Json(T& v) {
+    Note(FromJson(q_.Text(next_++), v));
+  }
+  void Json(std::optional<KeepLastSnapshots>& v) { Note(FromJson(q_.MaybeText(next_++), v)); }
+  template <class... T>
+  void All(T&... v) {
+    (Read(v), ...);
+  }
+  const Result<>& result() const { return result_; }
+
+ private:
+  void Note(Result<> r) {
+    if (result_ && !r) result_ = std::move(r);
+  }
+  const Query& q_;
+  int next_;
+  Result<> result_;
+};
+
+}  // namespace
+
+Result<Sandbox> ReadSandbox(const Query& q, int first) {
+  Sandbox s;
+  Columns c(q, first);
+  c.All(s.team, s.project, s.name, s.v1, s.persistent, s.status, s.current_session, s.created_at, s.updated_at,
+        s.status_updated_at, s.region);
+  c.Json(s.failover_regions);
+  c.All(s.network_id, s.vcpus, s.memory_mb, s.runtime, s.image, s.cwd, s.timeout_ms, s.network_mode);
+  c.Json(s.env);
+  c.Json(s.tags);
+  c.Json(s.ports);
+  c.Read(s.snapshot_expiration_ms);
+  c.Json(s.keep_last_snapshots);
+  c.All(s.total_egress, s.total_ingress, s.total_cpu_ms, s.total_duration_ms);
+  SB_TRYV(c.result());
+  return s;
+}
+
+Result<Session> ReadSession(const Query& q, int first) {
+  Session s;
+  Columns c(q, first);
+  c.All(s.id, s.team, s.project, s.sandbox, s.machine_id, s.status, s.vcpus, s.memory_mb, s.region, s.runtime, s.image,
+        s.cwd, s.timeout_ms, s.network_mode, s.requested_at, s.created_at, s.updated_at, s.started_at,
+        s.requested_stop_at, s.stopped_at, s.aborted_at, s.cpu_ms, s.ingress, s.egress, s.stop_reason, s.engine,
+        s.isolation_class, s.user, s.home, s.uid, s.gid);
+  c.Json(s.image_env);
+  SB_TRYV(c.result());
+  return s;
+}
+
+Result<Command> ReadCommand(const Query& q, int first) {
+  Command cmd;
+  Columns c(q, first);
+  c.All(cmd.id, cmd.session, cmd.name, cmd.cwd);
+  c.Json(cmd.args);
+  c.All(cmd.started_at, cmd.exit_code, cmd.duration_ms, cmd.timed_out, cmd.oom_killed);
+  SB_TRYV(c.result());
+  return cmd;
+}
+
+}  // namespace sandbar::store

@@ -1,0 +1,63 @@
+// The schema, as steps: step n brings a database from user_version n to n+1. Never edit a step that was released.
+#pragma once
+
+#include <array>
+
+namespace sandbar::store {
+
+inline constexpr std::array kMigrations = {
+    R"sql(
+CREATE TABLE sandboxes (
+  row INTEGER PRIMARY KEY,
+  team TEXT NOT NULL, project TEXT NOT NULL, name TEXT NOT NULL,
+  v1 INTEGER NOT NULL, persistent INTEGER NOT NULL, status TEXT NOT NULL, current_session TEXT NOT NULL,
+  created_at INTEGER NOT NULL, updated_at INTEGER NOT NULL, status_updated_at INTEGER NOT NULL,
+  region TEXT NOT NULL, failover_regions TEXT NOT NULL, network_id TEXT NOT NULL,
+  vcpus INTEGER NOT NULL, memory_mb INTEGER NOT NULL, runtime TEXT NOT NULL, image TEXT NOT NULL, cwd TEXT NOT NULL,
+  timeout_ms INTEGER NOT NULL, network_mode TEXT, env TEXT NOT NULL, tags TEXT NOT NULL, ports TEXT NOT NULL,
+  snapshot_expiration_ms INTEGER, keep_last_snapshots TEXT,
+  total_egress INTEGER NOT NULL, total_ingress INTEGER NOT NULL, total_cpu_ms INTEGER NOT NULL,
+  total_duration_ms INTEGER NOT NULL,
+  UNIQUE (team, project, name)
+) STRICT;
+CREATE INDEX sandboxes_by_created ON sandboxes (team, project, created_at, row);
+CREATE INDEX sandboxes_by_status ON sandboxes (team, project, status_updated_at, row);
+
+CREATE TABLE sessions (
+  row INTEGER PRIMARY KEY,
+  id TEXT NOT NULL UNIQUE,
+  team TEXT NOT NULL, project TEXT NOT NULL, sandbox TEXT NOT NULL,
+  machine_id TEXT NOT NULL UNIQUE, status TEXT NOT NULL, vcpus INTEGER NOT NULL, memory_mb INTEGER NOT NULL,
+  region TEXT NOT NULL, runtime TEXT NOT NULL, image TEXT NOT NULL, cwd TEXT NOT NULL, timeout_ms INTEGER NOT NULL,
+  network_mode TEXT, requested_at INTEGER NOT NULL, created_at INTEGER NOT NULL, updated_at INTEGER NOT NULL,
+  started_at INTEGER, requested_stop_at INTEGER, stopped_at INTEGER, aborted_at INTEGER,
+  cpu_ms INTEGER, ingress INTEGER, egress INTEGER, stop_reason TEXT NOT NULL,
+  engine TEXT NOT NULL, isolation_class INTEGER NOT NULL,
+  user TEXT NOT NULL, home TEXT NOT NULL, uid INTEGER NOT NULL, gid INTEGER NOT NULL, image_env TEXT NOT NULL,
+  FOREIGN KEY (team, project, sandbox) REFERENCES sandboxes (team, project, name) ON DELETE CASCADE
+) STRICT;
+CREATE INDEX sessions_by_created ON sessions (team, project, created_at, row);
+CREATE INDEX sessions_of_sandbox ON sessions (team, project, sandbox, created_at, row);
+CREATE INDEX sessions_unfinished ON sessions (status) WHERE status NOT IN ('stopped', 'failed', 'aborted');
+
+CREATE TABLE commands (
+  row INTEGER PRIMARY KEY,
+  id TEXT NOT NULL UNIQUE,
+  session TEXT NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
+  name TEXT NOT NULL, cwd TEXT NOT NULL, args TEXT NOT NULL, started_at INTEGER NOT NULL,
+  exit_code INTEGER, duration_ms INTEGER, timed_out INTEGER NOT NULL, oom_killed INTEGER NOT NULL
+) STRICT;
+CREATE INDEX commands_of_session ON commands (session, started_at, row);
+
+CREATE TABLE pool (
+  machine_id TEXT PRIMARY KEY, image TEXT NOT NULL, vcpus INTEGER NOT NULL, created_at INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE tokens (
+  id TEXT PRIMARY KEY, sha256_hex TEXT NOT NULL UNIQUE, name TEXT NOT NULL, team TEXT NOT NULL, project TEXT NOT NULL,
+  created_at INTEGER NOT NULL
+) STRICT;
+)sql",
+};
+
+}  // namespace sandbar::store

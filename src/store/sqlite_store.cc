@@ -1,0 +1,325 @@
+#include <string>
+
+#include "store/json_text.h"
+#include "store/rows.h"
+#include "store/schema.h"
+#include "store/sqlite_db.h"
+#include "store/store.h"
+
+namespace sandbar::store {
+namespace {
+
+constexpr std::string_view kKeyWhere = " WHERE team = ? AND project = ? AND name = ?";
+
+Query& BindKey(Query& q, const SandboxKey& key) {
+  return q.Bind(key.team).Bind(key.project).Bind(key.name);
+}
+
+template <class T, class Reader>
+Result<std::vector<T>> ReadAll(Query& q, Reader read) {
+  std::vector<T> out;
+  for (;;) {
+    SB_TRY(bool row, q.Step());
+    if (!row) return out;
+    SB_TRY(out.emplace_back(), read(q, 0));
+  }
+}
+
+template <class T, class Reader>
+Result<std::optional<T>> ReadOne(Query& q, Reader read) {
+  SB_TRY(bool row, q.Step());
+  if (!row) return std::optional<T>();
+  SB_TRY(T value, read(q, 0));
+  return std::optional<T>(std::move(value));
+}
+
+// Text of a listing's WHERE and ORDER BY with its parameters. Built per shape of the filter, so that the statements
+// stay few and cached.
+struct ListSql {
+  std::string listing;  // identity for cursors
+  std::string column;   // sort column
+  std::string where = "1 = 1";
+  bool by_text = false;
+};
+
+class SqliteStore final : public Store {
+ public:
+  explicit SqliteStore(std::unique_ptr<Db> db) : db_(std::move(db)) {}
+
+  Result<> Migrate() {
+    int64_t version = 0;
+    {
+      SB_TRY(auto q, db_->Prepare("PRAGMA user_version"));
+      SB_TRY(bool row, q.Step());
+      if (row) version = q.Int(0);
+    }
+    if (version > static_cast<int64_t>(kMigrations.size())) {
+      return Fail(Code::kInternal, "the database has schema " + std::to_string(version) +
+                                       ", this version knows up to " + std::to_string(kMigrations.size()) +
+                                       ": it was written by a newer sandbar; upgrade, or use another data directory");
+    }
+    for (size_t step = static_cast<size_t>(version); step < kMigrations.size(); ++step) {
+      SB_TRY(auto tx, Transaction::Begin(db_.get()));
+      SB_TRYV(db_->Exec(kMigrations.at(step)));
+      SB_TRYV(db_->Exec("PRAGMA user_version = " + std::to_string(step + 1)));
+      SB_TRYV(tx.Commit());
+    }
+    return {};
+  }
+
+  // A damaged file often opens well and fails much later; better to say so at start.
+  Result<> QuickCheck() {
+    SB_TRY(auto q, db_->Prepare("PRAGMA quick_check(1)"));
+    SB_TRY(bool row, q.Step());
+    if (row && q.Text(0) == "ok") return {};
+    return Fail(Code::kInternal, "the database file is damaged (" + (row ? q.Text(0) : std::string("no answer")) +
+                                     "); restore it from a backup or move it away");
+  }
+
+  Result<> CreateSandbox(const Sandbox& sandbox, const Session& session, const std::string& claimed) override {
+    SB_TRY(auto tx, Transaction::Begin(db_.get()));
+    SB_TRYV(Insert("sandboxes", kSandboxColumns, sandbox));
+    SB_TRYV(Insert("sessions", kSessionColumns, session));
+    if (!claimed.empty()) {
+      SB_TRYV(DeletePoolMember(claimed));
+      if (db_->changes() != 1) return Fail(Code::kInternal, "pool member " + claimed + " has no row");
+    }
+    return tx.Commit();
+  }
+
+  Result<std::optional<Sandbox>> FindSandbox(const SandboxKey& key) override {
+    SB_TRY(auto q, db_->Prepare("SELECT " + kSandboxColumns + " FROM sandboxes" + std::string(kKeyWhere)));
+    BindKey(q, key);
+    return ReadOne<Sandbox>(q, ReadSandbox);
+  }
+
+  Result<Sandbox> EditSandbox(const SandboxKey& key, const SandboxEdit& edit) override {
+    SB_TRY(auto tx, Transaction::Begin(db_.get()));
+    SB_TRY(Sandbox sandbox, Edit(key, edit));
+    SB_TRYV(tx.Commit());
+    return sandbox;
+  }
+
+  Result<> DeleteSandbox(const SandboxKey& key) override {
+    SB_TRY(auto q, db_->Prepare("DELETE FROM sandboxes" + std::string(kKeyWhere)));
+    return BindKey(q, key).Run();
+  }
+
+  Result<Listing<Sandbox>> ListSandboxes(const ListFilter& filter) override {
+    ListSql sql{.listing = "sandboxes/createdAt", .column = "created_at"};
+    if (filter.sort_by == SortBy::kName) sql = {.listing = "sandboxes/name", .column = "name", .by_text = true};
+    if (filter.sort_by == SortBy::kStatusUpdatedAt) {
+      sql = {.listing = "sandboxes/statusUpdatedAt", .column = "status_updated_at"};
+    }
+    if (!filter.name_prefix.empty()) sql.where += " AND substr(name, 1, length(?)) = ?";
+    if (filter.tag) sql.where += " AND EXISTS (SELECT 1 FROM json_each(tags) AS t WHERE t.key = ? AND t.value = ?)";
+    auto bind = [&filter](Query& q) {
+      if (!filter.name_prefix.empty()) q.Bind(filter.name_prefix).Bind(filter.name_prefix);
+      if (filter.tag) q.Bind(filter.tag->first).Bind(filter.tag->second);
+    };
+    return List<Sandbox>(filter, std::move(sql), "sandboxes", kSandboxColumns, bind, ReadSandbox);
+  }
+
+  Result<Sandbox> SaveSession(const Session& session, const SandboxEdit& edit) override {
+    SB_TRY(auto tx, Transaction::Begin(db_.get()));
+    SB_TRYV(Upsert(session));
+    SB_TRY(Sandbox sandbox, Edit(KeyOf(session), edit));
+    SB_TRYV(tx.Commit());
+    return sandbox;
+  }
+
+  Result<std::optional<Session>> FindSession(const std::string& id) override {
+    SB_TRY(auto q, db_->Prepare("SELECT " + kSessionColumns + " FROM sessions WHERE id = ?"));
+    q.Bind(id);
+    return ReadOne<Session>(q, ReadSession);
+  }
+
+  Result<std::optional<Session>> FindSessionByMachine(const std::string& machine_id) override {
+    SB_TRY(auto q, db_->Prepare("SELECT " + kSessionColumns + " FROM sessions WHERE machine_id = ?"));
+    q.Bind(machine_id);
+    return ReadOne<Session>(q, ReadSession);
+  }
+
+  Result<Listing<Session>> ListSessions(const ListFilter& filter) override {
+    ListSql sql{.listing = "sessions/createdAt", .column = "created_at"};
+    if (!filter.sandbox.empty()) sql.where += " AND sandbox = ?";
+    auto bind = [&filter](Query& q) {
+      if (!filter.sandbox.empty()) q.Bind(filter.sandbox);
+    };
+    return List<Session>(filter, std::move(sql), "sessions", kSessionColumns, bind, ReadSession);
+  }
+
+  Result<std::vector<Session>> UnfinishedSessions() override {
+    SB_TRY(auto q, db_->Prepare("SELECT " + kSessionColumns +
+                                " FROM sessions WHERE status NOT IN ('stopped', 'failed', 'aborted') ORDER BY row"));
+    return ReadAll<Session>(q, ReadSession);
+  }
+
+  Result<std::vector<std::string>> SessionIds(const SandboxKey& key) override {
+    SB_TRY(auto q, db_->Prepare("SELECT id FROM sessions WHERE team = ? AND project = ? AND sandbox = ?"));
+    BindKey(q, key);
+    return ReadAll<std::string>(q,
+                                [](const Query& row, int column) -> Result<std::string> { return row.Text(column); });
+  }
+
+  Result<> InsertCommand(const Command& command) override { return Insert("commands", kCommandColumns, command); }
+
+  Result<> UpdateCommand(const Command& command) override {
+    SB_TRY(auto q, db_->Prepare("UPDATE commands SET exit_code = ?, duration_ms = ?, timed_out = ?, oom_killed = ? "
+                                "WHERE id = ?"));
+    q.Bind(command.exit_code).Bind(command.duration_ms).Bind(command.timed_out).Bind(command.oom_killed);
+    return q.Bind(command.id).Run();
+  }
+
+  Result<> DeleteCommand(const std::string& id) override {
+    SB_TRY(auto q, db_->Prepare("DELETE FROM commands WHERE id = ?"));
+    return q.Bind(id).Run();
+  }
+
+  Result<std::optional<Command>> FindCommand(const std::string& session, const std::string& id) override {
+    SB_TRY(auto q, db_->Prepare("SELECT " + kCommandColumns + " FROM commands WHERE session = ? AND id = ?"));
+    q.Bind(session).Bind(id);
+    return ReadOne<Command>(q, ReadCommand);
+  }
+
+  Result<std::vector<Command>> ListCommands(const std::string& session) override {
+    SB_TRY(auto q, db_->Prepare("SELECT " + kCommandColumns +
+                                " FROM commands WHERE session = ? ORDER BY started_at DESC, row DESC"));
+    q.Bind(session);
+    return ReadAll<Command>(q, ReadCommand);
+  }
+
+  Result<std::vector<Command>> UnfinishedCommands(const std::string& session) override {
+    SB_TRY(auto q, db_->Prepare("SELECT " + kCommandColumns +
+                                " FROM commands WHERE session = ? AND exit_code IS NULL ORDER BY row"));
+    q.Bind(session);
+    return ReadAll<Command>(q, ReadCommand);
+  }
+
+  Result<> InsertPoolMember(const PoolMember& m) override {
+    SB_TRY(auto q, db_->Prepare("INSERT INTO pool (machine_id, image, vcpus, created_at) VALUES (?, ?, ?, ?)"));
+    return q.Bind(m.machine_id).Bind(m.image).Bind(m.vcpus).Bind(m.created_at).Run();
+  }
+
+  Result<> DeletePoolMember(const std::string& machine_id) override {
+    SB_TRY(auto q, db_->Prepare("DELETE FROM pool WHERE machine_id = ?"));
+    return q.Bind(machine_id).Run();
+  }
+
+  Result<std::vector<PoolMember>> PoolMembers() override {
+    SB_TRY(auto q, db_->Prepare("SELECT machine_id, image, vcpus, created_at FROM pool ORDER BY created_at"));
+    auto read = [](const Query& row, int c) -> Result<PoolMember> {
+      return PoolMember{row.Text(c), row.Text(c + 1), static_cast<int>(row.Int(c + 2)), row.Int(c + 3)};
+    };
+    return ReadAll<PoolMember>(q, read);
+  }
+
+  Result<> InsertToken(const Token& t) override {
+    SB_TRY(auto q, db_->Prepare("INSERT INTO tokens (id, sha256_hex, name, team, project, created_at) "
+                                "VALUES (?, ?, ?, ?, ?, ?)"));
+    return q.Bind(t.id).Bind(t.sha256_hex).Bind(t.name).Bind(t.team).Bind(t.project).Bind(t.created_at).Run();
+  }
+
+  Result<std::vector<Token>> Tokens() override {
+    SB_TRY(auto q, db_->Prepare("SELECT id, sha256_hex, name, team, project, created_at FROM tokens"));
+    auto read = [](const Query& row, int c) -> Result<Token> {
+      return Token{row.Text(c), row.Text(c + 1), row.Text(c + 2), row.Text(c + 3), row.Text(c + 4), row.Int(c + 5)};
+    };
+    return ReadAll<Token>(q, read);
+  }
+
+ private:
+  template <class T>
+  Result<> Insert(const std::string& table, const std::string& columns, const T& record) {
+    SB_TRY(auto q, db_->Prepare("INSERT INTO " + table + " (" + columns + ") VALUES (" + Placeholders(columns) + ")"));
+    Bind(q, record);
+    return q.Run();
+  }
+
+  Result<> Upsert(const Session& session) {
+    {
+      SB_TRY(auto q, db_->Prepare("UPDATE sessions SET " + Assignments(kSessionColumns) + " WHERE id = ?"));
+      Bind(q, session);
+      SB_TRYV(q.Bind(session.id).Run());
+    }
+    if (db_->changes() > 0) return {};
+    return Insert("sessions", kSessionColumns, session);
+  }
+
+  Result<Sandbox> Edit(const SandboxKey& key, const SandboxEdit& edit) {
+    SB_TRY(auto found, FindSandbox(key));
+    if (!found) return Fail(Code::kNotFound, "sandbox not found: " + key.name);
+    if (edit) {
+      SB_TRYV(edit(*found));
+      SB_TRY(auto q, db_->Prepare("UPDATE sandboxes SET " + Assignments(kSandboxColumns) + std::string(kKeyWhere)));
+      Bind(q, *found);
+      SB_TRYV(BindKey(q, key).Run());
+    }
+    return *std::move(found);
+  }
+
+  template <class T, class Binder, class Reader>
+  Result<Listing<T>> List(const ListFilter& filter, ListSql sql, const std::string& table, const std::string& columns,
+                          Binder bind, Reader read) {
+    sql.listing += filter.ascending ? "/asc" : "/desc";
+    const std::string order = filter.ascending ? "ASC" : "DESC";
+    const std::string beyond = filter.ascending ? ">" : "<";
+    std::optional<Cursor> from;
+    if (!filter.cursor.empty()) {
+      SB_TRY(from, DecodeCursor(filter.cursor, sql.listing));
+      sql.where += " AND (" + sql.column + ", row) " + beyond + " (?, ?)";
+    }
+    std::string scope;
+    if (!filter.team.empty()) scope += "team = ? AND ";
+    if (!filter.project.empty()) scope += "project = ? AND ";
+    if (filter.since) scope += "created_at > ? AND ";
+    if (filter.until) scope += "created_at < ? AND ";
+    SB_TRY(auto q, db_->Prepare("SELECT " + columns + ", row FROM " + table + " WHERE " + scope + sql.where +
+                                " ORDER BY " + sql.column + " " + order + ", row " + order + " LIMIT ?"));
+    if (!filter.team.empty()) q.Bind(filter.team);
+    if (!filter.project.empty()) q.Bind(filter.project);
+    if (filter.since) q.Bind(*filter.since);
+    if (filter.until) q.Bind(*filter.until);
+    bind(q);
+    if (from && sql.by_text) q.Bind(from->text).Bind(from->row);
+    if (from && !sql.by_text) q.Bind(from->number).Bind(from->row);
+    // One more than asked for tells whether there is a next page.
+    q.Bind(filter.limit + 1);
+    Listing<T> out;
+    Cursor last{.listing = sql.listing};
+    const int row_column = static_cast<int>(std::count(columns.begin(), columns.end(), ',')) + 1;
+    for (;;) {
+      SB_TRY(bool row, q.Step());
+      if (!row) return out;
+      if (static_cast<int>(out.items.size()) == filter.limit) {
+        out.next = EncodeCursor(last);
+        return out;
+      }
+      SB_TRY(T item, read(q, 0));
+      last.row = q.Int(row_column);
+      SetPosition(filter.sort_by, item, last);
+      out.items.push_back(std::move(item));
+    }
+  }
+
+  static void SetPosition(SortBy by, const Sandbox& s, Cursor& cursor) {
+    if (by == SortBy::kName) cursor.text = s.name;
+    if (by == SortBy::kCreatedAt) cursor.number = s.created_at;
+    if (by == SortBy::kStatusUpdatedAt) cursor.number = s.status_updated_at;
+  }
+  static void SetPosition(SortBy, const Session& s, Cursor& cursor) { cursor.number = s.created_at; }
+
+  std::unique_ptr<Db> db_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Store>> OpenSqlite(const std::string& path) {
+  SB_TRY(auto db, Db::Open(path));
+  auto store = std::make_unique<SqliteStore>(std::move(db));
+  if (auto r = store->QuickCheck(); !r) return std::unexpected(std::move(r).error().Context("open " + path));
+  if (auto r = store->Migrate(); !r) return std::unexpected(std::move(r).error().Context("open " + path));
+  return store;
+}
+
+}  // namespace sandbar::store

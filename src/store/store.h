@@ -1,0 +1,100 @@
+// The durable state of one server: sandboxes, sessions, commands, pool members, tokens. A small interface so that
+// another database can stand behind it; nothing above it sees SQL.
+//
+// Calls are synchronous and block: the domain makes all of them on one thread of its own (async Offload), never on the
+// loop. An instance is used by one thread at a time. A call that returns success has committed: a killed process loses
+// nothing. Edits of a sandbox are functions, run inside the transaction, so that two writers never overwrite each
+// other:
+//
+//   auto store = OpenSqlite("/var/lib/sandbar/sandbar.db");
+//   (*store)->EditSandbox(key, [](Sandbox& s) -> Result<> { s.timeout_ms = 60000; return {}; });
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "store/records.h"
+
+namespace sandbar::store {
+
+// A sandbox's identity: names are unique within a project of a team.
+struct SandboxKey {
+  std::string team, project, name;
+};
+inline SandboxKey KeyOf(const Sandbox& s) {
+  return {s.team, s.project, s.name};
+}
+inline SandboxKey KeyOf(const Session& s) {
+  return {s.team, s.project, s.sandbox};
+}
+
+enum class SortBy { kCreatedAt, kName, kStatusUpdatedAt };
+
+struct ListFilter {
+  std::string team, project;  // empty: any
+  int limit = 20;
+  std::string cursor;  // what `next` of the page before said
+  SortBy sort_by = SortBy::kCreatedAt;
+  bool ascending = false;
+  std::string name_prefix;
+  std::optional<std::pair<std::string, std::string>> tag;
+  std::string sandbox;                  // sessions only: of this name
+  std::optional<int64_t> since, until;  // exclusive bounds on created_at
+};
+
+template <class T>
+struct Listing {
+  std::vector<T> items;
+  std::string next;  // empty: no more
+};
+
+using SandboxEdit = std::function<Result<>(Sandbox&)>;
+
+class Store {
+ public:
+  virtual ~Store() = default;
+
+  // Both rows or none. kConflict when the name is taken. A non-empty `claimed` pool member loses its pool row in the
+  // same transaction: from then on the machine belongs to the session.
+  virtual Result<> CreateSandbox(const Sandbox& sandbox, const Session& session, const std::string& claimed) = 0;
+  virtual Result<std::optional<Sandbox>> FindSandbox(const SandboxKey& key) = 0;
+  // kNotFound when it is gone. An error from `edit` rolls back and is returned.
+  virtual Result<Sandbox> EditSandbox(const SandboxKey& key, const SandboxEdit& edit) = 0;
+  // Takes its sessions and commands with it. Not an error when it is gone already.
+  virtual Result<> DeleteSandbox(const SandboxKey& key) = 0;
+  virtual Result<Listing<Sandbox>> ListSandboxes(const ListFilter& filter) = 0;
+
+  // A new session of an existing sandbox, or a new state of a known one, with the edit of its sandbox.
+  virtual Result<Sandbox> SaveSession(const Session& session, const SandboxEdit& edit) = 0;
+  virtual Result<std::optional<Session>> FindSession(const std::string& id) = 0;
+  virtual Result<std::optional<Session>> FindSessionByMachine(const std::string& machine_id) = 0;
+  virtual Result<Listing<Session>> ListSessions(const ListFilter& filter) = 0;
+  // Neither stopped, failed nor aborted: what recovery has to look at.
+  virtual Result<std::vector<Session>> UnfinishedSessions() = 0;
+  virtual Result<std::vector<std::string>> SessionIds(const SandboxKey& key) = 0;
+
+  virtual Result<> InsertCommand(const Command& command) = 0;
+  virtual Result<> UpdateCommand(const Command& command) = 0;  // the outcome only
+  virtual Result<> DeleteCommand(const std::string& id) = 0;
+  virtual Result<std::optional<Command>> FindCommand(const std::string& session, const std::string& id) = 0;
+  virtual Result<std::vector<Command>> ListCommands(const std::string& session) = 0;  // newest first
+  virtual Result<std::vector<Command>> UnfinishedCommands(const std::string& session) = 0;
+
+  virtual Result<> InsertPoolMember(const PoolMember& member) = 0;
+  virtual Result<> DeletePoolMember(const std::string& machine_id) = 0;
+  virtual Result<std::vector<PoolMember>> PoolMembers() = 0;
+
+  virtual Result<> InsertToken(const Token& token) = 0;
+  virtual Result<std::vector<Token>> Tokens() = 0;
+};
+
+// Opens or creates the database file and brings its schema up to date. Fails with a message for the operator when the
+// file is damaged or was written by a newer version.
+Result<std::unique_ptr<Store>> OpenSqlite(const std::string& path);
+
+}  // namespace sandbar::store

@@ -1,0 +1,342 @@
+#include "wire/guest_frames.h"
+
+#include <type_traits>
+#include <utility>
+
+#include "base/bytes.h"
+
+namespace sandbar::wire {
+namespace {
+
+constexpr uint8_t kHostBase = 1;
+constexpr uint8_t kGuestBase = 65;
+
+// Each message is described once (Visit below); Writer and Reader are the two directions.
+class Writer {
+ public:
+  void U8(uint8_t v) { w_.U8(v); }
+  void U32(uint32_t v) { w_.U32(v); }
+  void U64(uint64_t v) { w_.U64(v); }
+  void I32(int32_t v) { w_.I32(v); }
+  void Bool(bool v) { w_.U8(v ? 1 : 0); }
+  void Positive(uint32_t v) { w_.U32(v); }
+  void Offset(uint64_t v) { w_.U64(v); }
+  void Pipe(uint8_t v) { w_.U8(v); }
+  void Id(const std::string& v) { w_.Str(v); }
+  void Text(const std::string& v, size_t) { w_.Str(v); }
+  void List(const std::vector<std::string>& v) { w_.StrList(v); }
+  void Bytes(const std::string& v) { w_.Raw(v); }
+  template <class E>
+  void Enum(E v, E) {
+    w_.U8(static_cast<uint8_t>(v));
+  }
+  void Require(bool) {}
+  void Commands(const std::vector<CommandState>& v) {
+    w_.U32(static_cast<uint32_t>(v.size()));
+    for (const auto& c : v) {
+      w_.Str(c.id);
+      w_.U64(c.produced);
+      w_.U8(c.exited ? 1 : 0);
+    }
+  }
+  std::string Take() { return w_.Take(); }
+
+ private:
+  ByteWriter w_;
+};
+
+class Reader {
+ public:
+  explicit Reader(std::string_view in) : r_(in) {}
+  void U8(uint8_t& v) { v = r_.U8(); }
+  void U32(uint32_t& v) { v = r_.U32(); }
+  void U64(uint64_t& v) { v = r_.U64(); }
+  void I32(int32_t& v) { v = r_.I32(); }
+  void Bool(bool& v) {
+    uint8_t b = r_.U8();
+    Require(b <= 1);
+    v = b == 1;
+  }
+  void Positive(uint32_t& v) {
+    v = r_.U32();
+    Require(v > 0);
+  }
+  void Offset(uint64_t& v) {
+    v = r_.U64();
+    Require(v <= kMaxOffset);
+  }
+  void Pipe(uint8_t& v) {
+    v = r_.U8();
+    Require(v == 1 || v == 2);
+  }
+  void Id(std::string& v) {
+    v = r_.Str(kMaxCommandId);
+    Require(!v.empty());
+  }
+  void Text(std::string& v, size_t max) { v = r_.Str(max); }
+  void List(std::vector<std::string>& v) { v = r_.StrList(); }
+  void Bytes(std::string& v) {
+    Require(r_.remaining() > 0 && r_.remaining() <= kMaxData);
+    if (ok_) v = r_.Rest();
+  }
+  template <class E>
+  void Enum(E& v, E last) {
+    uint8_t raw = r_.U8();
+    Require(raw <= static_cast<uint8_t>(last));
+    v = ok_ ? static_cast<E>(raw) : last;
+  }
+  void Require(bool holds) { ok_ = ok_ && holds; }
+  void Commands(std::vector<CommandState>& v) {
+    uint32_t n = r_.U32();
+    Require(n <= kMaxCommands);
+    for (uint32_t i = 0; i < n && ok_ && r_.ok(); ++i) {
+      CommandState c;
+      Id(c.id);
+      Offset(c.produced);
+      Bool(c.exited);
+      v.push_back(std::move(c));
+    }
+  }
+  bool Done() const { return ok_ && r_.Done(); }
+
+ private:
+  ByteReader r_;
+  bool ok_ = true;
+};
+
+template <class A>
+void Visit(A& a, Hello& m) {
+  a.U32(m.version);
+  a.U64(m.nonce);
+}
+template <class A>
+void Visit(A& a, Exec& m) {
+  a.Id(m.id);
+  a.List(m.argv);
+  a.Require(!m.argv.empty());
+  a.List(m.env);
+  a.Text(m.cwd, kMaxPath);
+  a.U32(m.uid);
+  a.U32(m.gid);
+  a.Text(m.user, kMaxUserName);
+  a.U64(m.timeout_ms);
+}
+template <class A>
+void Visit(A& a, Ack& m) {
+  a.Id(m.id);
+  a.Offset(m.offset);
+}
+template <class A>
+void Visit(A& a, ExitAck& m) {
+  a.Id(m.id);
+}
+template <class A>
+void Visit(A& a, Kill& m) {
+  a.Id(m.id);
+  a.I32(m.signal);
+  a.Require(m.signal > 0 && m.signal <= 64);
+}
+template <class A>
+void Visit(A& a, Credit& m) {
+  a.U32(m.stream);
+  a.Positive(m.bytes);
+}
+template <class A>
+void Visit(A& a, ReadFile& m) {
+  a.U32(m.stream);
+  a.Text(m.path, kMaxPath);
+  a.Text(m.cwd, kMaxPath);
+  a.U32(m.uid);
+  a.U32(m.gid);
+  a.Text(m.user, kMaxUserName);
+}
+template <class A>
+void Visit(A& a, WriteTar& m) {
+  a.U32(m.stream);
+  a.Text(m.cwd, kMaxPath);
+  a.U32(m.uid);
+  a.U32(m.gid);
+  a.Text(m.user, kMaxUserName);
+  a.Bool(m.gzip);
+}
+template <class A>
+void Visit(A& a, MakeDir& m) {
+  a.U32(m.stream);
+  a.Text(m.path, kMaxPath);
+  a.Text(m.cwd, kMaxPath);
+  a.U32(m.uid);
+  a.U32(m.gid);
+  a.Text(m.user, kMaxUserName);
+  a.Bool(m.recursive);
+}
+template <class A>
+void Visit(A& a, Data& m) {
+  a.U32(m.stream);
+  a.Bytes(m.bytes);
+}
+template <class A>
+void Visit(A& a, End& m) {
+  a.U32(m.stream);
+}
+template <class A>
+void Visit(A& a, Abort& m) {
+  a.U32(m.stream);
+}
+template <class A>
+void Visit(A& a, Quiesce& m) {
+  a.U64(m.grace_ms);
+}
+template <class A>
+void Visit(A& a, HelloAck& m) {
+  a.U32(m.version);
+  a.U64(m.nonce);
+  a.Commands(m.commands);
+}
+template <class A>
+void Visit(A& a, ExecStarted& m) {
+  a.Id(m.id);
+  a.I32(m.pid);
+}
+template <class A>
+void Visit(A& a, ExecFailed& m) {
+  a.Id(m.id);
+  a.Enum(m.kind, ExecFailure::kOther);
+  a.Text(m.message, kMaxMessage);
+}
+template <class A>
+void Visit(A& a, Output& m) {
+  a.Id(m.id);
+  a.Offset(m.offset);
+  a.Pipe(m.stream);
+  a.Bytes(m.bytes);
+}
+template <class A>
+void Visit(A& a, Gap& m) {
+  a.Id(m.id);
+  a.Offset(m.offset);
+  a.Offset(m.bytes);
+  a.Require(m.bytes > 0);
+}
+template <class A>
+void Visit(A& a, Exit& m) {
+  a.Id(m.id);
+  a.I32(m.code);
+  a.Require(m.code >= 0 && m.code <= 255);
+  a.Bool(m.timed_out);
+  a.U64(m.duration_ms);
+  a.Offset(m.final_offset);
+}
+template <class A>
+void Visit(A& a, FileError& m) {
+  a.U32(m.stream);
+  a.Enum(m.kind, FileErrorKind::kOther);
+  a.Text(m.message, kMaxMessage);
+}
+template <class A>
+void Visit(A& a, Quiesced& m) {
+  a.Bool(m.clean);
+  a.U32(m.killed);
+}
+
+template <class Frame>
+constexpr uint8_t Base() {
+  return std::is_same_v<Frame, HostFrame> ? kHostBase : kGuestBase;
+}
+
+template <class Frame>
+std::string EncodeFrame(const Frame& frame) {
+  Writer body;
+  body.U8(static_cast<uint8_t>(Base<Frame>() + frame.index()));
+  bool hello = false;
+  std::visit(
+      [&](const auto& m) {
+        using M = std::decay_t<decltype(m)>;
+        hello = std::is_same_v<M, Hello> || std::is_same_v<M, HelloAck>;
+        // A Writer only reads; Visit takes a mutable message because it also serves the Reader.
+        Visit(body, const_cast<M&>(m));
+      },
+      frame);
+  std::string payload = body.Take();
+  ByteWriter out;
+  if (hello) out.Raw(kGuestMagic);
+  out.U32(static_cast<uint32_t>(payload.size()));
+  out.Raw(payload);
+  return out.Take();
+}
+
+template <class Frame, size_t I>
+bool DecodeAs(std::string_view payload, Frame& out) {
+  Reader r(payload);
+  Visit(r, out.template emplace<I>());
+  return r.Done();
+}
+
+template <class Frame, size_t... I>
+bool DecodeIndex(size_t index, std::string_view payload, Frame& out, std::index_sequence<I...>) {
+  bool ok = false;
+  ((I == index && (ok = DecodeAs<Frame, I>(payload, out))) || ...);
+  return ok;
+}
+
+}  // namespace
+
+std::string Encode(const HostFrame& frame) {
+  return EncodeFrame(frame);
+}
+
+std::string Encode(const GuestFrame& frame) {
+  return EncodeFrame(frame);
+}
+
+template <class Frame>
+void FrameDecoder<Frame>::Feed(std::string_view bytes) {
+  if (start_ > 0 && start_ >= buffer_.size() / 2) {
+    buffer_.erase(0, start_);
+    start_ = 0;
+  }
+  buffer_.append(bytes);
+}
+
+template <class Frame>
+bool FrameDecoder<Frame>::Sync() {
+  size_t at = buffer_.find(kGuestMagic, start_);
+  if (at == std::string::npos) {
+    // A magic may be cut in two: keep what could be its beginning.
+    size_t keep = std::min(buffered(), kGuestMagic.size() - 1);
+    buffer_.erase(0, buffer_.size() - keep);
+    start_ = 0;
+    return false;
+  }
+  start_ = at + kGuestMagic.size();
+  synced_ = true;
+  return true;
+}
+
+template <class Frame>
+Result<bool> FrameDecoder<Frame>::Next(Frame& out) {
+  if (!synced_ && !Sync()) return false;
+  auto rest = std::string_view(buffer_).substr(start_);
+  if (rest.size() < 4) return false;
+  uint32_t length = ByteReader(rest).U32();
+  if (length == 0 || length > kMaxFrame) return Fail(Code::kProtocol, "frame length out of bounds");
+  if (rest.size() - 4 < length) return false;
+  auto type = static_cast<uint8_t>(rest[4]);
+  auto payload = rest.substr(5, length - 1);
+  start_ += 4 + length;
+  size_t index = static_cast<size_t>(type) - Base<Frame>();
+  if (type < Base<Frame>() || index >= std::variant_size_v<Frame>) return Fail(Code::kProtocol, "unknown frame type");
+  if (!DecodeIndex(index, payload, out, std::make_index_sequence<std::variant_size_v<Frame>>()))
+    return Fail(Code::kProtocol, "malformed frame");
+  if (start_ == buffer_.size()) {
+    // An idle connection should not keep the largest frame it ever saw.
+    if (buffer_.capacity() > kMaxData) std::string().swap(buffer_);
+    buffer_.clear();
+    start_ = 0;
+  }
+  return true;
+}
+
+template class FrameDecoder<HostFrame>;
+template class FrameDecoder<GuestFrame>;
+
+}  // namespace sandbar::wire

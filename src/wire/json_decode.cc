@@ -1,0 +1,222 @@
+#include "wire/json_decode.h"
+
+#include <algorithm>
+#include <boost/json/error.hpp>
+#include <boost/json/kind.hpp>
+#include <boost/json/parser.hpp>
+
+#include "wire/text.h"
+
+namespace sandbar::wire {
+
+namespace json = boost::json;
+
+namespace {
+
+constexpr size_t kMaxListed = 10;   // issues spelled out in one answer
+constexpr size_t kMaxQuoted = 100;  // bytes of the caller's text repeated in one issue
+
+std::string Quoted(std::string_view text) {
+  std::string out = "`";
+  if (text.size() > kMaxQuoted) {
+    out.append(text.substr(0, kMaxQuoted)).append("…");
+  } else {
+    out.append(text);
+  }
+  return out + "`";
+}
+
+std::string_view KindName(const json::value& v) {
+  switch (v.kind()) {
+    case json::kind::null:
+      return "null";
+    case json::kind::bool_:
+      return "boolean";
+    case json::kind::int64:
+    case json::kind::uint64:
+    case json::kind::double_:
+      return "number";
+    case json::kind::string:
+      return "string";
+    case json::kind::array:
+      return "array";
+    case json::kind::object:
+      return "object";
+  }
+  return "unknown";
+}
+
+bool IsBlank(std::string_view text) {
+  return text.find_first_not_of(" \t\r\n") == text.npos;
+}
+
+std::string_view View(json::string_view s) {
+  return {s.data(), s.size()};
+}
+
+}  // namespace
+
+Result<json::value> ParseJson(std::string_view text, JsonLimits limits) {
+  if (text.size() > limits.bytes)
+    return Fail(Code::kTooLarge, "the body is larger than " + std::to_string(limits.bytes) + " bytes");
+  if (IsBlank(text)) return json::object();
+  json::parse_options options;
+  options.max_depth = limits.depth;
+  json::parser parser({}, options);
+  boost::system::error_code ec;
+  const size_t used = parser.write(text.data(), text.size(), ec);
+  if (ec == json::error::too_deep)
+    return Fail(Code::kBadRequest,
+                "Invalid request: JSON is nested deeper than " + std::to_string(limits.depth) + " levels");
+  if (ec)
+    return Fail(Code::kBadRequest,
+                "Invalid request: the body is not JSON (" + ec.message() + " at byte " + std::to_string(used) + ")");
+  return parser.release();
+}
+
+void JsonIssues::Add(std::string_view key, std::string_view problem) {
+  if (count_++ >= kMaxListed) return;
+  std::string where = path_;
+  if (!key.empty()) {
+    if (!where.empty() && !key.starts_with('[')) where.push_back('.');
+    where.append(key);
+  }
+  if (!message_.empty()) message_.append("; ");
+  if (!where.empty()) message_.append(Quoted(where)).append(": ");
+  message_.append(problem);
+}
+
+void JsonIssues::AddSize(std::string_view key, size_t low, size_t high, bool text) {
+  const std::string_view unit = text ? " characters" : " items";
+  if (low == 0) return Add(key, "must have at most " + std::to_string(high) + std::string(unit));
+  Add(key, "must have " + std::to_string(low) + " to " + std::to_string(high) + std::string(unit));
+}
+
+Error JsonIssues::ToError() const {
+  std::string message = "Invalid request: " + message_;
+  if (count_ > kMaxListed) message += "; and " + std::to_string(count_ - kMaxListed) + " more";
+  return Error{Code::kBadRequest, std::move(message)};
+}
+
+size_t JsonDecoder::Push(std::string_view key) {
+  const size_t n = path_.size();
+  if (n != 0 && !key.starts_with('[')) path_.push_back('.');
+  // Keys of maps are the caller's text: 32 levels of them must not add up.
+  path_.append(key.substr(0, kMaxQuoted));
+  return n;
+}
+
+void JsonDecoder::Expected(std::string_view what, const json::value& got) {
+  Add("", "expected " + std::string(what) + ", got " + std::string(KindName(got)));
+}
+
+void JsonDecoder::ReadString(const json::value& v, std::string& out) {
+  const auto* s = v.if_string();
+  if (s == nullptr) return Expected("string", v);
+  // Everything behind this is C strings in the end (argv, paths, SQL text).
+  if (s->find('\0') != json::string::npos) return Add("", "must not contain NUL");
+  out.assign(s->data(), s->size());
+}
+
+void JsonDecoder::ReadBool(const json::value& v, bool& out) {
+  if (!v.is_bool()) return Expected("boolean", v);
+  out = v.get_bool();
+}
+
+void JsonDecoder::ReadDouble(const json::value& v, double& out) {
+  if (!v.is_number()) return Expected("number", v);
+  boost::system::error_code ec;
+  out = v.to_number<double>(ec);
+}
+
+std::optional<int64_t> JsonDecoder::ReadInt(const json::value& v, int64_t low, uint64_t high) {
+  if (!v.is_number()) {
+    Expected("integer", v);
+    return std::nullopt;
+  }
+  boost::system::error_code ec;
+  const auto n = v.to_number<int64_t>(ec);
+  if (ec == json::error::not_exact && v.is_double()) {
+    Add("", "expected integer");
+    return std::nullopt;
+  }
+  if (ec || n < low || (n > 0 && static_cast<uint64_t>(n) > high)) {
+    Add("", "must be between " + std::to_string(low) + " and " + std::to_string(high));
+    return std::nullopt;
+  }
+  return n;
+}
+
+const json::object* JsonDecoder::ReadObject(const json::value& v) {
+  const auto* o = v.if_object();
+  if (o == nullptr) Expected("object", v);
+  return o;
+}
+
+const json::array* JsonDecoder::ReadArray(const json::value& v) {
+  const auto* a = v.if_array();
+  if (a == nullptr) Expected("array", v);
+  return a;
+}
+
+void JsonDecoder::UnknownKeys(const json::object& o, const std::vector<std::string>& keys,
+                              const std::vector<JsonAlias>& aliases) {
+  for (const auto& e : o) {
+    const std::string_view key = View(e.key());
+    if (key.starts_with("__") || std::ranges::find(keys, key) != keys.end()) continue;
+    const auto alias = std::ranges::find(aliases, key, &JsonAlias::alias);
+    if (alias != aliases.end()) {
+      if (o.contains(json::string_view(alias->key.data(), alias->key.size())))
+        Add(key, "is another name of " + Quoted(alias->key) + ", which is given too");
+      continue;
+    }
+    const std::string_view near = Nearest(key, keys);
+    if (near.empty()) {
+      Add(key.substr(0, kMaxQuoted), "unknown key");
+    } else {
+      Add(key.substr(0, kMaxQuoted), "unknown key, did you mean " + Quoted(near) + "?");
+    }
+  }
+}
+
+void JsonDecoder::UnknownEnum(std::string_view got, const std::vector<std::string>& names) {
+  std::string list;
+  for (const auto& name : names) list += (list.empty() ? "" : ", ") + Quoted(name);
+  Add("", "expected one of " + list + ", got " + Quoted(got));
+}
+
+std::string JsonKey(std::string_view member) {
+  std::string out;
+  bool upper = false;
+  for (char c : member) {
+    if (c == '_') {
+      upper = true;
+    } else {
+      out.push_back(upper && c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c);
+      upper = false;
+    }
+  }
+  return out;
+}
+
+std::string JsonEnumName(std::string_view enumerator) {
+  if (enumerator.size() > 1 && enumerator[0] == 'k' && enumerator[1] >= 'A' && enumerator[1] <= 'Z')
+    enumerator.remove_prefix(1);
+  std::string out;
+  for (char c : enumerator) {
+    if (c >= 'A' && c <= 'Z' && !out.empty()) out.push_back('-');
+    out.push_back(AsciiLower(c));
+  }
+  return out;
+}
+
+const json::value* FindKey(const json::object& o, std::string_view key, const std::vector<JsonAlias>& aliases) {
+  if (const auto* v = o.if_contains(json::string_view(key.data(), key.size()))) return v;
+  for (const auto& a : aliases) {
+    if (a.key != key) continue;
+    if (const auto* v = o.if_contains(json::string_view(a.alias.data(), a.alias.size()))) return v;
+  }
+  return nullptr;
+}
+
+}  // namespace sandbar::wire

@@ -1,0 +1,260 @@
+// Request bodies -> structs, with every problem named by its path. Structs are described once with Boost.Describe.
+//
+//   struct Resources {
+//     std::optional<int> vcpus;                              // key "vcpus"
+//     std::optional<int> memory;
+//     static constexpr JsonAlias kJsonAliases[] = {{"vcpu", "vcpus"}};         // also accepted
+//     void Check(JsonIssues& issues) const { issues.Range("vcpus", vcpus, 1, 32); }
+//   };
+//   BOOST_DESCRIBE_STRUCT(Resources, (), (vcpus, memory))
+//   …
+//   SB_TRY(auto body, DecodeJson<CreateBody>(text));
+//   // kBadRequest "Invalid request: `resources.vcpu5`: unknown key, did you mean `vcpus`?; `name`: is required"
+//
+// Members are snake_case, keys camelCase: project_id <-> "projectId"; a trailing underscore is dropped (default_).
+// Types: bool, integers (range-checked, 3.0 counts as 3), double, std::string (no NUL), std::optional, std::vector,
+// std::map<std::string, T> (also unordered), described structs, described enums (kAllowAll <-> "allow-all"),
+// boost::json::value (anything), and any type with `void ReadJson(JsonDecoder& d, const boost::json::value& v)`.
+// A member that is not optional, vector, map or bool is required. null is an error, but for
+// std::optional<std::optional<T>>, where it means "clear": absent = nullopt, null = engaged and empty.
+// Unknown keys are errors unless they begin with "__". Check() runs when the struct itself decoded without issues.
+#pragma once
+
+#include <boost/describe.hpp>
+#include <boost/json/object.hpp>
+#include <boost/json/value.hpp>
+#include <boost/mp11/algorithm.hpp>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+
+namespace sandbar::wire {
+
+struct JsonAlias {
+  std::string_view alias;
+  std::string_view key;
+};
+
+struct JsonLimits {
+  size_t bytes = 1 << 20;
+  size_t depth = 32;
+};
+
+// kBadRequest when it is not JSON or nested too deep, kTooLarge when too long. Empty or blank text is {}.
+Result<boost::json::value> ParseJson(std::string_view text, JsonLimits limits = {});
+
+// The problems found so far, each with the path where the decoder stood.
+class JsonIssues {
+ public:
+  // `key` is relative to the value being decoded; empty means that value itself.
+  void Add(std::string_view key, std::string_view problem);
+  template <class T, class L, class H>
+  void Range(std::string_view key, const T& value, L low, H high) {
+    if constexpr (kIsOptional<T>) {
+      if (value) Range(key, *value, low, high);
+    } else if (std::cmp_less(value, low) || std::cmp_greater(value, high)) {
+      Add(key, "must be between " + std::to_string(low) + " and " + std::to_string(high));
+    }
+  }
+  // Strings (bytes), vectors and maps.
+  template <class T>
+  void Size(std::string_view key, const T& value, size_t low, size_t high) {
+    if constexpr (kIsOptional<T>) {
+      if (value) Size(key, *value, low, high);
+    } else if (value.size() < low || value.size() > high) {
+      AddSize(key, low, high, std::is_convertible_v<T, std::string_view>);
+    }
+  }
+  bool ok() const { return count_ == 0; }
+  size_t count() const { return count_; }
+  Error ToError() const;
+
+  template <class T>
+  static constexpr bool kIsOptional = false;
+  template <class T>
+  static constexpr bool kIsOptional<std::optional<T>> = true;
+
+ protected:
+  // Path of the value being decoded, "" at the root, e.g. "resources.vcpus" or "ports[1]".
+  std::string path_;
+
+ private:
+  void AddSize(std::string_view key, size_t low, size_t high, bool text);
+  std::string message_;
+  size_t count_ = 0;
+};
+
+class JsonDecoder : public JsonIssues {
+ public:
+  template <class T>
+  void Read(const boost::json::value& v, T& out);
+  // Runs `f` with `key` (or "[index]") on the path.
+  template <class F>
+  void At(std::string_view key, F f) {
+    size_t n = Push(key);
+    f();
+    path_.resize(n);
+  }
+
+ private:
+  size_t Push(std::string_view key);
+  void Expected(std::string_view what, const boost::json::value& got);
+  void ReadString(const boost::json::value& v, std::string& out);
+  void ReadBool(const boost::json::value& v, bool& out);
+  void ReadDouble(const boost::json::value& v, double& out);
+  std::optional<int64_t> ReadInt(const boost::json::value& v, int64_t low, uint64_t high);
+  const boost::json::object* ReadObject(const boost::json::value& v);
+  const boost::json::array* ReadArray(const boost::json::value& v);
+  void UnknownKeys(const boost::json::object& o, const std::vector<std::string>& keys,
+                   const std::vector<JsonAlias>& aliases);
+  void UnknownEnum(std::string_view got, const std::vector<std::string>& names);
+
+  template <class T>
+  void ReadStruct(const boost::json::value& v, T& out);
+  template <class T>
+  void ReadEnum(const boost::json::value& v, T& out);
+};
+
+// "project_id" -> "projectId", "default_" -> "default".
+std::string JsonKey(std::string_view member);
+// "kAllowAll" -> "allow-all".
+std::string JsonEnumName(std::string_view enumerator);
+// The value of `key`, or else of an alias of it.
+const boost::json::value* FindKey(const boost::json::object& o, std::string_view key,
+                                  const std::vector<JsonAlias>& aliases);
+
+namespace json_detail {
+template <class T>
+constexpr bool kIsVector = false;
+template <class T>
+constexpr bool kIsVector<std::vector<T>> = true;
+template <class T>
+constexpr bool kIsMap = false;
+template <class T>
+constexpr bool kIsMap<std::map<std::string, T>> = true;
+template <class T>
+constexpr bool kIsMap<std::unordered_map<std::string, T>> = true;
+template <class T>
+constexpr bool kIsClearable = false;
+template <class T>
+constexpr bool kIsClearable<std::optional<std::optional<T>>> = true;
+template <class T>
+constexpr bool kMayBeAbsent = JsonIssues::kIsOptional<T> || kIsVector<T> || kIsMap<T> || std::is_same_v<T, bool>;
+template <class T>
+concept ReadsItself = requires(T& t, JsonDecoder& d, const boost::json::value& v) { t.ReadJson(d, v); };
+template <class T>
+std::vector<JsonAlias> Aliases() {
+  if constexpr (requires { T::kJsonAliases; }) {
+    return {std::begin(T::kJsonAliases), std::end(T::kJsonAliases)};
+  } else {
+    return {};
+  }
+}
+}  // namespace json_detail
+
+template <class T>
+void JsonDecoder::Read(const boost::json::value& v, T& out) {
+  namespace d = json_detail;
+  if constexpr (d::ReadsItself<T>) {
+    out.ReadJson(*this, v);
+  } else if constexpr (std::is_same_v<T, boost::json::value>) {
+    out = v;
+  } else if constexpr (d::kIsClearable<T>) {
+    out.emplace();
+    if (!v.is_null()) Read(v, out->emplace());
+  } else if constexpr (kIsOptional<T>) {
+    Read(v, out.emplace());
+  } else if constexpr (std::is_same_v<T, bool>) {
+    ReadBool(v, out);
+  } else if constexpr (std::is_same_v<T, std::string>) {
+    ReadString(v, out);
+  } else if constexpr (std::is_same_v<T, double>) {
+    ReadDouble(v, out);
+  } else if constexpr (std::is_integral_v<T>) {
+    // 64 bits unsigned would need a second path; no field of the protocol is that large.
+    using L = std::numeric_limits<T>;
+    constexpr uint64_t kMax = INT64_MAX;
+    constexpr uint64_t kHigh = static_cast<uint64_t>(L::max()) < kMax ? static_cast<uint64_t>(L::max()) : kMax;
+    if (auto n = ReadInt(v, static_cast<int64_t>(L::min()), kHigh)) out = static_cast<T>(*n);
+  } else if constexpr (d::kIsVector<T>) {
+    const auto* a = ReadArray(v);
+    if (a == nullptr) return;
+    out.clear();
+    for (const auto& e : *a) At("[" + std::to_string(out.size()) + "]", [&] { Read(e, out.emplace_back()); });
+  } else if constexpr (d::kIsMap<T>) {
+    const auto* o = ReadObject(v);
+    if (o == nullptr) return;
+    out.clear();
+    for (const auto& e : *o) At(e.key(), [&] { Read(e.value(), out[std::string(e.key())]); });
+  } else if constexpr (std::is_enum_v<T>) {
+    ReadEnum(v, out);
+  } else {
+    ReadStruct(v, out);
+  }
+}
+
+template <class T>
+void JsonDecoder::ReadStruct(const boost::json::value& v, T& out) {
+  static_assert(boost::describe::has_describe_members<T>::value, "BOOST_DESCRIBE_STRUCT is missing");
+  const auto* o = ReadObject(v);
+  if (o == nullptr) return;
+  const size_t before = count();
+  const auto aliases = json_detail::Aliases<T>();
+  std::vector<std::string> keys;
+  boost::mp11::mp_for_each<boost::describe::describe_members<T, boost::describe::mod_public>>([&](auto d) {
+    using M = std::remove_cvref_t<decltype(out.*d.pointer)>;
+    const std::string& key = keys.emplace_back(JsonKey(d.name));
+    if (const auto* e = FindKey(*o, key, aliases)) {
+      At(key, [&] { Read(*e, out.*d.pointer); });
+    } else if constexpr (!json_detail::kMayBeAbsent<M>) {
+      Add(key, "is required");
+    }
+  });
+  UnknownKeys(*o, keys, aliases);
+  if constexpr (requires(JsonIssues& i) { out.Check(i); }) {
+    if (count() == before) out.Check(*this);
+  }
+}
+
+template <class T>
+void JsonDecoder::ReadEnum(const boost::json::value& v, T& out) {
+  std::string text;
+  const size_t before = count();
+  ReadString(v, text);
+  if (count() != before) return;
+  std::vector<std::string> names;
+  bool found = false;
+  boost::mp11::mp_for_each<boost::describe::describe_enumerators<T>>([&](auto d) {
+    if (text == names.emplace_back(JsonEnumName(d.name))) {
+      out = d.value;
+      found = true;
+    }
+  });
+  if (!found) UnknownEnum(text, names);
+}
+
+template <class T>
+Result<T> DecodeValue(const boost::json::value& v) {
+  T out{};
+  JsonDecoder d;
+  d.Read(v, out);
+  if (!d.ok()) return std::unexpected(d.ToError());
+  return out;
+}
+
+template <class T>
+Result<T> DecodeJson(std::string_view text, JsonLimits limits = {}) {
+  SB_TRY(auto v, ParseJson(text, limits));
+  return DecodeValue<T>(v);
+}
+
+}  // namespace sandbar::wire

@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""Compares every #include in src/ with the module map in cmake/modules.cmake.
+
+A folder may include itself and the folders after its `uses`; third-party headers are allowed only in the folders
+named below, so that a heavy or dangerous library cannot leak. `--self-test` proves that the check can fail.
+"""
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+# Header prefix -> folders that may include it. Everything not listed is free (standard library, system calls).
+THIRD_PARTY = {
+    "CLI/": {"cli"},
+    "toml++/": {"daemon"},
+    "sqlite3.h": {"store"},
+    "seccomp.h": {"os"},
+    "sys/capability.h": {"os"},
+    "nftables/": {"os"},
+    "libmnl/": {"os"},
+    "boost/beast": {"wire", "net"},
+    "boost/asio": {"async", "net", "engine", "engine/namespaces", "engine/fake", "guest", "sandbox", "api", "cli", "daemon"},
+    "boost/json": {"wire", "images", "sandbox", "api", "cli", "daemon", "store"},
+    "openssl/": {"net", "sandbox", "api", "cli", "daemon"},
+    "zlib.h": {"wire", "guest", "cli"},
+}
+# The privileged process parses no guest or network bytes: these must never reach it.
+SPAWNER_ONLY = {"spawner": {"base", "os", "spawner"}}
+
+
+def modules(text):
+    found = {}
+    for call in re.finditer(r"^sb_module\(([^)]*)\)", text, re.M):
+        words = call.group(1).split()
+        uses, mode = set(), ""
+        for word in words[1:]:
+            if word in ("uses", "links"):
+                mode = word
+            elif mode == "uses":
+                uses.add(word)
+        found[words[0]] = uses
+    return found
+
+
+def check(path, folder, text, table):
+    problems = []
+    for number, line in enumerate(text.splitlines(), 1):
+        own = re.match(r'\s*#\s*include\s+"([^"]+)"', line)
+        if own:
+            target = own.group(1).rpartition("/")[0]
+            if target not in table:
+                problems.append(f'{path}:{number}: "{own.group(1)}" names no module (write "folder/file.h")')
+            elif target != folder and target not in table[folder]:
+                problems.append(f"{path}:{number}: {folder} may not include {target} (cmake/modules.cmake)")
+        other = re.match(r"\s*#\s*include\s+<([^>]+)>", line)
+        if other:
+            for prefix, folders in THIRD_PARTY.items():
+                if other.group(1).startswith(prefix) and folder not in folders:
+                    problems.append(f"{path}:{number}: <{other.group(1)}> is not for {folder}")
+    return problems
+
+
+def run():
+    table = modules((ROOT / "cmake/modules.cmake").read_text())
+    problems = []
+    for folder, allowed in SPAWNER_ONLY.items():
+        for extra in table[folder] - allowed:
+            problems.append(f"cmake/modules.cmake: {folder} must not use {extra}")
+    for path in sorted((ROOT / "src").rglob("*")):
+        if path.suffix not in (".h", ".cc"):
+            continue
+        folder = str(path.parent.relative_to(ROOT / "src"))
+        if folder not in table:
+            problems.append(f"{path.relative_to(ROOT)}: folder {folder} is not in cmake/modules.cmake")
+            continue
+        problems += check(path.relative_to(ROOT), folder, path.read_text(), table)
+    return problems
+
+
+def self_test():
+    table = modules("sb_module(base)\nsb_module(api uses base links X)\n")
+    assert table == {"base": set(), "api": {"base"}}
+    assert not check("x", "api", '#include "base/a.h"\n#include <string>\n', table)
+    assert check("x", "base", '#include "api/a.h"\n', table)
+    assert check("x", "base", "#include <sqlite3.h>\n", table)
+    assert check("x", "base", '#include "a.h"\n', table)
+
+
+if __name__ == "__main__":
+    self_test()
+    found = run()
+    print("\n".join(found) or "includes: ok")
+    sys.exit(1 if found else 0)

@@ -1,0 +1,53 @@
+# Everything besides the unit tests that `ctest` runs: source checks, fuzz smoke runs, black-box suites on the real
+# programs. Included by the top CMakeLists.txt when tests are on.
+
+function(sb_check name)
+  add_test(NAME check.${name} COMMAND ${ARGN} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+  set_tests_properties(check.${name} PROPERTIES LABELS check)
+endfunction()
+
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
+sb_check(format tools/format.sh --check)
+sb_check(includes ${Python3_EXECUTABLE} tools/check_includes.py)
+sb_check(await ${Python3_EXECUTABLE} tools/check_await.py)
+sb_check(lint ${Python3_EXECUTABLE} tools/lint.py)
+sb_check(tidy ${Python3_EXECUTABLE} tools/tidy.py ${CMAKE_BINARY_DIR})
+set_tests_properties(check.tidy PROPERTIES TIMEOUT 3600 RUN_SERIAL TRUE)
+
+# Black-box suites: each *.test.mjs is one entry, run against the programs of this build. They start machines and
+# count what is left on the host, so one at a time.
+find_program(NODE node)
+if(NODE)
+  file(GLOB suites CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR} tests/*/*.test.mjs sdk/*.test.mjs)
+  foreach(suite ${suites})
+    string(REGEX REPLACE "^(tests/)?(.*)\\.test\\.mjs$" "\\2" name ${suite})
+    string(REPLACE "/" "." name ${name})
+    add_test(NAME ${name} COMMAND ${NODE} --test ${CMAKE_SOURCE_DIR}/${suite})
+    set_tests_properties(${name} PROPERTIES LABELS blackbox RUN_SERIAL TRUE TIMEOUT 1800
+      ENVIRONMENT "SANDBAR_BIN=${CMAKE_BINARY_DIR}/bin/sandbar")
+  endforeach()
+endif()
+
+# fuzz/<name>.cc with seeds in fuzz/corpus/<name>/: replayed and run for a moment (programs come from tools/fuzz.sh).
+file(GLOB targets CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR}/fuzz fuzz/*.cc)
+foreach(target ${targets})
+  get_filename_component(name ${target} NAME_WE)
+  if(SB_FUZZ)
+    add_executable(fuzz_${name} fuzz/${target})
+    target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
+    # The folders that it includes are the libraries that it needs.
+    file(STRINGS fuzz/${target} lines REGEX "^#include \"")
+    foreach(line ${lines})
+      string(REGEX REPLACE "^#include \"(.*)/[^/]*\"$" "\\1" folder ${line})
+      string(REPLACE "/" "_" folder ${folder})
+      target_link_libraries(fuzz_${name} PRIVATE sb_${folder})
+    endforeach()
+    list(APPEND fuzzers fuzz_${name})
+  else()
+    add_test(NAME fuzz.${name} COMMAND ${CMAKE_SOURCE_DIR}/tools/fuzz.sh one ${name} 5)
+    set_tests_properties(fuzz.${name} PROPERTIES LABELS fuzz)
+  endif()
+endforeach()
+if(fuzzers)
+  add_custom_target(fuzzers DEPENDS ${fuzzers})
+endif()

@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""Small rules that no compiler checks. Reads the files that git would ship, else the tree.
+
+- no absolute paths of somebody's machine, no mirror or registry hosts: tools use their configured defaults
+- no stubs left behind, no detached coroutines outside src/async
+- connect(2) only in the one guarded dialler and in local unix-socket code (a second dialler is a hole in the policy)
+- source files stay below 500 lines; a header starts with a comment that says what it is
+- shell scripts parse and stop at the first error
+"""
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SKIP_DIRS = {"build", "node_modules", ".git"}
+TEXT = {".h", ".cc", ".c", ".py", ".sh", ".mjs", ".js", ".md", ".cmake", ".toml", ".json", ".txt", ".yml", ""}
+
+MACHINE_PATH = re.compile(r"(?<![\w./-])/(?:home/(?!user\b|ubuntu\b|vercel-sandbox\b)[a-z]\w*|Users/\w+|root/\.[a-z]\w*)(?=[/\s\"'])")
+REGISTRY = re.compile(r"registry\.(?:npmjs|yarnpkg)\.|(?:deb|ftp|security|snapshot)\.(?:\w+\.)?debian\.org|pypi\.org|npmmirror", re.I)
+STUB = re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b")
+# Files whose subject is the pattern itself.
+EXEMPT = {"tools/lint.py"}
+CONNECT_OK = re.compile(r"^src/(net/(guarded_connect|dialer|http_client)[\w]*|engine/|spawner/|guest/|os/)")
+CONNECT = re.compile(r"(?:::connect\(|(?<![\w.])connect\(|async_connect\()")
+
+
+def files():
+    for path in sorted(ROOT.rglob("*")):
+        parts = path.relative_to(ROOT).parts
+        if path.is_file() and not path.is_symlink() and not SKIP_DIRS & set(parts) and path.suffix in TEXT:
+            yield path, "/".join(parts)
+
+
+def lint(name, text):
+    out = []
+
+    def bad(number, what):
+        out.append(f"{name}:{number}: {what}")
+
+    code = name.startswith("src/") and name.endswith((".h", ".cc"))
+    product = code and not re.search(r"(_test\.cc|_(fixture|test_util)\.(h|cc))$", name)
+    lines = text.splitlines()
+    for number, line in enumerate(lines, 1):
+        if not name.startswith("tests/") and MACHINE_PATH.search(line):
+            bad(number, "path of one machine")
+        if not name.endswith("package-lock.json") and REGISTRY.search(line):
+            bad(number, "registry or mirror host; use the tool's configured default")
+        if STUB.search(line) and (code or name.endswith((".py", ".sh"))):
+            bad(number, "unfinished work")
+        if product and re.search(r"asio::detached", line) and not name.startswith("src/async/"):
+            bad(number, "detached task; spawn it in a TaskGroup")
+        if product and CONNECT.search(line.split("//")[0]) and not CONNECT_OK.match(name):
+            bad(number, "connect outside the guarded dialler")
+    if code and len(lines) > 500:
+        bad(len(lines), "file longer than 500 lines")
+    if code and name.endswith(".h") and not text.startswith("//"):
+        bad(1, "header without an opening comment")
+    if code and name.endswith(".h") and "#pragma once" not in text:
+        bad(1, "header without #pragma once")
+    return out
+
+
+def shell_problems(path, name, text):
+    if not re.match(r"#!.*\b(?:ba)?sh\b", text):
+        return []
+    r = subprocess.run(["bash", "-n", str(path)], capture_output=True, text=True)
+    out = [f"{name}: {r.stderr.strip()}"] if r.returncode else []
+    if not re.search(r"^set -[a-z]*e", text, re.M) and not re.match(r"#!.*\b(?:ba)?sh -\w*e", text):
+        out.append(f"{name}: script without `set -e`")
+    return out
+
+
+def self_test():
+    assert lint("src/a/a.cc", 'x("/' + 'home/joe/x");\n')
+    assert lint("docs/a.md", "see registry." + "npmjs.org\n")
+    assert lint("src/a/a.cc", "// TO" + "DO later\n")
+    assert lint("src/api/a.cc", "if (::connect(fd) < 0) {}\n")
+    assert not lint("src/net/http_client.cc", "s.async_connect(e, t);\n")
+    assert lint("src/a/a.h", "#pragma once\n") and not lint("src/a/a.h", "// What.\n#pragma once\n")
+
+
+if __name__ == "__main__":
+    self_test()
+    found = []
+    for path, name in files():
+        if name in EXEMPT:
+            continue
+        try:
+            text = path.read_text()
+        except UnicodeDecodeError:
+            continue
+        if path.suffix == "" and not text.startswith("#!"):
+            continue
+        found += lint(name, text) + shell_problems(path, name, text)
+    print("\n".join(found) or "lint: ok")
+    sys.exit(1 if found else 0)

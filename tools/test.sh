@@ -1,0 +1,53 @@
+#!/bin/bash
+# `make test`: installs what the tests need, builds with sanitizers, runs everything through ctest, whose summary is
+# the last thing printed. `--all` adds the thread sanitizer, g++ 12 and long fuzzing.
+# Root, Debian 12, no terminal needed. Caches live outside the checkout, in ${SANDBAR_CACHE:-/var/cache/sandbar}.
+set -euo pipefail
+cd "$(dirname "$(readlink -f "$0")")/.."
+. tools/setup.sh
+
+ALL=
+[ "${1:-}" = --all ] && ALL=1
+[ "$(id -u)" -eq 0 ] || refuse "the tests need root" "they make real machines and try to break out of them" "sudo make test"
+check_platform
+check_rights
+check_disk "$SANDBAR_CACHE" 6000
+mkdir -p "$LOGS"
+
+install_missing "${BUILD_PACKAGES[@]}" "${RUN_PACKAGES[@]}" "${TEST_PACKAGES[@]}"
+[ -z "$ALL" ] || install_missing g++-12
+if ! command -v node >/dev/null || [ "$(node -p 'process.versions.node.split(".")[0]')" -lt 18 ]; then
+  install_missing nodejs
+fi
+create_user
+export npm_config_cache=${npm_config_cache:-$SANDBAR_CACHE/npm} npm_config_update_notifier=false
+for lock in tests/*/package-lock.json; do
+  [ -e "$lock" ] || continue
+  dir=$(dirname "$lock")
+  [ -e "$dir/node_modules/.package-lock.json" ] && [ "$dir/node_modules/.package-lock.json" -nt "$lock" ] ||
+    step "npm packages of $dir" "$LOGS/npm-${dir##*/}.log" npm ci --prefix "$dir" --no-audit --no-fund
+done
+
+# The recipes run beside the compiler.
+for image in ${SANDBAR_TEST_IMAGES:-node24 node22 python3.13 bun universal data}; do
+  images/build.sh --check "$image" >/dev/null 2>&1 || todo="${todo:-} $image"
+done
+[ -z "${todo:-}" ] || start_job "images$todo" "$LOGS/images.log" images/build.sh $todo
+start_job "compiling (asan)" "$LOGS/build-asan.log" configure_and_build asan build/asan
+start_job "compiling (release)" "$LOGS/build.log" configure_and_build release build/release
+wait_jobs
+if compgen -G 'fuzz/*.cc' >/dev/null; then
+  step "compiling (fuzz)" "$LOGS/build-fuzz.log" tools/fuzz.sh build
+fi
+if [ -n "$ALL" ]; then
+  step "compiling (tsan)" "$LOGS/build-tsan.log" configure_and_build tsan build/tsan
+  step "compiling (g++ 12)" "$LOGS/build-gcc.log" configure_and_build gcc build/gcc
+  ctest --test-dir build/tsan -L unit --output-on-failure
+  ctest --test-dir build/gcc -L unit --output-on-failure
+  tools/fuzz.sh run 60
+fi
+
+# Survivable bugs are fatal here; leaks too. A root-owned image cache is shared with the daemon under test.
+export SANDBAR_FATAL_BUGS=1 SANDBAR_IMAGES
+export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:strict_string_checks=1} UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
+exec ctest --test-dir build/asan -j "$(nproc)" --output-on-failure --no-tests=error
