@@ -14,6 +14,9 @@ sb_check(lint ${Python3_EXECUTABLE} tools/lint.py)
 sb_check(tidy ${Python3_EXECUTABLE} tools/tidy.py ${CMAKE_BINARY_DIR})
 set_tests_properties(check.tidy PROPERTIES TIMEOUT 3600 RUN_SERIAL TRUE)
 
+# Attacks by a program inside machines of a real spawner.
+include(${CMAKE_SOURCE_DIR}/tests/security/CMakeLists.txt OPTIONAL)
+
 # Black-box suites: each *.test.mjs is one entry, run against the programs of this build. They start machines and
 # count what is left on the host, so one at a time.
 find_program(NODE node)

@@ -55,7 +55,10 @@ void Announce(const json::object& created) {
   std::string network = Text(Object(session, "networkPolicy"), "mode");
   std::string image = Text(sandbox, "image");
   image = image.substr(0, image.find("@"));
-  Note(fmt::format("{}: {}, class 1 (namespaces, shares the host's kernel), network {}", Text(sandbox, "name"), image,
+  const json::object& isolation = Object(session, "isolation");
+  int64_t level = Number(isolation, "class");
+  Note(fmt::format("{}: {}, class {} ({}{}), network {}", Text(sandbox, "name"), image, level,
+                   Text(isolation, "engine"), level == 1 ? ", shares the host's kernel" : "",
                    network.empty() ? "default" : network));
 }
 

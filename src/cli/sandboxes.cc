@@ -36,7 +36,7 @@ Task<json::array> AllSandboxes(ApiClient* api) {
   co_return all;
 }
 
-std::vector<std::string> PsRow(const json::object& s, int64_t now) {
+std::vector<std::string> PsRow(const json::object& s, const std::string& isolation, int64_t now) {
   std::string image = Text(s, "image");
   image = image.substr(0, image.find('@'));
   std::string ends = "-";
@@ -45,8 +45,8 @@ std::vector<std::string> PsRow(const json::object& s, int64_t now) {
           Text(s, "status"),
           image.empty() ? Text(s, "runtime") : image,
           std::to_string(Number(s, "vcpus")),
-          Bytes(static_cast<uint64_t>(Number(s, "memory")) << 20),
-          "1 namespaces",
+          std::to_string(Number(s, "memory")) + " MB",
+          isolation,
           Age(now - Number(s, "createdAt")) + " ago",
           ends};
 }
@@ -133,6 +133,8 @@ Task<int> Logs(ApiClient* api, const Options* options, LogsCommand command) {
 }
 
 Task<int> Ps(ApiClient* api, const Options* options, PsCommand command) {
+  SB_CO_TRY(json::object info, co_await api->Call("GET", "/x/v1/info", std::nullopt));
+  std::string isolation = fmt::format("{} {}", Number(info, "isolationClass"), Text(info, "engine"));
   SB_CO_TRY(json::array all, co_await AllSandboxes(api));
   json::array shown;
   std::vector<std::vector<std::string>> rows{
@@ -142,7 +144,7 @@ Task<int> Ps(ApiClient* api, const Options* options, PsCommand command) {
     const json::object& s = item.as_object();
     std::string status = Text(s, "status");
     if (!command.all && status != "running" && status != "pending" && status != "stopping") continue;
-    rows.push_back(PsRow(s, now));
+    rows.push_back(PsRow(s, isolation, now));
     shown.push_back(item);
   }
   std::string text = Table(rows);

@@ -3,6 +3,7 @@
 #include <openssl/evp.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <boost/asio/io_context.hpp>
@@ -180,6 +181,11 @@ Task<> RunUntilStopped(Running* r) {
     if (!stopped) log::Warn("stopping the sandboxes: {}", stopped.error().message);
   }
   if (r->domain) co_await r->domain->Close();
+  // The loop ends when nothing waits on it any more; the engine's connection does as long as it exists.
+  r->http.reset();
+  r->api.reset();
+  r->domain.reset();
+  r->engine.reset();
   if (built && ending == Ending::kStopAll) co_return Fail(Code::kStopped, "stopped with every machine");
   co_return built;
 }
@@ -215,6 +221,8 @@ Result<> ServeOrFail(const cli::Options& options, const cli::ServeCommand& flags
                             "sudo ./sandbar serve");
   SB_TRY(Identity daemon, LookUpUser(config.user));
   SB_TRYV(CheckListen(config));
+  // Whatever is made below is the daemon's alone unless it says otherwise.
+  ::umask(0077);
   SB_TRYV(PrepareDataDir(config.data, daemon));
   SB_TRY(Fd lock, LockDataDir(config.data));
   SB_TRY(TlsFiles tls, LoadTlsFiles(&config));

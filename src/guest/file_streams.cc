@@ -76,9 +76,9 @@ void FileStreams::OnAbort(const wire::Abort& abort) {
 }
 
 void FileStreams::FlushDown(Stream& s) {
-  size_t done = 0;
-  while (s.down && done < s.down_buffer.size()) {
-    ssize_t n = ::write(s.down.get(), s.down_buffer.data() + done, s.down_buffer.size() - done);
+  size_t before = s.down_start;
+  while (s.down && s.down_start < s.down_buffer.size()) {
+    ssize_t n = ::write(s.down.get(), s.down_buffer.data() + s.down_start, s.down_buffer.size() - s.down_start);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EAGAIN) break;
     if (n < 0) {
@@ -87,12 +87,16 @@ void FileStreams::FlushDown(Stream& s) {
       s.down.Reset();
       break;
     }
-    done += static_cast<size_t>(n);
+    s.down_start += static_cast<size_t>(n);
   }
-  if (!s.down) done = s.down_buffer.size();
+  if (!s.down) s.down_start = s.down_buffer.size();
+  uint64_t done = s.down_start - before;
   if (done > 0) Watchdog(s);
-  s.down_buffer.erase(0, done);
   s.granted_later += done;
+  if (s.down_start >= s.down_buffer.size() / 2) {
+    s.down_buffer.erase(0, s.down_start);
+    s.down_start = 0;
+  }
   if (s.granted_later >= kGrantStep && !s.down_ended) {
     s.window += s.granted_later;
     outlet_->Send(wire::Credit{s.id, static_cast<uint32_t>(s.granted_later)});

@@ -47,7 +47,8 @@ class FileStreams {
     uint64_t credit = wire::kStreamWindow;  // what we may send
     uint64_t window = wire::kStreamWindow;  // what the daemon may send
     uint64_t granted_later = 0;             // consumed, not yet credited back
-    std::string down_buffer;
+    std::string down_buffer;                // from the daemon, for the worker
+    size_t down_start = 0;
     bool down_ended = false;
     Timer stall;
   };

@@ -18,6 +18,7 @@ namespace {
 
 constexpr int kUp = 3;
 constexpr int kDown = 4;
+constexpr int kPipe = 256 << 10;  // fewer turns between agent and worker; the default serves where it is refused
 
 wire::FileErrorKind KindOf(const Error& error) {
   using wire::FileErrorKind;
@@ -203,7 +204,9 @@ Result<Worker> StartWorker(const ChildSetup& setup, const FileRequest& request) 
     if (::pipe2(fds, O_CLOEXEC) != 0) return FailErrno("pipe");
     down = Pipe{Fd(fds[0]), Fd(fds[1])};
     if (::fcntl(down.write.get(), F_SETFL, O_NONBLOCK) != 0) return FailErrno("fcntl");
+    ::fcntl(down.write.get(), F_SETPIPE_SZ, kPipe);
   }
+  ::fcntl(up.read.get(), F_SETPIPE_SZ, kPipe);
   pid_t pid = ::fork();
   if (pid < 0) return FailErrno("fork");
   if (pid == 0) RunWorker(setup, request, up.write.get(), down.read.get());

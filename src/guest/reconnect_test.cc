@@ -177,33 +177,37 @@ TEST_P(Violation, ClosesTheConnectionAndNothingElse) {
   EXPECT_EQ(again.Run({"echo", "fine"}).out, "fine\n");
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Violation,
-                         ::testing::Values([](TestClient& c) { c.Send(wire::Hello{}); },  // its magic is no frame
-                                           [](TestClient& c) { c.SendRaw(std::string("\xff\xff\xff\xff", 4)); },
-                                           [](TestClient& c) { c.SendRaw(std::string("\0\0\0\0", 4)); },
-                                           [](TestClient& c) { c.SendRaw(std::string("\1\0\0\0\x63", 5)); },
-                                           [](TestClient& c) { c.Send(wire::Data{9, "x"}); },
-                                           [](TestClient& c) { c.Send(wire::End{9}); },
-                                           [](TestClient& c) { c.Send(wire::Abort{9}); },
-                                           [](TestClient& c) { c.Send(wire::Credit{9, 1}); },
-                                           [](TestClient& c) {
-                                             c.Send(TestClient::Command("a", {"sleep", "1000"}));
-                                             c.Send(wire::Ack{"a", 1});
-                                           },
-                                           [](TestClient& c) {
-                                             c.Send(TestClient::Command("a", {"sleep", "1000"}));
-                                             c.Send(wire::ExitAck{"a"});
-                                           },
-                                           [](TestClient& c) {
-                                             c.Send(wire::ReadFile{5, "/proc/uptime", "/", 0, 0, ""});
-                                             c.Send(wire::ReadFile{5, "/proc/uptime", "/", 0, 0, ""});
-                                           },
-                                           [](TestClient& c) {
-                                             c.Send(wire::WriteTar{5, "/", 0, 0, "", false});
-                                             for (int i = 0; i < 9; ++i)
-                                               c.Send(wire::Data{5, std::string(wire::kMaxData, 'x')});
-                                             c.Send(wire::Credit{5, 1});
-                                           }));
+INSTANTIATE_TEST_SUITE_P(
+    All, Violation,
+    ::testing::Values([](TestClient& c) { c.Send(wire::Hello{}); },  // its magic is no frame
+                      [](TestClient& c) { c.SendRaw(std::string("\xff\xff\xff\xff", 4)); },
+                      [](TestClient& c) { c.SendRaw(std::string("\0\0\0\0", 4)); },
+                      [](TestClient& c) { c.SendRaw(std::string("\1\0\0\0\x63", 5)); },
+                      [](TestClient& c) { c.Send(wire::Data{9, "x"}); }, [](TestClient& c) { c.Send(wire::End{9}); },
+                      [](TestClient& c) { c.Send(wire::Abort{9}); }, [](TestClient& c) { c.Send(wire::Credit{9, 1}); },
+                      [](TestClient& c) {
+                        c.Send(TestClient::Command("a", {"sleep", "1000"}));
+                        c.Send(wire::Ack{"a", 1});
+                      },
+                      [](TestClient& c) {
+                        c.Send(TestClient::Command("a", {"sleep", "1000"}));
+                        c.Send(wire::ExitAck{"a"});
+                      },
+                      [](TestClient& c) {
+                        c.Send(wire::ReadFile{5, "/proc/uptime", "/", 0, 0, ""});
+                        c.Send(wire::ReadFile{5, "/proc/uptime", "/", 0, 0, ""});
+                      },
+                      [](TestClient& c) {
+                        c.Send(wire::WriteTar{5, "/", 0, 0, "", false});
+                        c.Send(wire::Credit{5, 1});  // an upload takes none
+                      },
+                      [](TestClient& c) {
+                        // A worker that reads nothing: more than the window is more than was allowed.
+                        c.Shell("while ! pkill -STOP sandbar-file; do sleep 0.01; done & sleep 0.1");
+                        c.Send(wire::WriteTar{5, "/", 0, 0, "", false});
+                        c.Shell("until ps -e -o comm=,stat= | grep -q 'sandbar-file *T'; do sleep 0.01; done");
+                        for (int i = 0; i < 11; ++i) c.Send(wire::Data{5, std::string(wire::kMaxData, 'x')});
+                      }));
 
 TEST(Protocol, OtherVersionIsToldOursThenClosed) {
   TestMachine machine;
@@ -254,7 +258,7 @@ TEST(Quiesce, KillsWhatIgnoresSigterm) {
   EXPECT_EQ(r.exit.code, 137);
   auto q = client.Expect<wire::Quiesced>();
   EXPECT_FALSE(q.clean);
-  EXPECT_EQ(q.killed, 3u);
+  EXPECT_GE(q.killed, 2u);  // the shell may not have started its last child yet
 }
 
 TEST(Quiesce, StoppedProcessesEndToo) {

@@ -41,7 +41,10 @@ class MachineCgroup {
   virtual Result<> KillAll() = 0;  // SIGKILL to every member, frozen ones too
   virtual Result<bool> Empty() const = 0;
   virtual Result<> Remove() = 0;  // kConflict while it has members: the caller retries later
-  // A process moves itself by writing "0" to each of these, first thing after it was forked.
+  // A process moves itself by writing "0" to each of these, first thing after it was forked. That works for a process
+  // without rights on the host, in user and cgroup namespaces of its own: the kernel checks the credentials that opened
+  // the file (cgroup_test.cc does just that). What the agent forks, file workers included, belongs into the commands'
+  // part; only the agent itself lives on the agent's allowance.
   virtual Result<std::vector<Fd>> OpenAgentJoin() const = 0;
   virtual Result<std::vector<Fd>> OpenCommandJoin() const = 0;
 };

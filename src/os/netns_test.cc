@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <string>
@@ -240,6 +241,28 @@ TEST_F(LocalNet, GuestCannotBindPortOneButAnyOther) {
               if (errno != EACCES) return 2;
               a = Address("0.0.0.0", 80);
               return ::bind(one.get(), reinterpret_cast<sockaddr*>(&a), sizeof a) == 0 ? 0 : 3;
+            })),
+            0);
+}
+
+// Otherwise a guest could fill the connection table, which is not charged to it, by talking to itself.
+TEST_F(LocalNet, LoopbackConnectionsAreNotTracked) {
+  EXPECT_EQ(Wait(Inside([] {
+              Fd server = Socket(SOCK_STREAM);
+              sockaddr_in a = Address("127.0.0.1", 3000);
+              if (::bind(server.get(), reinterpret_cast<sockaddr*>(&a), sizeof a) != 0) return 1;
+              if (::listen(server.get(), 8) != 0) return 2;
+              Fd client = Socket(SOCK_STREAM);
+              if (Connect(client, "127.0.0.1", 3000) != 0) return 3;
+              auto tracked = [] {
+                Fd f(::open("/proc/sys/net/netfilter/nf_conntrack_count", O_RDONLY | O_CLOEXEC));
+                char text[16] = {};
+                return f && ::read(f.get(), text, sizeof text - 1) > 0 ? std::atoi(text) : -1;
+              };
+              if (tracked() != 0) return 4;
+              Fd out = Socket(SOCK_STREAM);
+              if (Connect(out, "203.0.113.7", 443) != 0) return 5;
+              return tracked() == 1 ? 0 : 6;
             })),
             0);
 }

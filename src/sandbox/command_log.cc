@@ -20,6 +20,7 @@ namespace {
 constexpr size_t kHeader = 5;
 constexpr uint8_t kHoleStream = 0;
 constexpr uint32_t kMaxRecord = 1 << 20;
+constexpr uint64_t kMinPiece = 1024;
 constexpr uint64_t kMaxOffset = 1ULL << 62;  // an agent that claims more is lying; keeps sums from wrapping
 
 std::string SegmentName(uint64_t offset) {
@@ -98,8 +99,11 @@ void CommandLog::Append(uint64_t offset, uint8_t stream, std::string_view bytes)
   if (known >= bytes.size()) return;
   bytes.remove_prefix(known);
   while (!bytes.empty()) {
-    // Records never straddle a segment's end, so segments stay close to their size.
-    auto piece = bytes.substr(0, std::min<size_t>(bytes.size(), core_->config.log_segment_bytes / 2));
+    // Records never straddle a segment's end: a piece fills the room that is left, or goes into the next segment.
+    const uint64_t segment = core_->config.log_segment_bytes;
+    uint64_t room = segment - std::min(segment, tail_size_ + kHeader);
+    if (room < kMinPiece && room < bytes.size()) room = segment - kHeader;
+    auto piece = bytes.substr(0, std::min<size_t>(bytes.size(), room));
     Write(stream, piece);
     bytes.remove_prefix(piece.size());
   }
@@ -140,7 +144,7 @@ uint64_t CommandLog::AckLimit() const {
 
 void CommandLog::ReleasePins() {
   pins_.clear();
-  if (on_progress_) on_progress_();
+  Moved();
 }
 
 void CommandLog::Write(uint8_t stream, std::string_view bytes) {
@@ -196,14 +200,28 @@ bool CommandLog::Roll() {
   tail_ = std::move(next);
   tail_size_ = 0;
   segments_.push_back(end_);
+  Trim();
+  return true;
+}
+
+void CommandLog::Moved() {
+  Trim();
+  if (on_progress_) on_progress_();
+}
+
+void CommandLog::Trim() {
   const size_t head = std::max<uint64_t>(1, core_->config.log_head_bytes / core_->config.log_segment_bytes);
   const size_t tail = std::max<uint64_t>(2, core_->config.log_tail_bytes / core_->config.log_segment_bytes);
   while (segments_.size() > head + tail) {
     auto victim = segments_.begin() + static_cast<std::ptrdiff_t>(head);
+    const uint64_t after = *std::next(victim);
+    // Pinned readers get every byte. The agent's window bounds how much that can keep.
+    for (const uint64_t* position : pins_) {
+      if (*position < after) return;
+    }
     ::unlink((dir_ + "/" + SegmentName(*victim)).c_str());
     segments_.erase(victim);
   }
-  return true;
 }
 
 // One reader's position: which segment, where in its file, how much of the current record is left.
@@ -215,7 +233,7 @@ class SegmentReader final : public LogReader {
   SegmentReader(const SegmentReader&) = delete;
   SegmentReader& operator=(const SegmentReader&) = delete;
   ~SegmentReader() override {
-    if (log_->pins_.erase(&position_) > 0 && log_->on_progress_) log_->on_progress_();
+    if (log_->pins_.erase(&position_) > 0) log_->Moved();
   }
 
   Task<LogChunk> Next() override {
@@ -223,7 +241,7 @@ class SegmentReader final : public LogReader {
       if (position_ < log_->end_) {
         auto chunk = co_await ReadSome();
         if (!chunk) co_return std::unexpected(std::move(chunk).error());
-        if (log_->pins_.contains(&position_) && log_->on_progress_) log_->on_progress_();
+        if (log_->pins_.contains(&position_)) log_->Moved();
         if (chunk->gap > 0 || !chunk->bytes.empty()) co_return chunk;
         continue;
       }

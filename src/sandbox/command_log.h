@@ -60,6 +60,8 @@ class CommandLog : public std::enable_shared_from_this<CommandLog> {
   bool WriteRecord(uint8_t stream, std::string_view bytes);
   bool Roll();
   bool FlushLost();
+  void Trim();   // deletes what need not be kept
+  void Moved();  // a pinned reader advanced or went
 
   Core* core_;
   std::string dir_;

@@ -122,7 +122,8 @@ Task<> Pool::Add(PoolTarget target) {
   engine::BootRequest request;
   request.machine_id = row.machine_id;
   request.limits = LimitsOf(core_->config, target.vcpus);
-  auto live = co_await LiveMachine::Boot(core_, std::move(request), RootfsOf(image));
+  auto rootfs = RootfsOf(image);
+  auto live = co_await LiveMachine::Boot(core_, std::move(request), std::move(rootfs));
   if (live) {
     PutBack(image, target.vcpus, *std::move(live));
     co_return Result<>{};

@@ -52,7 +52,8 @@ Task<store::Command> ServiceImpl::GetCommand(Scope scope, std::string session, s
 Task<store::Command> ServiceImpl::WaitCommand(Scope scope, std::string session, std::string command) {
   SB_CO_TRY(auto row, co_await FindSession(scope, session));
   const Live* live = LiveOf(row.id);
-  if (auto run = live != nullptr ? live->session->Find(command) : nullptr) co_return co_await run->done->Wait();
+  auto run = live != nullptr ? live->session->Find(command) : nullptr;
+  if (run) co_return co_await run->done->Wait();
   co_return co_await GetCommand(std::move(scope), std::move(session), std::move(command));
 }
 
@@ -90,7 +91,8 @@ Task<std::unique_ptr<engine::FileStream>> ServiceImpl::ReadFile(Scope scope, std
   SB_CO_TRYV(CheckPath("path", path));
   SB_CO_TRY(auto base, BaseDir(live->row(), cwd));
   SB_CO_TRY(auto link, live->Link());
-  SB_CO_TRY(auto stream, co_await link->ReadFile(std::move(path), std::move(base), live->user()));
+  auto user = live->user();
+  SB_CO_TRY(auto stream, co_await link->ReadFile(std::move(path), std::move(base), std::move(user)));
   co_return std::make_unique<HeldFileStream>(std::move(link), std::move(stream));
 }
 
@@ -99,7 +101,8 @@ Task<> ServiceImpl::WriteTar(Scope scope, std::string session, std::optional<std
   SB_CO_TRY(auto live, co_await FindLive(std::move(scope), std::move(session)));
   SB_CO_TRY(auto base, BaseDir(live->row(), cwd));
   SB_CO_TRY(auto link, live->Link());
-  co_return co_await link->WriteTar(std::move(base), live->user(), source);
+  auto user = live->user();
+  co_return co_await link->WriteTar(std::move(base), std::move(user), source);
 }
 
 Task<> ServiceImpl::MakeDir(Scope scope, std::string session, std::string path, std::optional<std::string> cwd,
@@ -108,7 +111,8 @@ Task<> ServiceImpl::MakeDir(Scope scope, std::string session, std::string path, 
   SB_CO_TRYV(CheckPath("path", path));
   SB_CO_TRY(auto base, BaseDir(live->row(), cwd));
   SB_CO_TRY(auto link, live->Link());
-  co_return co_await link->MakeDir(std::move(path), std::move(base), live->user(), recursive);
+  auto user = live->user();
+  co_return co_await link->MakeDir(std::move(path), std::move(base), std::move(user), recursive);
 }
 
 }  // namespace sandbar::sandbox

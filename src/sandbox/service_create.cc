@@ -95,7 +95,9 @@ Task<SandboxView> ServiceImpl::CreateNow(Scope scope, CreateSpec spec) {
   }
   auto session = AddLive(std::move(row), sandbox.env);
   auto launched = co_await Launch(session, std::move(sandbox), std::move(image), std::move(pooled));
-  if (!launched) co_await Undo(session, launched.error());
+  if (launched) co_return launched;
+  Error why = launched.error();
+  co_await Undo(session, std::move(why));
   co_return launched;
 }
 
@@ -120,7 +122,7 @@ Task<SandboxView> ServiceImpl::Launch(std::shared_ptr<Session> session, store::S
   co_return view;
 }
 
-Task<> ServiceImpl::Undo(std::shared_ptr<Session> session, const Error& why) {
+Task<> ServiceImpl::Undo(std::shared_ptr<Session> session, Error why) {
   // On shutdown the rows stay: the next start rolls back, and it can be sure of what exists.
   if (core_.closing) co_return Result<>{};
   const std::string machine = session->row().machine_id;

@@ -67,7 +67,7 @@ class ServiceImpl final : public Domain {
   store::Session MakeSession(const store::Sandbox& sandbox, const images::Image& image);
   Task<SandboxView> Launch(std::shared_ptr<Session> session, store::Sandbox sandbox, images::Image image,
                            std::unique_ptr<LiveMachine> pooled);
-  Task<> Undo(std::shared_ptr<Session> session, const Error& why);
+  Task<> Undo(std::shared_ptr<Session> session, Error why);
   std::shared_ptr<Session> AddLive(store::Session row, std::map<std::string, std::string> env);
 
   // service_lifecycle.cc

@@ -53,7 +53,12 @@ net::EgressPolicy Session::Policy() const {
   return {mode == "allow-all" ? net::EgressMode::kAllowAll : net::EgressMode::kDenyAll};
 }
 
-Task<store::Sandbox> Session::Save(store::SandboxEdit edit) {
+Task<store::Sandbox> Session::Save() {
+  store::SandboxEdit nothing;
+  co_return co_await SaveWith(std::move(nothing));
+}
+
+Task<store::Sandbox> Session::SaveWith(store::SandboxEdit edit) {
   row_.updated_at = NowMs();
   auto write = [row = row_, edit = std::move(edit)](store::Store& store) {
     auto both = [&row, &edit](store::Sandbox& s) -> Result<> {
@@ -81,7 +86,7 @@ Task<> Session::Run(std::unique_ptr<LiveMachine> live) {
   }
   SB_CO_TRYV(co_await ArmDeadline());
   if (!saved) {
-    SB_CO_TRYV(co_await Save({}));
+    SB_CO_TRYV(co_await Save());
   }
   // Only a policy that is on record may open the network.
   live_->egress().SetPolicy(Policy());
@@ -94,7 +99,8 @@ Task<> Session::Run(std::unique_ptr<LiveMachine> live) {
 Task<> Session::Reattach(std::vector<store::Command> unfinished, bool present, bool alive) {
   SB_CO_TRYV(co_await RecoverCommands(unfinished));
   if (!present) co_return Fail(Code::kNotFound, "it was gone when the server started");
-  SB_CO_TRY(live_, co_await LiveMachine::Attach(core_, row_.machine_id, Policy()));
+  const net::EgressPolicy policy = Policy();
+  SB_CO_TRY(live_, co_await LiveMachine::Attach(core_, row_.machine_id, policy));
   if (!alive) co_return Fail(Code::kClosed, "it ended while the server was down");
   live_->Listen(this);
   SB_CO_TRYV(co_await live_->Connect());
@@ -127,7 +133,8 @@ Task<> Session::Reattach(std::vector<store::Command> unfinished, bool present, b
 // The supervisor's clock; ours is Clock().
 Task<> Session::ArmDeadline() {
   const int64_t left = std::max<int64_t>(Deadline() - NowMs(), 0);
-  co_return co_await live_->machine().SetDeadline(milliseconds(left) + kDeadlineSlack);
+  const milliseconds deadline = milliseconds(left) + kDeadlineSlack;
+  co_return co_await live_->machine().SetDeadline(deadline);
 }
 
 Task<> Session::Clock() {
@@ -139,8 +146,9 @@ Task<> Session::Clock() {
       co_return Result<>{};
     }
     // In pieces, because the wall clock may be set.
+    const milliseconds piece(std::min<int64_t>(left, 60000));
     auto moved = deadline_moved_.Wait();
-    auto r = co_await WithTimeout(std::move(moved), milliseconds(std::min<int64_t>(left, 60000)));
+    auto r = co_await WithTimeout(std::move(moved), piece);
     if (!r && r.error().code == Code::kCancelled) break;
     auto state = co_await asio::this_coro::cancellation_state;
     if (state.cancelled() != asio::cancellation_type::none) break;
@@ -154,11 +162,12 @@ Task<> Session::BeginStop(StopCause cause, std::string why) {
   row_.status = store::Status::kStopping;
   if (!row_.requested_stop_at) row_.requested_stop_at = NowMs();
   row_.stop_reason = std::move(why);
-  auto saved = co_await Save({});
+  auto saved = co_await Save();
   if (!saved) log::Error("session {}: {}", row_.id, saved.error().message);
   if (live_ && cause != StopCause::kLost && Deadline() - NowMs() < kStopMargin.count()) {
     // The supervisor must not cut the grace short.
-    auto r = co_await live_->machine().SetDeadline(core_->config.stop_grace + kStopMargin);
+    const milliseconds enough = core_->config.stop_grace + kStopMargin;
+    auto r = co_await live_->machine().SetDeadline(enough);
     if (!r) log::Warn("session {}: deadline: {}", row_.id, r.error().message);
   }
   co_return Result<>{};
@@ -170,8 +179,9 @@ Task<> Session::Drain(bool graceful) {
   for (auto& [id, run] : running) run->log->ReleasePins();
   auto link = live_ ? live_->link() : nullptr;
   if (graceful && link) {
+    const milliseconds enough = core_->config.stop_grace + kStopMargin;
     auto quiesce = link->Quiesce(core_->config.stop_grace);
-    auto quiesced = co_await WithTimeout(std::move(quiesce), core_->config.stop_grace + kStopMargin);
+    auto quiesced = co_await WithTimeout(std::move(quiesce), enough);
     if (!quiesced) log::Warn("session {}: quiesce: {}", row_.id, quiesced.error().message);
   }
   // Exits are on their way; each needs its row. An agent that keeps them back does not hold us up.
@@ -180,8 +190,9 @@ Task<> Session::Drain(bool graceful) {
     const bool recording = std::any_of(commands_.begin(), commands_.end(), [](auto& c) { return c.second->ending; });
     const bool expected = graceful && live_ && live_->link();
     if (!recording && !expected) break;
+    const milliseconds left(std::max<int64_t>(until - NowMs(), 1));
     auto ended = command_ended_.Wait();
-    auto r = co_await WithTimeout(std::move(ended), milliseconds(std::max<int64_t>(until - NowMs(), 1)));
+    auto r = co_await WithTimeout(std::move(ended), left);
     if (!r && r.error().code == Code::kCancelled) co_return std::unexpected(std::move(r).error());
   }
   co_return Result<>{};
@@ -218,7 +229,7 @@ Task<store::Sandbox> Session::End(StopCause cause) {
     s.total_duration_ms += static_cast<uint64_t>(duration);
     return {};
   };
-  co_return co_await Save(std::move(add));
+  co_return co_await SaveWith(std::move(add));
 }
 
 Task<> Session::Discard() {
@@ -251,7 +262,7 @@ Task<> Session::ExtendTimeout(int64_t duration_ms) {
   row_.timeout_ms += duration_ms;
   auto r = co_await ArmDeadline();
   if (r) {
-    auto saved = co_await Save({});
+    auto saved = co_await Save();
     if (!saved) r = std::unexpected(std::move(saved).error());
   }
   if (!r) row_.timeout_ms -= duration_ms;
@@ -264,7 +275,7 @@ Task<> Session::SetNetwork(std::string mode) {
   auto before = std::exchange(row_.network_mode, std::move(mode));
   // Closing takes effect before it is on record, opening after: at no moment is more open than the record says.
   if (Policy().mode == net::EgressMode::kDenyAll) live_->egress().SetPolicy(Policy());
-  auto saved = co_await Save({});
+  auto saved = co_await Save();
   if (!saved) row_.network_mode = std::move(before);
   SB_CO_TRYV(Usable());
   live_->egress().SetPolicy(Policy());

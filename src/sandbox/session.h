@@ -81,10 +81,12 @@ class Session final : public MachineListener {
   void OnConnected() override;
   void OnLost(const std::string& why) override;
 
-  Task<store::Sandbox> Save(store::SandboxEdit edit);
+  Task<store::Sandbox> Save();
+  Task<store::Sandbox> SaveWith(store::SandboxEdit edit);
   Task<> InsertRow(store::Command row);
   Task<> FinishCommand(std::shared_ptr<RunningCommand> run, wire::Exit exit);
-  Task<bool> WasOutOfMemory(const wire::Exit& exit, bool killed);
+  // Whether a command that died like this was a victim of the memory limit.
+  Task<bool> WasOutOfMemory(int code);
   Task<> FinishLostCommands();
   Task<> RecoverCommands(std::vector<store::Command> unfinished);
   Task<> Clock();

@@ -145,8 +145,8 @@ void Session::OnExit(const wire::Exit& exit) {
   tasks_.Spawn(FinishCommand(run, exit));
 }
 
-Task<bool> Session::WasOutOfMemory(const wire::Exit& exit, bool killed) {
-  if (exit.code != kKilled || exit.timed_out || killed || phase_ != Phase::kRunning) co_return false;
+Task<bool> Session::WasOutOfMemory(int code) {
+  if (code != kKilled || phase_ != Phase::kRunning) co_return false;
   auto usage = co_await live_->machine().GetUsage();
   if (!usage) co_return false;
   const bool grew = usage->oom_kills > oom_kills_;
@@ -160,7 +160,10 @@ Task<> Session::FinishCommand(std::shared_ptr<RunningCommand> run, wire::Exit ex
   if (exit.final_offset > log.received()) log.Hole(log.received(), exit.final_offset - log.received());
   // Our own line may be there already: the daemon died between writing it and recording the exit.
   const bool noted = log.received() > exit.final_offset;
-  auto oom = co_await WasOutOfMemory(exit, run->killed);
+  // A death with a known cause is not looked into.
+  const bool explained = run->killed || exit.timed_out;
+  const int suspicious = explained ? 0 : exit.code;
+  auto oom = co_await WasOutOfMemory(suspicious);
   auto& row = run->row;
   row.oom_killed = noted || (oom && *oom);
   if (row.oom_killed && !noted)

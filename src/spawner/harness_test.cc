@@ -91,21 +91,25 @@ Result<ExitedEvent> TestClient::NextEvent() {
   return event;
 }
 
-HostState ReadHostState() {
-  HostState s;
+std::vector<std::string> TestHost::Leftovers() {
+  std::vector<std::string> found;
+  auto text = os::ReadFile(data() + "/instance-id", 64);
+  std::string instance = text ? text->substr(0, text->find('\n')) : "no instance";
   std::ifstream mounts("/proc/self/mountinfo");
-  for (std::string line; std::getline(mounts, line);) s.mounts.push_back(line);
-  for (const auto& e :
-       fs::recursive_directory_iterator("/sys/fs/cgroup", fs::directory_options::skip_permission_denied)) {
-    // Another instance's machines come and go while we look; only the groups of test instances count.
-    if (e.is_directory() && e.path().string().find("/sandbar/") != std::string::npos) s.cgroups.push_back(e.path());
+  for (std::string line; std::getline(mounts, line);) {
+    if (line.find(dir_) != std::string::npos || line.find("/run/sandbar") != std::string::npos) found.push_back(line);
+  }
+  // The instance's own group may stay; machines in it may not.
+  std::error_code ec;
+  for (const auto& e : fs::recursive_directory_iterator("/sys/fs/cgroup", ec)) {
+    if (e.is_directory(ec) && e.path().string().find(instance + "/") != std::string::npos) found.push_back(e.path());
   }
   for (const auto& e : fs::directory_iterator("/sys/block")) {
     std::ifstream backing(e.path() / "loop/backing_file");
     std::string line;
-    if (std::getline(backing, line)) s.loops.push_back(line);
+    if (std::getline(backing, line) && line.find(dir_) != std::string::npos) found.push_back(line);
   }
-  return s;
+  return found;
 }
 
 Result<std::unique_ptr<TestHost>> TestHost::Create() {

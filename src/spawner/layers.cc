@@ -58,14 +58,14 @@ bool ValidHostname(const std::string& name) {
 Result<Fd> Layers::MountErofs(int file) const {
   constexpr uint64_t kAttributes = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID;
   if (!options_.force_loop) {
-    std::vector<os::MountOption> direct = {{"source", "/proc/self/fd/" + std::to_string(file)}};
+    std::vector<os::MountOption> direct = {{"source", "/proc/self/fd/" + std::to_string(file)}, {"ro", "", true}};
     auto mount = os::NewMount("erofs", direct, kAttributes);
     if (mount) return mount;
     // Before 6.12 only block devices will do.
     if (mount.error().sys_errno != ENOTBLK && mount.error().sys_errno != EINVAL) return mount;
   }
   SB_TRY(os::LoopDevice loop, os::AttachLoop(file, true));
-  std::vector<os::MountOption> by_device = {{"source", loop.path}};
+  std::vector<os::MountOption> by_device = {{"source", loop.path}, {"ro", "", true}};
   return os::NewMount("erofs", by_device, kAttributes);
 }
 

@@ -36,13 +36,6 @@ class TestClient {
   std::deque<ExitedEvent> events_;
 };
 
-// What a machine's teardown must leave as it was.
-struct HostState {
-  std::vector<std::string> mounts, cgroups, loops;
-  bool operator==(const HostState&) const = default;
-};
-HostState ReadHostState();
-
 class TestHost {
  public:
   static Result<std::unique_ptr<TestHost>> Create();
@@ -73,6 +66,8 @@ class TestHost {
   pid_t MachinePid(TestClient& client, const std::string& id);
   // The machine's writable directory, as the spawner sees it.
   std::string UpperOf(const std::string& id);
+  // Mounts, control groups and loop devices of this spawner that the host still has.
+  std::vector<std::string> Leftovers();
   // Replaces the image's directory by an erofs file.
   Result<> UseErofsImage();
 

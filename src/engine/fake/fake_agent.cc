@@ -187,7 +187,8 @@ Task<int> FakeAgent::SleepFor(std::shared_ptr<Command> command, milliseconds tim
     const auto now = std::chrono::steady_clock::now();
     if (now >= until) co_return 0;
     auto wait = command->changed.Wait();
-    auto r = co_await WithTimeout(std::move(wait), until - now);
+    const auto left = until - now;
+    auto r = co_await WithTimeout(std::move(wait), left);
     if (!r && r.error().code == Code::kCancelled) co_return std::unexpected(std::move(r).error());
   }
 }
@@ -199,8 +200,9 @@ Task<int> FakeAgent::Program(std::shared_ptr<Command> command) {
   const uint64_t number = std::strtoull(first.c_str(), nullptr, 10);
   std::string text;
   if (program == "sleep" || program == "stubborn") {
-    const bool forever = first.empty();
-    co_return co_await SleepFor(command, forever ? milliseconds(3600000) : milliseconds(number), program == "stubborn");
+    const milliseconds time(first.empty() ? 3600000 : number);
+    const bool stubborn = program == "stubborn";
+    co_return co_await SleepFor(command, time, stubborn);
   }
   if (program == "exit") co_return static_cast<int>(number);
   if (program == "oom") {
@@ -209,7 +211,8 @@ Task<int> FakeAgent::Program(std::shared_ptr<Command> command) {
   }
   if (program == "die") {
     if (on_die) on_die();
-    co_return co_await SleepFor(command, milliseconds(3600000), true);
+    const milliseconds time(3600000);
+    co_return co_await SleepFor(command, time, true);
   }
   if (program == "gap") {
     Send(wire::Gap{request.id, command->produced, number});
@@ -235,7 +238,8 @@ Task<int> FakeAgent::Program(std::shared_ptr<Command> command) {
     for (size_t i = 1; i < request.argv.size(); ++i) text += (i > 1 ? " " : "") + request.argv[i];
     text += "\n";
   }
-  SB_CO_TRYV(co_await Emit(command, program == "err" ? 2 : 1, std::move(text)));
+  const uint8_t stream = program == "err" ? 2 : 1;
+  SB_CO_TRYV(co_await Emit(command, stream, std::move(text)));
   co_return 0;
 }
 
@@ -245,7 +249,8 @@ Task<> FakeAgent::Run(std::shared_ptr<Command> command) {
   auto program = Program(command);
   Result<int> code;
   if (command->request.timeout_ms > 0) {
-    code = co_await WithTimeout(std::move(program), milliseconds(command->request.timeout_ms));
+    const milliseconds limit(command->request.timeout_ms);
+    code = co_await WithTimeout(std::move(program), limit);
   } else {
     code = co_await std::move(program);
   }
@@ -281,7 +286,8 @@ Task<> FakeAgent::DoQuiesce(milliseconds grace) {
     const auto until = std::chrono::steady_clock::now() + grace;
     while (!AllExited() && std::chrono::steady_clock::now() < until) {
       auto wait = credited_.Wait();
-      auto r = co_await WithTimeout(std::move(wait), until - std::chrono::steady_clock::now());
+      const auto left = until - std::chrono::steady_clock::now();
+      auto r = co_await WithTimeout(std::move(wait), left);
       if (!r && r.error().code == Code::kCancelled) co_return Result<>{};
     }
   }

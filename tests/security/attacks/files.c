@@ -26,7 +26,7 @@ static int overlay_xattrs(void) {
                                       "trusted.overlay.metacopy",
                                       "trusted.overlay.whiteout",
                                       "trusted.anything",
-                                      "security.selinux",
+                                      "security.evm",
                                       "security.ima"};
   int result = PASS;
   for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && result == PASS; ++i) {

@@ -89,7 +89,8 @@ static int signal_state(void) {
   const char *blocked = strstr(text, "\nSigBlk:\t"), *ignored = strstr(text, "\nSigIgn:\t");
   if (blocked == NULL || ignored == NULL) return fail("no signal lines");
   if (strtoull(blocked + 9, NULL, 16) != 0) return fail("signals are blocked");
-  if (strtoull(ignored + 9, NULL, 16) != 0) return fail("signals are ignored");
+  // Shells ignore SIGINT and SIGQUIT for their children.
+  if ((strtoull(ignored + 9, NULL, 16) & ~6ULL) != 0) return fail("signals are ignored");
   return PASS;
 }
 

@@ -1,0 +1,354 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sqlite3.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "store/json_text.h"
+#include "store/store.h"
+
+namespace sandbar::store {
+namespace {
+
+using testing::HasSubstr;
+
+class SqliteStoreTest : public testing::Test {
+ protected:
+  SqliteStoreTest() {
+    std::string pattern = std::filesystem::temp_directory_path() / "sandbar-store-XXXXXX";
+    SB_CHECK(::mkdtemp(pattern.data()) != nullptr);
+    dir_ = pattern;
+    Open();
+  }
+  ~SqliteStoreTest() override {
+    store_.reset();
+    std::filesystem::remove_all(dir_);
+  }
+  void Open() {
+    store_.reset();
+    auto r = OpenSqlite(File());
+    ASSERT_TRUE(r) << r.error().message;
+    store_ = *std::move(r);
+  }
+  std::string File() const { return dir_ + "/t.db"; }
+
+  static Sandbox MakeSandbox(const std::string& name, int64_t created = 1000) {
+    Sandbox s;
+    s.team = "t";
+    s.project = "p";
+    s.name = name;
+    s.current_session = "sbx_" + name;
+    s.created_at = s.updated_at = s.status_updated_at = created;
+    return s;
+  }
+  static Session MakeSession(const Sandbox& sandbox) {
+    Session s;
+    s.id = sandbox.current_session;
+    s.team = sandbox.team;
+    s.project = sandbox.project;
+    s.sandbox = sandbox.name;
+    s.machine_id = "m-" + s.id;
+    s.created_at = s.requested_at = s.updated_at = sandbox.created_at;
+    return s;
+  }
+  void Add(const Sandbox& s) { ASSERT_TRUE(store_->CreateSandbox(s, MakeSession(s), "")); }
+  std::vector<std::string> AllNames(ListFilter filter) {
+    std::vector<std::string> names;
+    for (;;) {
+      auto page = store_->ListSandboxes(filter);
+      EXPECT_TRUE(page) << (page ? "" : page.error().message);
+      if (!page) return names;
+      EXPECT_LE(page->items.size(), static_cast<size_t>(filter.limit));
+      for (const auto& s : page->items) names.push_back(s.name);
+      if (page->next.empty()) return names;
+      filter.cursor = page->next;
+    }
+  }
+
+  std::string dir_;
+  std::unique_ptr<Store> store_;
+};
+
+TEST_F(SqliteStoreTest, EveryFieldComesBack) {
+  Sandbox s = MakeSandbox("full");
+  s.v1 = true;
+  s.persistent = false;
+  s.status = Status::kSnapshotting;
+  s.region = "fra1";
+  s.failover_regions = {"iad1", "sfo1"};
+  s.network_id = "net";
+  s.vcpus = 4;
+  s.memory_mb = 8192;
+  s.runtime = "node24";
+  s.image = "r@sha256:x";
+  s.cwd = "/vercel";
+  s.timeout_ms = 77;
+  s.network_mode = "deny-all";
+  s.env = {{"A", "quote\" and \\ and \n and ü"}, {"B", ""}};
+  s.tags = {{"k", "v"}};
+  s.ports = {3000, 4000};
+  s.snapshot_expiration_ms = 0;
+  s.keep_last_snapshots = KeepLastSnapshots{3, 86400000, false};
+  s.total_cpu_ms = 5;
+  s.total_duration_ms = 6;
+  s.total_egress = 7;
+  s.total_ingress = 1ULL << 40;
+  Session session = MakeSession(s);
+  session.status = Status::kAborted;
+  session.started_at = 1;
+  session.requested_stop_at = 2;
+  session.stopped_at = 3;
+  session.aborted_at = 4;
+  session.cpu_ms = 5;
+  session.ingress = 6;
+  session.egress = 7;
+  session.stop_reason = "why";
+  session.engine = "fake";
+  session.isolation_class = 3;
+  session.user = "ubuntu";
+  session.home = "/vercel";
+  session.uid = 12;
+  session.gid = 13;
+  session.image_env = {{"PATH", "/bin"}};
+  session.network_mode = "allow-all";
+  ASSERT_TRUE(store_->CreateSandbox(s, session, ""));
+  Command c{"cmd_1", session.id, "sh", "/tmp", {"-c", "echo \"x\""}, 99, 137, 12, true, true};
+  ASSERT_TRUE(store_->InsertCommand(c));
+  Open();
+
+  auto got = *store_->FindSandbox(KeyOf(s));
+  ASSERT_TRUE(got);
+  EXPECT_EQ(got->env, s.env);
+  EXPECT_EQ(got->tags, s.tags);
+  EXPECT_EQ(got->ports, s.ports);
+  EXPECT_EQ(got->failover_regions, s.failover_regions);
+  EXPECT_EQ(std::tie(got->v1, got->persistent, got->status, got->region, got->network_id, got->vcpus, got->memory_mb),
+            std::tie(s.v1, s.persistent, s.status, s.region, s.network_id, s.vcpus, s.memory_mb));
+  EXPECT_EQ(std::tie(got->runtime, got->image, got->cwd, got->timeout_ms, got->network_mode),
+            std::tie(s.runtime, s.image, s.cwd, s.timeout_ms, s.network_mode));
+  EXPECT_EQ(got->snapshot_expiration_ms, 0);
+  ASSERT_TRUE(got->keep_last_snapshots);
+  EXPECT_EQ(got->keep_last_snapshots->expiration_ms, 86400000);
+  EXPECT_FALSE(got->keep_last_snapshots->delete_evicted);
+  EXPECT_EQ(std::tie(got->total_cpu_ms, got->total_duration_ms, got->total_egress, got->total_ingress),
+            std::tie(s.total_cpu_ms, s.total_duration_ms, s.total_egress, s.total_ingress));
+
+  auto back = *store_->FindSession(session.id);
+  ASSERT_TRUE(back);
+  EXPECT_EQ(
+      std::tie(back->status, back->started_at, back->requested_stop_at, back->stopped_at, back->aborted_at),
+      std::tie(session.status, session.started_at, session.requested_stop_at, session.stopped_at, session.aborted_at));
+  EXPECT_EQ(std::tie(back->cpu_ms, back->ingress, back->egress, back->stop_reason, back->engine, back->isolation_class),
+            std::tie(session.cpu_ms, session.ingress, session.egress, session.stop_reason, session.engine,
+                     session.isolation_class));
+  EXPECT_EQ(std::tie(back->user, back->home, back->uid, back->gid, back->image_env, back->network_mode),
+            std::tie(session.user, session.home, session.uid, session.gid, session.image_env, session.network_mode));
+  EXPECT_EQ((*store_->FindSessionByMachine(session.machine_id))->id, session.id);
+
+  auto command = *store_->FindCommand(session.id, "cmd_1");
+  ASSERT_TRUE(command);
+  EXPECT_EQ(command->args, c.args);
+  EXPECT_EQ(std::tie(command->exit_code, command->duration_ms, command->timed_out, command->oom_killed),
+            std::tie(c.exit_code, c.duration_ms, c.timed_out, c.oom_killed));
+  EXPECT_FALSE(*store_->FindCommand("sbx_other", "cmd_1"));
+}
+
+TEST_F(SqliteStoreTest, NamesAreUniquePerProject) {
+  Add(MakeSandbox("a"));
+  Sandbox again = MakeSandbox("a");
+  again.current_session = "sbx_2";
+  auto r = store_->CreateSandbox(again, MakeSession(again), "");
+  ASSERT_FALSE(r);
+  EXPECT_EQ(r.error().code, Code::kConflict);
+  EXPECT_FALSE(*store_->FindSession("sbx_2")) << "both rows or none";
+  again.project = "p2";
+  EXPECT_TRUE(store_->CreateSandbox(again, MakeSession(again), ""));
+  ASSERT_TRUE(store_->DeleteSandbox({"t", "p", "a"}));
+  EXPECT_FALSE(*store_->FindSession("sbx_a")) << "sessions go with their sandbox";
+  Add(MakeSandbox("a"));
+}
+
+TEST_F(SqliteStoreTest, EditsRollBackWhenTheyFail) {
+  Add(MakeSandbox("a"));
+  auto fail = [](Sandbox& s) -> Result<> {
+    s.timeout_ms = 1;
+    return Fail(Code::kBadRequest, "no");
+  };
+  EXPECT_EQ(store_->EditSandbox({"t", "p", "a"}, fail).error().code, Code::kBadRequest);
+  EXPECT_EQ((*store_->FindSandbox({"t", "p", "a"}))->timeout_ms, 300000);
+  auto change = [](Sandbox& s) -> Result<> {
+    s.timeout_ms = 5;
+    return {};
+  };
+  Session session = **store_->FindSession("sbx_a");
+  session.status = Status::kRunning;
+  ASSERT_TRUE(store_->SaveSession(session, change));
+  EXPECT_EQ((*store_->FindSandbox({"t", "p", "a"}))->timeout_ms, 5);
+  EXPECT_EQ(store_->UnfinishedSessions()->size(), 1U);
+  session.status = Status::kStopped;
+  ASSERT_TRUE(store_->SaveSession(session, nullptr));
+  EXPECT_TRUE(store_->UnfinishedSessions()->empty());
+  EXPECT_EQ(store_->EditSandbox({"t", "p", "none"}, change).error().code, Code::kNotFound);
+}
+
+TEST_F(SqliteStoreTest, PagesAreStableForEqualTimes) {
+  std::vector<std::string> names;
+  for (int i = 0; i < 25; ++i) {
+    names.push_back("n" + std::to_string(100 + i));
+    Add(MakeSandbox(names.back(), 5000 + i / 10));  // ten of each time
+  }
+  for (bool ascending : {true, false}) {
+    for (SortBy by : {SortBy::kCreatedAt, SortBy::kName, SortBy::kStatusUpdatedAt}) {
+      for (int limit : {1, 3, 7, 25, 26}) {
+        ListFilter f;
+        f.team = "t";
+        f.project = "p";
+        f.limit = limit;
+        f.sort_by = by;
+        f.ascending = ascending;
+        auto expected = names;
+        if (!ascending) std::reverse(expected.begin(), expected.end());
+        EXPECT_EQ(AllNames(f), expected);
+      }
+    }
+  }
+}
+
+TEST_F(SqliteStoreTest, FiltersAndForeignCursors) {
+  Sandbox tagged = MakeSandbox("tagged", 10);
+  tagged.tags = {{"we\"ird.key", "1"}, {"k", "v"}};
+  Add(tagged);
+  Add(MakeSandbox("other", 20));
+  Add(MakeSandbox("other-2", 30));
+  ListFilter f;
+  f.team = "t";
+  f.project = "p";
+  f.tag = {"we\"ird.key", "1"};
+  EXPECT_EQ(AllNames(f), std::vector<std::string>{"tagged"});
+  f.tag = {"k", "1"};
+  EXPECT_TRUE(AllNames(f).empty());
+  f.tag.reset();
+  f.sort_by = SortBy::kName;
+  f.ascending = true;
+  f.name_prefix = "other";
+  EXPECT_EQ(AllNames(f), (std::vector<std::string>{"other", "other-2"}));
+  f.name_prefix = "o%";
+  EXPECT_TRUE(AllNames(f).empty());
+  f.name_prefix.clear();
+  f.since = 10;
+  f.until = 30;
+  EXPECT_EQ(AllNames(f), std::vector<std::string>{"other"}) << "bounds are exclusive";
+  f.since.reset();
+  f.until.reset();
+  f.limit = 1;
+  auto page = store_->ListSandboxes(f);
+  ASSERT_FALSE(page->next.empty());
+  f.cursor = page->next;
+  f.sort_by = SortBy::kCreatedAt;
+  EXPECT_EQ(store_->ListSandboxes(f).error().code, Code::kBadRequest);
+  f.cursor = "no cursor!";
+  EXPECT_EQ(store_->ListSandboxes(f).error().code, Code::kBadRequest);
+  f.cursor.clear();
+  f.project = "p2";
+  EXPECT_TRUE(AllNames(f).empty());
+  f.project.clear();
+  EXPECT_EQ(AllNames(f).size(), 3U) << "every project of the team";
+}
+
+TEST_F(SqliteStoreTest, Commands) {
+  Add(MakeSandbox("a"));
+  for (int i = 0; i < 3; ++i) {
+    Command c{"cmd_" + std::to_string(i), "sbx_a", "sh", "/", {}, 7, {}, {}, false, false};
+    ASSERT_TRUE(store_->InsertCommand(c));
+  }
+  Command done{"cmd_1", "sbx_a", "sh", "/", {}, 7, 0, 3, false, false};
+  ASSERT_TRUE(store_->UpdateCommand(done));
+  auto all = *store_->ListCommands("sbx_a");
+  ASSERT_EQ(all.size(), 3U);
+  EXPECT_EQ(all[0].id, "cmd_2") << "newest first, also within one millisecond";
+  EXPECT_EQ(store_->UnfinishedCommands("sbx_a")->size(), 2U);
+  ASSERT_TRUE(store_->DeleteCommand("cmd_0"));
+  EXPECT_EQ(store_->ListCommands("sbx_a")->size(), 2U);
+  Command orphan{"cmd_9", "sbx_none", "sh", "/", {}, 7, {}, {}, false, false};
+  EXPECT_FALSE(store_->InsertCommand(orphan)) << "foreign keys are on";
+}
+
+TEST_F(SqliteStoreTest, ClaimingAPoolMemberIsPartOfTheCreate) {
+  ASSERT_TRUE(store_->InsertPoolMember({"p-1", "img", 2, 5}));
+  Add(MakeSandbox("taken"));
+  Sandbox clash = MakeSandbox("taken");
+  clash.current_session = "sbx_x";
+  EXPECT_FALSE(store_->CreateSandbox(clash, MakeSession(clash), "p-1"));
+  EXPECT_EQ(store_->PoolMembers()->size(), 1U) << "a failed create claims nothing";
+  Sandbox fresh = MakeSandbox("fresh");
+  ASSERT_TRUE(store_->CreateSandbox(fresh, MakeSession(fresh), "p-1"));
+  EXPECT_TRUE(store_->PoolMembers()->empty());
+  Sandbox late = MakeSandbox("late");
+  EXPECT_FALSE(store_->CreateSandbox(late, MakeSession(late), "p-1")) << "never twice";
+  EXPECT_FALSE(*store_->FindSandbox(KeyOf(late)));
+}
+
+TEST_F(SqliteStoreTest, Tokens) {
+  ASSERT_TRUE(store_->InsertToken({"tok_1", "ab", "n", "*", "*", 1}));
+  EXPECT_EQ(store_->InsertToken({"tok_2", "ab", "n", "*", "*", 1}).error().code, Code::kConflict);
+  EXPECT_EQ(store_->Tokens()->at(0).sha256_hex, "ab");
+}
+
+TEST_F(SqliteStoreTest, ANewerSchemaIsRefused) {
+  store_.reset();
+  sqlite3* db = nullptr;
+  ASSERT_EQ(sqlite3_open(File().c_str(), &db), SQLITE_OK);
+  ASSERT_EQ(sqlite3_exec(db, "PRAGMA user_version = 999", nullptr, nullptr, nullptr), SQLITE_OK);
+  sqlite3_close(db);
+  auto r = OpenSqlite(File());
+  ASSERT_FALSE(r);
+  EXPECT_THAT(r.error().message, HasSubstr("newer sandbar"));
+  EXPECT_THAT(r.error().message, HasSubstr("999"));
+}
+
+TEST_F(SqliteStoreTest, DamageIsSaidAtOpen) {
+  for (int i = 0; i < 200; ++i) Add(MakeSandbox("s" + std::to_string(i)));
+  store_.reset();
+  {
+    std::ofstream out(dir_ + "/garbage.db");
+    for (int i = 0; i < 1000; ++i) out << "this is no database ";
+  }
+  auto garbage = OpenSqlite(dir_ + "/garbage.db");
+  ASSERT_FALSE(garbage);
+  EXPECT_THAT(garbage.error().message, HasSubstr("damaged"));
+  {
+    std::fstream f(File(), std::ios::in | std::ios::out | std::ios::binary);
+    f.seekp(4096);
+    for (int i = 0; i < 3000; ++i) f << "scribble";
+  }
+  auto torn = OpenSqlite(File());
+  ASSERT_FALSE(torn);
+  EXPECT_THAT(torn.error().message, HasSubstr("damaged"));
+  EXPECT_FALSE(OpenSqlite(dir_ + "/no/such/dir.db"));
+}
+
+TEST(JsonText, CursorsAreOpaqueAndChecked) {
+  Cursor c{.listing = "x/asc", .text = "name", .number = -5, .row = 1LL << 40};
+  std::string text = EncodeCursor(c);
+  EXPECT_EQ(text.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"),
+            std::string::npos);
+  auto back = DecodeCursor(text, "x/asc");
+  ASSERT_TRUE(back);
+  EXPECT_EQ(std::tie(back->text, back->number, back->row), std::tie(c.text, c.number, c.row));
+  EXPECT_FALSE(DecodeCursor(text, "x/desc"));
+  for (size_t n = 0; n < text.size(); ++n) EXPECT_FALSE(DecodeCursor(text.substr(0, n), "x/asc")) << n;
+  EXPECT_FALSE(DecodeCursor(std::string(5000, 'A'), "x/asc"));
+}
+
+TEST(JsonText, StatusNames) {
+  for (Status s : {Status::kPending, Status::kRunning, Status::kStopping, Status::kStopped, Status::kFailed,
+                   Status::kAborted, Status::kSnapshotting}) {
+    EXPECT_EQ(StatusFromName(StatusName(s)), s);
+  }
+  EXPECT_FALSE(StatusFromName("sleeping"));
+}
+
+}  // namespace
+}  // namespace sandbar::store

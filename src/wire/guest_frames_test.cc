@@ -1,0 +1,209 @@
+#include "wire/guest_frames.h"
+
+#include <gtest/gtest.h>
+
+#include "base/bytes.h"
+
+namespace sandbar::wire {
+namespace {
+
+template <class Frame>
+std::vector<Frame> DecodeAll(std::string_view bytes, size_t step) {
+  FrameDecoder<Frame> decoder;
+  std::vector<Frame> out;
+  for (size_t at = 0; at < bytes.size(); at += step) {
+    decoder.Feed(bytes.substr(at, step));
+    Frame frame;
+    for (;;) {
+      auto got = decoder.Next(frame);
+      EXPECT_TRUE(got) << got.error().message;
+      if (!got || !*got) break;
+      out.push_back(frame);
+    }
+  }
+  return out;
+}
+
+std::vector<HostFrame> HostSamples() {
+  Exec exec{"cmd_1", {"sh", "-c", ""}, {"A=b", ""}, "/tmp", 1000, 1001, "user", 123456789012};
+  return {Hello{1, 42},
+          exec,
+          Ack{"cmd_1", 99},
+          ExitAck{"cmd_1"},
+          Kill{"cmd_1", 9},
+          Credit{7, 65536},
+          ReadFile{7, "a/b", "/", 1, 2, "u"},
+          WriteTar{8, "/", 1, 2, "u", false},
+          MakeDir{9, "d", "/x", 1, 2, "u", true},
+          Data{8, std::string("\0\xff", 2)},
+          End{8},
+          Abort{7},
+          Quiesce{5000}};
+}
+
+std::vector<GuestFrame> GuestSamples() {
+  return {HelloAck{1, 42, {{"cmd_1", 5, false}, {"cmd_2", 0, true}}},
+          ExecStarted{"cmd_1", 77},
+          ExecFailed{"cmd_1", ExecFailure::kBadCwd, "no such directory"},
+          Output{"cmd_1", 10, 2, "text"},
+          Gap{"cmd_1", 14, 1000},
+          Exit{"cmd_1", 137, true, 12345, 1014},
+          Credit{3, 1},
+          Data{3, "x"},
+          End{3},
+          FileError{4, FileErrorKind::kNoSpace, "full"},
+          Quiesced{true, 3}};
+}
+
+// Encoding is injective, so equal bytes mean equal frames.
+template <class Frame>
+void RoundTrip(const std::vector<Frame>& samples) {
+  ASSERT_EQ(samples.size(), std::variant_size_v<Frame>) << "a frame type without a sample";
+  std::string bytes;
+  for (const auto& f : samples) bytes += Encode(f);
+  for (size_t step : {size_t{1}, size_t{3}, size_t{17}, bytes.size()}) {
+    auto got = DecodeAll<Frame>(bytes, step);
+    ASSERT_EQ(got.size(), samples.size());
+    for (size_t i = 0; i < got.size(); ++i) {
+      EXPECT_EQ(got[i].index(), i);
+      EXPECT_EQ(Encode(got[i]), Encode(samples[i]));
+    }
+  }
+}
+
+TEST(GuestFrames, EveryHostFrameSurvivesAnySplit) {
+  RoundTrip(HostSamples());
+}
+
+TEST(GuestFrames, EveryGuestFrameSurvivesAnySplit) {
+  RoundTrip(GuestSamples());
+}
+
+TEST(GuestFrames, FieldsArriveAsSent) {
+  auto got = DecodeAll<HostFrame>(Encode(Hello{}) + Encode(HostSamples()[1]), 1000);
+  ASSERT_EQ(got.size(), 2u);
+  const auto& e = std::get<Exec>(got[1]);
+  EXPECT_EQ(e.id, "cmd_1");
+  EXPECT_EQ(e.argv, (std::vector<std::string>{"sh", "-c", ""}));
+  EXPECT_EQ(e.env, (std::vector<std::string>{"A=b", ""}));
+  EXPECT_EQ(e.cwd, "/tmp");
+  EXPECT_EQ(e.uid, 1000u);
+  EXPECT_EQ(e.gid, 1001u);
+  EXPECT_EQ(e.user, "user");
+  EXPECT_EQ(e.timeout_ms, 123456789012u);
+}
+
+TEST(GuestFrames, DiscardsUntilTheMagic) {
+  std::string junk = std::string("half a frame\0\0\xff", 15) + "\x7fSAND\x7f\x7fSANDBA";
+  for (size_t step : {1, 5, 1000}) {
+    auto got = DecodeAll<HostFrame>(junk + Encode(Hello{1, 8}) + Encode(HostFrame(End{1})), step);
+    ASSERT_EQ(got.size(), 2u);
+    EXPECT_EQ(std::get<Hello>(got[0]).nonce, 8u);
+  }
+}
+
+TEST(GuestFrames, DiscardingKeepsNothing) {
+  FrameDecoder<GuestFrame> decoder;
+  GuestFrame frame;
+  for (int i = 0; i < 100; ++i) {
+    decoder.Feed(std::string(1 << 16, '\x7f'));
+    auto got = decoder.Next(frame);
+    ASSERT_TRUE(got);
+    EXPECT_FALSE(*got);
+    EXPECT_LT(decoder.buffered(), kGuestMagic.size());
+  }
+}
+
+TEST(GuestFrames, ResyncSkipsToTheNextHello) {
+  FrameDecoder<GuestFrame> decoder;
+  decoder.Feed(Encode(HelloAck{1, 1, {}}) + Encode(GuestFrame(Data{1, "old"})) + "half" + Encode(HelloAck{1, 2, {}}));
+  GuestFrame frame;
+  ASSERT_TRUE(*decoder.Next(frame));
+  EXPECT_EQ(std::get<HelloAck>(frame).nonce, 1u);
+  decoder.Resync();
+  ASSERT_TRUE(*decoder.Next(frame));
+  EXPECT_EQ(std::get<HelloAck>(frame).nonce, 2u);
+  EXPECT_FALSE(*decoder.Next(frame));
+}
+
+// A frame by hand: type and payload.
+std::string Raw(uint8_t type, std::string_view payload) {
+  ByteWriter w;
+  w.U32(static_cast<uint32_t>(payload.size() + 1));
+  w.U8(type);
+  w.Raw(payload);
+  return w.Take();
+}
+
+template <class Frame>
+bool Accepts(std::string_view bytes) {
+  FrameDecoder<Frame> decoder(true);
+  decoder.Feed(bytes);
+  Frame frame;
+  auto got = decoder.Next(frame);
+  EXPECT_TRUE(got || got.error().code == Code::kProtocol);
+  return got.has_value();
+}
+
+TEST(GuestFrames, RefusesLengthsAndTypesOutOfRange) {
+  EXPECT_FALSE(Accepts<HostFrame>(std::string(4, '\0')));
+  ByteWriter huge;
+  huge.U32(kMaxFrame + 1);
+  EXPECT_FALSE(Accepts<HostFrame>(huge.str()));
+  for (int type : {0, 14, 64, 65, 200, 255}) EXPECT_FALSE(Accepts<HostFrame>(Raw(static_cast<uint8_t>(type), "")));
+  for (int type : {0, 1, 64, 76, 255}) EXPECT_FALSE(Accepts<GuestFrame>(Raw(static_cast<uint8_t>(type), "")));
+}
+
+TEST(GuestFrames, RefusesTruncatedAndOverlongPayloads) {
+  auto probe = [](const auto& samples, auto accepts) {
+    for (const auto& f : samples) {
+      std::string bytes = Encode(f);
+      if (bytes.starts_with(kGuestMagic)) bytes.erase(0, kGuestMagic.size());
+      auto type = static_cast<uint8_t>(bytes[4]);
+      std::string payload = bytes.substr(5);
+      EXPECT_TRUE(accepts(bytes));
+      bool open_ended = std::visit([](const auto& m) { return requires { m.bytes.data(); }; }, f);
+      if (open_ended) continue;  // its last field is "the rest"
+      EXPECT_FALSE(accepts(Raw(type, payload + "x"))) << int{type};
+      for (size_t n = 0; n < payload.size(); ++n) EXPECT_FALSE(accepts(Raw(type, payload.substr(0, n)))) << int{type};
+    }
+  };
+  probe(HostSamples(), [](std::string_view b) { return Accepts<HostFrame>(b); });
+  probe(GuestSamples(), [](std::string_view b) { return Accepts<GuestFrame>(b); });
+}
+
+TEST(GuestFrames, RefusesValuesOutOfBounds) {
+  auto guest = [](const GuestFrame& f) {
+    std::string bytes = Encode(f);
+    if (bytes.starts_with(kGuestMagic)) bytes.erase(0, kGuestMagic.size());
+    return Accepts<GuestFrame>(bytes);
+  };
+  auto host = [](const HostFrame& f) { return Accepts<HostFrame>(Encode(f)); };
+  EXPECT_FALSE(guest(Output{"", 0, 1, "x"}));
+  EXPECT_FALSE(guest(Output{std::string(kMaxCommandId + 1, 'i'), 0, 1, "x"}));
+  EXPECT_FALSE(guest(Output{"a", 0, 3, "x"}));
+  EXPECT_FALSE(guest(Output{"a", 0, 0, "x"}));
+  EXPECT_FALSE(guest(Output{"a", 0, 1, ""}));
+  EXPECT_FALSE(guest(Output{"a", kMaxOffset + 1, 1, "x"}));
+  EXPECT_FALSE(guest(Output{"a", 0, 1, std::string(kMaxData + 1, 'x')}));
+  EXPECT_TRUE(guest(Output{"a", 0, 1, std::string(kMaxData, 'x')}));
+  EXPECT_FALSE(guest(Gap{"a", 0, 0}));
+  EXPECT_FALSE(guest(Gap{"a", 0, UINT64_MAX}));
+  EXPECT_FALSE(guest(Exit{"a", -1, false, 0, 0}));
+  EXPECT_FALSE(guest(Exit{"a", 256, false, 0, 0}));
+  EXPECT_FALSE(guest(Credit{1, 0}));
+  EXPECT_FALSE(guest(FileError{1, static_cast<FileErrorKind>(99), ""}));
+  EXPECT_FALSE(guest(FileError{1, FileErrorKind::kOther, std::string(kMaxMessage + 1, 'x')}));
+  EXPECT_FALSE(guest(ExecFailed{"a", static_cast<ExecFailure>(7), ""}));
+  EXPECT_FALSE(guest(HelloAck{1, 1, std::vector<CommandState>(kMaxCommands + 1, CommandState{"a", 0, false})}));
+  EXPECT_TRUE(
+      guest(HelloAck{1, 1, std::vector<CommandState>(kMaxCommands, CommandState{std::string(kMaxCommandId, 'a')})}));
+  EXPECT_FALSE(host(Exec{"a", {}, {}, "/"}));
+  EXPECT_FALSE(host(Exec{"a", {"x"}, {}, std::string(kMaxPath + 1, 'x')}));
+  EXPECT_FALSE(host(Kill{"a", 0}));
+  EXPECT_FALSE(host(Kill{"a", 65}));
+  EXPECT_FALSE(host(ReadFile{1, std::string(kMaxPath + 1, 'x'), "/"}));
+}
+
+}  // namespace
+}  // namespace sandbar::wire
