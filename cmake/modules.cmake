@@ -1,7 +1,7 @@
 # The module map: one library per folder of src/, with the folders it may include. Arrows point down only.
 # tools/check_includes.py reads this table and fails the build's checks when an #include disagrees with it.
 #
-# sb_module(<folder> [uses <folder>…] [links <library>…])
+# sb_module(<folder> [uses <folder>…] [tests <folder only its tests use>…] [links <library>…])
 sb_module(base links fmt::fmt)
 sb_module(async uses base links Boost::headers Threads::Threads)
 sb_module(wire uses base links Boost::json ZLIB::ZLIB)
@@ -14,7 +14,7 @@ sb_module(store uses base wire links PkgConfig::SQLITE)
 sb_module(engine uses base async wire)
 sb_module(engine/namespaces uses base async wire os spawner engine)
 sb_module(engine/fake uses base async wire os engine)
-sb_module(sandbox uses base async wire engine store images net links Boost::json OpenSSL::Crypto)
+sb_module(sandbox uses base async wire engine store images net tests engine/fake links Boost::json OpenSSL::Crypto)
 sb_module(api uses base async wire net sandbox store images links Boost::json OpenSSL::Crypto)
 sb_module(cli uses base async wire net links Boost::json OpenSSL::Crypto)
 sb_module(daemon uses base async wire os net images store engine engine/namespaces engine/fake sandbox api spawner cli links Boost::json tomlplusplus::tomlplusplus OpenSSL::Crypto)

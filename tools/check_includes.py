@@ -28,30 +28,37 @@ THIRD_PARTY = {
 # The privileged process parses no guest or network bytes: these must never reach it.
 SPAWNER_ONLY = {"spawner": {"base", "os", "spawner"}}
 
+# Folder -> what only its tests may include besides: filled by modules().
+TEST_USES = {}
+
 
 def modules(text):
     found = {}
     for call in re.finditer(r"^sb_module\(([^)]*)\)", text, re.M):
         words = call.group(1).split()
-        uses, mode = set(), ""
+        uses, tests, mode = set(), set(), ""
         for word in words[1:]:
-            if word in ("uses", "links"):
+            if word in ("uses", "links", "tests"):
                 mode = word
             elif mode == "uses":
                 uses.add(word)
+            elif mode == "tests":
+                tests.add(word)
         found[words[0]] = uses
+        TEST_USES[words[0]] = tests
     return found
 
 
 def check(path, folder, text, table):
     problems = []
+    is_test = "test" in pathlib.Path(path).stem
     for number, line in enumerate(text.splitlines(), 1):
         own = re.match(r'\s*#\s*include\s+"([^"]+)"', line)
         if own:
             target = own.group(1).rpartition("/")[0]
             if target not in table:
                 problems.append(f'{path}:{number}: "{own.group(1)}" names no module (write "folder/file.h")')
-            elif target != folder and target not in table[folder]:
+            elif target != folder and target not in table[folder] | (TEST_USES[folder] if is_test else set()):
                 problems.append(f"{path}:{number}: {folder} may not include {target} (cmake/modules.cmake)")
         other = re.match(r"\s*#\s*include\s+<([^>]+)>", line)
         if other:
@@ -85,6 +92,9 @@ def self_test():
     assert check("x", "base", '#include "api/a.h"\n', table)
     assert check("x", "base", "#include <sqlite3.h>\n", table)
     assert check("x", "base", '#include "a.h"\n', table)
+    table = modules("sb_module(base)\nsb_module(api tests base)\n")
+    assert check("x.cc", "api", '#include "base/a.h"\n', table)
+    assert not check("x_test.cc", "api", '#include "base/a.h"\n', table)
 
 
 if __name__ == "__main__":

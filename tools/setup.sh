@@ -51,12 +51,20 @@ step() {
 }
 
 JOB_PIDS=() JOB_LABELS=() JOB_LOGS=()
+# Each job is a process group of its own, so that stopping one takes its compilers with it.
+stop_jobs() {
+  local pid
+  for pid in "${JOB_PIDS[@]}"; do kill -- "-$pid" 2>/dev/null || true; done
+}
+trap 'stop_jobs; exit 130' INT TERM
 start_job() {
   local label=$1 log=$2
   shift 2
   mkdir -p "$(dirname "$log")"
+  set -m
   "$@" >"$log" 2>&1 </dev/null &
   JOB_PIDS+=($!)
+  set +m
   JOB_LABELS+=("$label")
   JOB_LOGS+=("$log")
   [ -t 2 ] || say "$label …"
@@ -100,10 +108,7 @@ finish_job() {
   fi
   say "${JOB_LABELS[$i]} failed (exit $code). The end of its log, ${JOB_LOGS[$i]}:"
   tail -n 25 "${JOB_LOGS[$i]}" | sed 's/^/  | /' >&2
-  local other
-  for other in "${!JOB_PIDS[@]}"; do
-    [ "$other" = "$i" ] || kill "${JOB_PIDS[$other]}" 2>/dev/null || true
-  done
+  stop_jobs
   exit 1
 }
 

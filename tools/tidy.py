@@ -57,7 +57,7 @@ def main():
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("-j", type=int, default=os.cpu_count())
     parser.add_argument("files", nargs="*")
-    args = parser.parse_args()
+    args = parser.parse_intermixed_args()
     cache = pathlib.Path(os.environ.get("SANDBAR_CACHE", "/var/cache/sandbar")) / "tidy"
     cache.mkdir(parents=True, exist_ok=True)
     version = subprocess.run([TIDY, "--version"], capture_output=True, text=True).stdout

@@ -51,8 +51,10 @@ Task<T> WithTimeout(Task<T> task, std::chrono::nanoseconds d) {
   co_return std::get<0>(std::move(r));
 }
 
-// Runs blocking `f` (returns any value, usually a Result) on `pool` and resumes here with its value.
+// Runs blocking `f` (returns any value, usually a Result) on `pool`, which outlives the call, and resumes here with its
+// value.
 template <class F>
+// NOLINTNEXTLINE(cppcoreguidelines-avoid-reference-coroutine-parameters): pools live as long as the program
 asio::awaitable<std::invoke_result_t<F>> Offload(asio::thread_pool& pool, F f) {
   using R = std::invoke_result_t<F>;
   auto init = [&pool](auto handler, F fn) {

@@ -160,6 +160,18 @@ Finding CheckPort(const Options& options, const std::string& listen) {
           "sandbar serve --listen 127.0.0.1:" + std::to_string(port + 1)};
 }
 
+// Which mechanisms the newest start of this data directory's spawner found: its own words.
+Finding CheckInForce(const std::string& data) {
+  auto log = ReadSmallFile(data + "/log/spawner.log");
+  constexpr std::string_view kMark = ", disk ";
+  size_t at = log ? log->rfind(kMark) : std::string::npos;
+  if (at == std::string::npos) return {"in force", Verdict::kOk, "no server has run in " + data + " yet", ""};
+  std::string line = log->substr(at + 2, log->find('\n', at) - at - 2);
+  if (line.starts_with("disk btrfs")) return {"in force", Verdict::kOk, line, ""};
+  return {"in force", Verdict::kWarn, line + ": no disk limit per sandbox",
+          "apt-get install btrfs-progs; modprobe btrfs"};
+}
+
 const char* Word(Verdict v) {
   switch (v) {
     case Verdict::kOk:
@@ -203,6 +215,7 @@ int Doctor(const Options& options, const DoctorCommand& command) {
       CheckUser(),
       CheckImages(images),
       CheckDisk(options.data),
+      CheckInForce(options.data),
       CheckPort(options, command.listen.value_or(kDefaultListen)),
   };
   bool bad = false;

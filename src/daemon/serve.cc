@@ -1,5 +1,6 @@
 #include "daemon/serve.h"
 
+#include <fcntl.h>
 #include <openssl/evp.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -100,9 +101,20 @@ Task<Ending> AwaitLifeline(int fd) {
   co_return Ending::kStopAll;
 }
 
+// Ends when the spawner is gone, and with it every machine: nothing is left to serve.
+Task<Ending> AwaitSpawnerGone(int pidfd) {
+  auto ex = co_await asio::this_coro::executor;
+  Fd copy(::fcntl(pidfd, F_DUPFD_CLOEXEC, 0));
+  asio::posix::stream_descriptor process(ex, copy.Release());
+  auto [ec] = co_await process.async_wait(asio::posix::stream_descriptor::wait_read, kToken);
+  if (ec) co_return std::unexpected(FromAsio(ec, "spawner"));
+  co_return Fail(Code::kUnavailable, "the spawner is gone, and every machine with it; start the server again");
+}
+
 // A running server, in the order in which it is built; it is taken apart in the opposite one.
 struct Running {
   const Config* config = nullptr;
+  const SpawnerRef* spawner = nullptr;
   std::string register_mjs;
   std::unique_ptr<engine::Engine> engine;
   std::unique_ptr<store::Store> store;
@@ -168,9 +180,11 @@ Task<> RunUntilStopped(Running* r) {
   if (built) {
     Task<Ending> signal = AwaitSignal(&signals);
     Task<Ending> lifeline = AwaitLifeline(r->config->lifeline_fd);
-    auto first = co_await (std::move(signal) || std::move(lifeline));
-    auto ended = first.index() == 0 ? std::get<0>(std::move(first)) : std::get<1>(std::move(first));
-    ending = ended.value_or(Ending::kStopAll);
+    Task<Ending> spawner = AwaitSpawnerGone(r->spawner->pidfd.get());
+    auto first = co_await (std::move(signal) || std::move(lifeline) || std::move(spawner));
+    auto ended = std::visit([](auto&& e) { return Result<Ending>(std::move(e)); }, std::move(first));
+    if (ended) ending = *ended;
+    if (!ended) built = std::unexpected(std::move(ended).error());
   }
   if (r->config->ephemeral) ending = Ending::kStopAll;
   std::error_code ec;
@@ -191,10 +205,11 @@ Task<> RunUntilStopped(Running* r) {
 }
 
 // Runs the loop. kStopped: ended with all machines; success: they go on.
-Result<> RunLoop(const Config& config, const std::string& register_mjs) {
+Result<> RunLoop(const Config& config, const SpawnerRef& spawner, const std::string& register_mjs) {
   asio::io_context io(1);
   Running running;
   running.config = &config;
+  running.spawner = &spawner;
   running.register_mjs = register_mjs;
   Result<> outcome = Fail(Code::kInternal, "the loop ended early");
   asio::co_spawn(io, RunUntilStopped(&running), [&outcome](std::exception_ptr e, Result<> r) {
@@ -235,7 +250,7 @@ Result<> ServeOrFail(const cli::Options& options, const cli::ServeCommand& flags
   drop.gid = daemon.gid;
   SB_TRYV(os::DropToDaemon(drop));
 
-  Result<> ran = RunLoop(config, register_mjs);
+  Result<> ran = RunLoop(config, spawner, register_mjs);
   if (ran) return {};
   bool stop_spawner = ran.error().code == Code::kStopped || config.ephemeral;
   // A spawner that we started for nothing must not stay behind; one that holds machines of an earlier daemon must.

@@ -1,6 +1,7 @@
 #include "sandbox/live_machine.h"
 
 #include "base/log.h"
+#include "sandbox/outcome.h"
 
 namespace sandbar::sandbox {
 namespace {
@@ -110,7 +111,7 @@ void LiveMachine::Lost(const std::string& why) {
 
 asio::awaitable<void> LiveMachine::Close() {
   closing_ = true;
-  co_await tasks_.Close();
+  co_await CloseGroup(&tasks_);
   // The pointer stays: calls in flight hold it too and see it fail.
   if (link_) co_await link_->Close();
   if (egress_) co_await egress_->Close();
@@ -122,7 +123,7 @@ Task<engine::Usage> LiveMachine::Destroy() {
   auto pause = kFirstPause;
   for (int i = 0; i < kReconnects; ++i) {
     usage = co_await machine_->Destroy();
-    if (usage || usage.error().code == Code::kCancelled) break;
+    if (usage || usage.error().code == Code::kCancelled || core_->closing) break;
     log::Warn("machine {}: destroy: {}", id(), usage.error().message);
     auto slept = co_await Sleep(pause);
     if (!slept) break;

@@ -4,6 +4,7 @@
 
 #include "base/ids.h"
 #include "base/log.h"
+#include "sandbox/outcome.h"
 
 namespace sandbar::sandbox {
 
@@ -147,7 +148,7 @@ Task<> Pool::Remove(std::unique_ptr<Member> member) {
 
 Task<> Pool::Drain() {
   closing_ = true;
-  co_await tasks_.Close();
+  co_await CloseGroup(&tasks_);
   Result<> out;
   while (!members_.empty()) {
     auto member = std::move(members_.front());
@@ -160,7 +161,7 @@ Task<> Pool::Drain() {
 
 asio::awaitable<void> Pool::Close() {
   closing_ = true;
-  co_await tasks_.Close();
+  co_await CloseGroup(&tasks_);
   for (auto& m : members_) co_await m->live->Close();
   members_.clear();
 }

@@ -127,6 +127,7 @@ Task<> ServiceImpl::Undo(std::shared_ptr<Session> session, Error why) {
   if (core_.closing) co_return Result<>{};
   const std::string machine = session->row().machine_id;
   auto discarded = co_await session->Discard();
+  if (core_.closing) co_return discarded;
   bool left = !discarded;
   if (!left) {
     auto machines = co_await core_.parts.engine->List();

@@ -204,11 +204,13 @@ Task<store::Sandbox> Session::End(StopCause cause) {
   if (live_) {
     counters = live_->egress().counters();
     auto destroyed = co_await live_->Destroy();
+    // A shutdown came between: the row stays "stopping" and the next start finishes the job.
+    if (!destroyed && core_->closing) co_return std::unexpected(std::move(destroyed).error());
     if (destroyed) usage = *destroyed;
     // The row says "stopped", so the next start finds the machine and destroys it.
     if (!destroyed) log::Error("machine {}: not destroyed: {}", row_.machine_id, destroyed.error().message);
   }
-  co_await tasks_.Close();
+  co_await CloseGroup(&tasks_);
   auto lost = co_await FinishLostCommands();
   if (!lost) log::Error("session {}: {}", row_.id, lost.error().message);
   phase_ = Phase::kEnded;
@@ -239,12 +241,12 @@ Task<> Session::Discard() {
     auto destroyed = co_await live_->Destroy();
     if (!destroyed) out = std::unexpected(std::move(destroyed).error());
   }
-  co_await tasks_.Close();
+  co_await CloseGroup(&tasks_);
   co_return out;
 }
 
 asio::awaitable<void> Session::Detach() {
-  co_await tasks_.Close();
+  co_await CloseGroup(&tasks_);
   if (live_) co_await live_->Close();
   for (auto& [id, run] : commands_) run->log->OnProgress({});
 }

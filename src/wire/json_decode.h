@@ -52,6 +52,13 @@ struct JsonLimits {
 // kBadRequest when it is not JSON or nested too deep, kTooLarge when too long. Empty or blank text is {}.
 Result<boost::json::value> ParseJson(std::string_view text, JsonLimits limits = {});
 
+namespace json_detail {
+template <class T>
+constexpr bool kIsOptional = false;
+template <class T>
+constexpr bool kIsOptional<std::optional<T>> = true;
+}  // namespace json_detail
+
 // The problems found so far, each with the path where the decoder stood.
 class JsonIssues {
  public:
@@ -59,7 +66,7 @@ class JsonIssues {
   void Add(std::string_view key, std::string_view problem);
   template <class T, class L, class H>
   void Range(std::string_view key, const T& value, L low, H high) {
-    if constexpr (kIsOptional<T>) {
+    if constexpr (json_detail::kIsOptional<T>) {
       if (value) Range(key, *value, low, high);
     } else if (std::cmp_less(value, low) || std::cmp_greater(value, high)) {
       Add(key, "must be between " + std::to_string(low) + " and " + std::to_string(high));
@@ -68,7 +75,7 @@ class JsonIssues {
   // Strings (bytes), vectors and maps.
   template <class T>
   void Size(std::string_view key, const T& value, size_t low, size_t high) {
-    if constexpr (kIsOptional<T>) {
+    if constexpr (json_detail::kIsOptional<T>) {
       if (value) Size(key, *value, low, high);
     } else if (value.size() < low || value.size() > high) {
       AddSize(key, low, high, std::is_convertible_v<T, std::string_view>);
@@ -77,11 +84,6 @@ class JsonIssues {
   bool ok() const { return count_ == 0; }
   size_t count() const { return count_; }
   Error ToError() const;
-
-  template <class T>
-  static constexpr bool kIsOptional = false;
-  template <class T>
-  static constexpr bool kIsOptional<std::optional<T>> = true;
 
  protected:
   // Path of the value being decoded, "" at the root, e.g. "resources.vcpus" or "ports[1]".
@@ -148,7 +150,7 @@ constexpr bool kIsClearable = false;
 template <class T>
 constexpr bool kIsClearable<std::optional<std::optional<T>>> = true;
 template <class T>
-constexpr bool kMayBeAbsent = JsonIssues::kIsOptional<T> || kIsVector<T> || kIsMap<T> || std::is_same_v<T, bool>;
+constexpr bool kMayBeAbsent = kIsOptional<T> || kIsVector<T> || kIsMap<T> || std::is_same_v<T, bool>;
 template <class T>
 concept ReadsItself = requires(T& t, JsonDecoder& d, const boost::json::value& v) { t.ReadJson(d, v); };
 template <class T>
@@ -171,7 +173,7 @@ void JsonDecoder::Read(const boost::json::value& v, T& out) {
   } else if constexpr (d::kIsClearable<T>) {
     out.emplace();
     if (!v.is_null()) Read(v, out->emplace());
-  } else if constexpr (kIsOptional<T>) {
+  } else if constexpr (json_detail::kIsOptional<T>) {
     Read(v, out.emplace());
   } else if constexpr (std::is_same_v<T, bool>) {
     ReadBool(v, out);

@@ -155,8 +155,12 @@ std::string EncodeQuery(const std::vector<std::pair<std::string, std::string>>& 
 }
 
 std::string Url::HostHeader() const {
-  std::string out = host.contains(':') ? "[" + host + "]" : host;
-  if (port != DefaultPort(scheme)) out += ":" + std::to_string(port);
+  const bool v6 = host.contains(':');
+  std::string out;
+  if (v6) out.push_back('[');
+  out.append(host);
+  if (v6) out.push_back(']');
+  if (port != DefaultPort(scheme)) out.append(":").append(std::to_string(port));
   return out;
 }
 
@@ -173,8 +177,8 @@ Result<Url> ParseUrl(std::string_view url) {
   url = url.substr(0, url.find('#'));
   const size_t end = std::min(url.find_first_of("/?"), url.size());
   SB_TRYV(ParseAuthority(url.substr(0, end), out));
-  out.target = url.substr(end);
-  if (!out.target.starts_with('/')) out.target.insert(0, "/");
+  if (end == url.size() || url[end] != '/') out.target.push_back('/');
+  out.target.append(url.substr(end));
   return out;
 }
 

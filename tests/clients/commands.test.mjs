@@ -59,10 +59,10 @@ test("a detached server: requests, logs, kill", async () => {
 });
 
 test("signals other than SIGTERM, to the whole group", async () => {
-  const cmd = await box.runCommand({ cmd: "sh", args: ["-c", "trap 'echo caught; exit 9' INT; echo ready; sleep 1000 & wait"], detached: true });
+  const cmd = await box.runCommand({ cmd: "sh", args: ["-c", "trap 'echo caught; exit 9' HUP; echo ready; sleep 1000 & wait"], detached: true });
   const logs = read(cmd.logs());
   await until(async () => (await sh(box, "pgrep -x sleep | wc -l")).stdout.trim() === "1", "the child runs");
-  await cmd.kill("SIGINT");
+  await cmd.kill("SIGHUP");
   assert.equal((await cmd.wait()).exitCode, 9);
   assert.equal((await logs).stdout, "ready\ncaught\n");
   const stubborn = await box.runCommand({ cmd: "sh", args: ["-c", "trap '' TERM; while :; do sleep 0.1; done"], detached: true });

@@ -92,7 +92,7 @@ test("stop gives programs a moment to end properly", async () => {
   const box = await sandbox();
   const cmd = await box.runCommand({ cmd: "sh", args: ["-c", "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.05; done"], detached: true });
   await until(async () => (await sh(box, "pgrep -f 'echo bye' | wc -l")).stdout.trim() !== "0", "it runs");
-  const logs = (async () => { let text = ""; for await (const l of cmd.logs()) text += l.data; return text; })();
+  const logs = (async () => { let text = ""; for await (const l of cmd.logs()) if (l.stream === "stdout") text += l.data; return text; })();
   await box.stop();
   assert.equal(await logs, "up\nbye\n");
 });

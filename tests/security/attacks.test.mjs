@@ -31,7 +31,12 @@ for (const sudo of [false, true]) {
     try {
       const { session } = await server.create({ runtime: "node24" });
       assert.equal((await upload(session.id, archive)).status, 200);
-      const r = await server.exec(session.id, "/tmp/attacks", ["all"], { sudo, env: { ATTACK_CANARY: canary } });
+      // What the host.* attacks look for: a file, paths, processes and services that only the host has.
+      const env = {
+        ATTACK_CANARY: canary, ATTACK_HOST_PATHS: `${file}:${server.data}`, ATTACK_HOST_PIDS: `${process.pid},${server.pid}`,
+        ATTACK_HOST_SERVICES: `127.0.0.1:${server.port}`,
+      };
+      const r = await server.exec(session.id, "/tmp/attacks", ["all"], { sudo, env });
       const lines = r.stdout.split("\n").filter(Boolean);
       assert.deepEqual(lines.filter((l) => l.startsWith("FAIL")), [], r.stderr);
       assert.ok(lines.filter((l) => l.startsWith("PASS")).length > 60, `${r.stdout}\n${r.stderr}`);
