@@ -23,6 +23,9 @@ SANDBAR_CACHE=${SANDBAR_CACHE:-/var/cache/sandbar}
 SANDBAR_IMAGES=${SANDBAR_IMAGES:-$SANDBAR_CACHE/images}
 export SANDBAR_CACHE SANDBAR_IMAGES
 export CCACHE_DIR=${CCACHE_DIR:-$SANDBAR_CACHE/ccache}
+# Paths inside the checkout do not count, so that a fresh clone elsewhere finds what another one compiled.
+CCACHE_BASEDIR=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." && pwd)
+export CCACHE_BASEDIR CCACHE_NOHASHDIR=1
 LOGS=$SANDBAR_CACHE/log
 
 say() { printf 'sandbar: %s\n' "$*" >&2; }

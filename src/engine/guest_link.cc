@@ -44,9 +44,10 @@ class Link : public GuestLink {
 
 }  // namespace
 
-Task<std::unique_ptr<GuestLink>> OpenGuestLink(asio::local::stream_protocol::socket socket, GuestEvents* events) {
-  auto core = std::make_shared<LinkCore>(std::move(socket), events);
-  auto hello = co_await WithTimeout(core->Handshake(), kHelloDeadline);
+Task<std::unique_ptr<GuestLink>> OpenGuestLink(asio::local::stream_protocol::socket socket, GuestEvents* events,
+                                               LinkDeadlines limits) {
+  auto core = std::make_shared<LinkCore>(std::move(socket), events, limits);
+  auto hello = co_await WithTimeout(core->Handshake(), limits.hello);
   if (!hello) co_return std::unexpected(std::move(hello).error());
   co_return std::unique_ptr<GuestLink>(std::make_unique<Link>(std::move(core)));
 }

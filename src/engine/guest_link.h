@@ -3,7 +3,11 @@
 //
 // Output and exits arrive through GuestEvents for commands of this and of earlier connections (after a daemon restart
 // the agent replays what was not acknowledged). The receiver stores the bytes, then calls Ack; a withheld Ack is
-// back-pressure for the command.
+// back-pressure for the command. A replay starts at the last Ack that the agent got, which may lie before what the
+// receiver has stored, for OnGap too: it keeps what is new and acknowledges what it has (never more than it was sent;
+// the link cuts that off). Gaps are acknowledged like bytes, AckExit frees the command.
+//
+// A pending call fails with kUnavailable when the link closes; it and an open FileStream may outlive the link.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +29,7 @@ class GuestEvents {
   virtual void OnOutput(const std::string& command, uint64_t offset, uint8_t stream, std::string_view bytes) = 0;
   virtual void OnGap(const std::string& command, uint64_t offset, uint64_t bytes) = 0;
   virtual void OnExit(const wire::Exit& exit) = 0;
-  // The connection ended (once); no calls follow.
+  // The connection ended (once); no calls follow. Not called after the owner's own Close().
   virtual void OnClosed(const Error& why) = 0;
 };
 
@@ -50,7 +54,9 @@ class GuestLink {
   virtual ~GuestLink() = default;
   // Commands that the agent knew at HelloAck: so that recovery can tell a lost command from a live one.
   virtual const std::vector<wire::CommandState>& known_commands() const = 0;
-  // Error codes: kExecutableNotFound, kBadRequest (cwd), kStopping (quiescing), kConflict (duplicate id), kUnavailable.
+  // Error codes: kExecutableNotFound (also: there, but cannot be executed), kBadRequest (cwd, arguments), kTooLarge,
+  // kTooMany, kStopping (quiescing), kConflict (duplicate id), kUnavailable, kTimeout. A call that times out or is
+  // cancelled before the agent answered has its command killed and acknowledged by the link itself.
   virtual Task<> Exec(wire::Exec request) = 0;
   virtual void Ack(const std::string& command, uint64_t offset) = 0;
   virtual void AckExit(const std::string& command) = 0;
@@ -64,7 +70,16 @@ class GuestLink {
   virtual asio::awaitable<void> Close() = 0;
 };
 
-// Performs the Hello exchange. `events` outlives the link.
-Task<std::unique_ptr<GuestLink>> OpenGuestLink(asio::local::stream_protocol::socket socket, GuestEvents* events);
+// How long a silent agent is waited for.
+struct LinkDeadlines {
+  std::chrono::milliseconds hello{10000};
+  std::chrono::milliseconds call{30000};   // answer to Exec, opening of a file, mkdir; Quiesce beyond its grace
+  std::chrono::milliseconds stall{60000};  // between two steps of a file transfer
+};
+
+// Performs the Hello exchange. `events` outlives the link. The first event comes one turn of the loop after this
+// returns: await it directly (it has its own deadline), so that you hold the link by then.
+Task<std::unique_ptr<GuestLink>> OpenGuestLink(asio::local::stream_protocol::socket socket, GuestEvents* events,
+                                               LinkDeadlines limits = {});
 
 }  // namespace sandbar::engine

@@ -49,7 +49,7 @@ class ReadStream : public FileStream {
       : use_(std::move(core), std::move(stream)) {}
 
   // Until there is a chunk or the end.
-  Task<> Wait(std::chrono::seconds limit) {
+  Task<> Wait(std::chrono::milliseconds limit) {
     auto deadline = LinkClock::now() + limit;
     while (use_.stream->chunks.empty() && !use_.stream->end) {
       if (use_.core->closed()) co_return std::unexpected(use_.core->Unavailable());
@@ -61,7 +61,7 @@ class ReadStream : public FileStream {
   }
 
   Task<std::string> Next() override {
-    SB_CO_TRYV(co_await Wait(kStallDeadline));
+    SB_CO_TRYV(co_await Wait(use_.core->limits().stall));
     auto& s = *use_.stream;
     if (s.chunks.empty()) co_return std::string();
     std::string chunk = std::move(s.chunks.front());
@@ -80,7 +80,7 @@ class ReadStream : public FileStream {
 
 // Waits until `bytes` may be sent; false when the agent ended the stream first.
 Task<bool> WaitCredit(LinkCore* core, LinkCore::Stream* s, size_t bytes) {
-  auto deadline = LinkClock::now() + kStallDeadline;
+  auto deadline = LinkClock::now() + core->limits().stall;
   while (!core->closed() && !s->end && s->credit < bytes) {
     auto woken = co_await s->waiter->Wait(deadline);
     if (!woken) co_return std::unexpected(std::move(woken).error());
@@ -90,7 +90,7 @@ Task<bool> WaitCredit(LinkCore* core, LinkCore::Stream* s, size_t bytes) {
   co_return !s->end.has_value();
 }
 
-Task<> WaitEnd(LinkCore* core, LinkCore::Stream* s, std::chrono::seconds limit) {
+Task<> WaitEnd(LinkCore* core, LinkCore::Stream* s, std::chrono::milliseconds limit) {
   auto deadline = LinkClock::now() + limit;
   while (!s->end) {
     if (core->closed()) co_return std::unexpected(core->Unavailable());
@@ -119,7 +119,7 @@ Task<> CallExec(std::shared_ptr<LinkCore> core, wire::Exec request) {
   if (auto good = Check(request); !good) co_return good;
   if (core->closed()) co_return std::unexpected(core->Unavailable());
   if (core->commands.size() >= wire::kMaxCommands) co_return Fail(Code::kTooMany, "too many commands at once");
-  auto deadline = LinkClock::now() + kCallDeadline;
+  auto deadline = LinkClock::now() + core->limits().call;
   SB_CO_TRYV(co_await core->WaitRoom(deadline));
   LinkCore::ExecCall call{Waiter(core->executor()), std::nullopt};
   auto [it, fresh] = core->commands.try_emplace(request.id);
@@ -153,7 +153,7 @@ Task<wire::Quiesced> CallQuiesce(std::shared_ptr<LinkCore> core, std::chrono::mi
   } detach{*core};
   core->quiesce = &call;
   core->Send(wire::Quiesce{static_cast<uint64_t>(std::max<int64_t>(grace.count(), 0))});
-  SB_CO_TRYV(co_await call.waiter.Wait(LinkClock::now() + grace + kCallDeadline));
+  SB_CO_TRYV(co_await call.waiter.Wait(LinkClock::now() + grace + core->limits().call));
   if (!call.result) co_return std::unexpected(core->Unavailable());
   co_return *call.result;
 }
@@ -166,7 +166,7 @@ Task<std::unique_ptr<FileStream>> CallReadFile(std::shared_ptr<LinkCore> core, w
   request.stream = stream->id;
   core->Send(request);
   // The first chunk or the end says that the file is open.
-  SB_CO_TRYV(co_await reader->Wait(kCallDeadline));
+  SB_CO_TRYV(co_await reader->Wait(core->limits().call));
   co_return std::unique_ptr<FileStream>(std::move(reader));
 }
 
@@ -186,7 +186,7 @@ Task<> CallWriteTar(std::shared_ptr<LinkCore> core, wire::WriteTar request, Byte
     stream->input_ended = true;
     core->Send(wire::End{stream->id});
   }
-  auto done = co_await WaitEnd(core.get(), stream.get(), kStallDeadline);
+  auto done = co_await WaitEnd(core.get(), stream.get(), core->limits().stall);
   co_return done;
 }
 
@@ -197,7 +197,7 @@ Task<> CallMakeDir(std::shared_ptr<LinkCore> core, wire::MakeDir request) {
   StreamUse use(core, stream);
   request.stream = stream->id;
   core->Send(request);
-  auto done = co_await WaitEnd(core.get(), stream.get(), kCallDeadline);
+  auto done = co_await WaitEnd(core.get(), stream.get(), core->limits().call);
   co_return done;
 }
 

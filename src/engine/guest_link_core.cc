@@ -32,8 +32,12 @@ Task<> WaitList::Wait(LinkClock::time_point deadline) {
   co_return r;
 }
 
-LinkCore::LinkCore(asio::local::stream_protocol::socket socket, GuestEvents* events)
-    : socket_(std::move(socket)), executor_(socket_.get_executor()), events_(events), writable_(executor_) {}
+LinkCore::LinkCore(asio::local::stream_protocol::socket socket, GuestEvents* events, LinkDeadlines limits)
+    : socket_(std::move(socket)),
+      executor_(socket_.get_executor()),
+      events_(events),
+      limits_(limits),
+      writable_(executor_) {}
 
 Error LinkCore::Unavailable() const {
   std::string why = closed_ ? closed_->message : "closed";

@@ -21,9 +21,6 @@ namespace sandbar::engine {
 
 using LinkClock = std::chrono::steady_clock;
 
-inline constexpr auto kHelloDeadline = std::chrono::seconds(10);
-inline constexpr auto kCallDeadline = std::chrono::seconds(30);
-inline constexpr auto kStallDeadline = std::chrono::seconds(60);
 inline constexpr size_t kMaxOpenStreams = 32;    // more wait for their turn
 inline constexpr size_t kQueueRoom = 1 << 20;    // calls wait while more than this is unsent
 inline constexpr size_t kQueueLimit = 16 << 20;  // an agent that reads nothing loses its link here
@@ -58,7 +55,8 @@ class WaitList {
 
 class LinkCore {
  public:
-  LinkCore(asio::local::stream_protocol::socket socket, GuestEvents* events);
+  LinkCore(asio::local::stream_protocol::socket socket, GuestEvents* events, LinkDeadlines limits);
+  const LinkDeadlines& limits() const { return limits_; }
 
   // Only before the loops run.
   Task<> Handshake();
@@ -139,6 +137,7 @@ class LinkCore {
   asio::local::stream_protocol::socket socket_;
   asio::any_io_executor executor_;
   GuestEvents* events_;
+  LinkDeadlines limits_;
   wire::FrameDecoder<wire::GuestFrame> decoder_;
   std::array<char, 64 << 10> buffer_{};
   std::string out_;      // waiting

@@ -185,7 +185,7 @@ void LinkCore::Kill(const std::string& id, int signal) {
 }
 
 Task<std::shared_ptr<LinkCore::Stream>> LinkCore::OpenStream(bool upload) {
-  auto deadline = LinkClock::now() + kStallDeadline;
+  auto deadline = LinkClock::now() + limits_.stall;
   while (!closed_ && streams_.size() >= kMaxOpenStreams) {
     auto turn = co_await slots_.Wait(deadline);
     if (!turn && turn.error().code == Code::kTimeout)

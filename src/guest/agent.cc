@@ -117,7 +117,7 @@ void Agent::DropConnection() {
   connection_->Close();
   connection_.reset();
   if (!was_live) return;
-  files_.AbortAll(nullptr);
+  files_.AbortAll();
   commands_.OnDisconnected();
 }
 
@@ -160,7 +160,7 @@ void Agent::Dispatch(wire::HostFrame& frame) {
         if constexpr (std::is_same_v<M, wire::Abort>) files_.OnAbort(m);
         if constexpr (std::is_same_v<M, wire::Quiesce>) {
           commands_.RefuseNew();
-          files_.AbortAll("the machine is stopping");
+          files_.RefuseNew();
           quiescer_.Start(std::chrono::milliseconds(std::min<uint64_t>(m.grace_ms, 3600 * 1000)));
         }
       },
@@ -172,7 +172,8 @@ void Agent::Reap() {
   while (::read(children_.get(), info.data(), sizeof info) > 0) {
   }
   uint32_t ended = 0;
-  for (int i = 0; i < kReapBatch; ++i) {
+  int i = 0;
+  for (; i < kReapBatch; ++i) {
     int status = 0;
     pid_t pid = ::waitpid(-1, &status, WNOHANG | __WALL);
     if (pid < 0 && errno == EINTR) continue;
@@ -182,7 +183,7 @@ void Agent::Reap() {
     if (!commands_.OnReaped(pid, status)) files_.OnReaped(pid);
   }
   // One signal may stand for many children; after a full batch others get their turn first.
-  if (ended == kReapBatch) reap_again_ = loop_.After(std::chrono::milliseconds(0), [this] { Reap(); });
+  if (i == kReapBatch) reap_again_ = loop_.After(std::chrono::milliseconds(0), [this] { Reap(); });
   quiescer_.OnReaped(ended);
 }
 

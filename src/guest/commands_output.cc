@@ -34,8 +34,10 @@ void Commands::ExitAck(const wire::ExitAck& ack) {
 
 void Commands::Erase(const std::string& id) {
   auto it = commands_.find(id);
+  bool tight = held_ >= kSpoolBudget;
   held_ -= it->second->spool.cost();
   commands_.erase(it);
+  if (tight && held_ < kSpoolBudget) UpdateAll();
   if (held_ == 0 && peak_ > (1 << 20)) {
     // Back to the idle footprint: the allocator would keep the pages otherwise.
     ::malloc_trim(0);

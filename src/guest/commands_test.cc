@@ -79,6 +79,17 @@ TEST_F(Command, JoinsTheCgroupsOncePerProcessStarted) {
   EXPECT_EQ(ReadWhole(machine_.dir() + "/joined"), "00");
 }
 
+TEST(CommandWithoutCgroup, DoesNotRun) {
+  MachineOptions options;
+  options.break_join = true;
+  TestMachine machine(options);
+  TestClient client(machine);
+  EXPECT_EQ(client.Run({"true"}).failure.kind, wire::ExecFailure::kNoResources);
+  // Nor does a file worker.
+  client.Send(wire::ReadFile{1, "/etc/passwd", "/", 0, 0, ""});
+  client.Expect<wire::FileError>();
+}
+
 TEST_F(Command, FailuresAreTyped) {
   auto kind = [&](std::vector<std::string> argv, std::string cwd = "/") {
     auto e = TestClient::Command("a", std::move(argv));

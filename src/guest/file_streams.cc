@@ -11,6 +11,7 @@ namespace sandbar::guest {
 namespace {
 
 constexpr uint64_t kGrantStep = 128 << 10;
+constexpr const char* kStopping = "the machine is stopping";
 
 }  // namespace
 
@@ -18,6 +19,7 @@ void FileStreams::Open(FileRequest request) {
   uint32_t id = std::visit([](const auto& r) { return r.stream; }, request);
   if (id <= last_id_ || streams_.size() >= wire::kMaxStreams) return outlet_->Violation("bad stream id");
   last_id_ = id;
+  if (refuse_new_) return outlet_->Send(wire::FileError{id, wire::FileErrorKind::kOther, kStopping});
   auto worker = StartWorker(*setup_, request);
   if (!worker) return outlet_->Send(ToFileError(id, worker.error()));
   auto& slot = streams_[id];
@@ -191,12 +193,13 @@ void FileStreams::Close(uint32_t id) {
   if (workers_.contains(pid)) ::kill(pid, SIGKILL);
 }
 
-void FileStreams::AbortAll(const char* why) {
-  while (!streams_.empty()) {
-    uint32_t id = streams_.begin()->first;
-    if (why != nullptr) outlet_->Send(wire::FileError{id, wire::FileErrorKind::kOther, why});
-    Close(id);
-  }
+void FileStreams::AbortAll() {
+  while (!streams_.empty()) Close(streams_.begin()->first);
+}
+
+void FileStreams::RefuseNew() {
+  refuse_new_ = true;
+  while (!streams_.empty()) Fail(*streams_.begin()->second, wire::FileErrorKind::kOther, kStopping);
 }
 
 bool FileStreams::OnReaped(pid_t pid) {

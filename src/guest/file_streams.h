@@ -28,8 +28,10 @@ class FileStreams {
   void OnCredit(const wire::Credit& credit);
   void OnAbort(const wire::Abort& abort);
 
-  // Kills all workers; with `why`, the daemon is told.
-  void AbortAll(const char* why);
+  // The connection is gone: kills all workers.
+  void AbortAll();
+  // The machine is stopping: ends what runs and refuses the rest, telling the daemon.
+  void RefuseNew();
   void OnConnected() { last_id_ = 0; }
   bool OnReaped(pid_t pid);
   // The connection has room again.
@@ -69,6 +71,7 @@ class FileStreams {
   Outlet* outlet_;
   std::chrono::milliseconds stall_;
   uint32_t last_id_ = 0;
+  bool refuse_new_ = false;
   std::map<uint32_t, std::unique_ptr<Stream>> streams_;
   std::unordered_map<pid_t, uint32_t> workers_;  // not yet reaped
 };

@@ -98,8 +98,9 @@ void Loop::Run(const std::function<bool()>& done) {
     SB_CHECK(n >= 0 || errno == EINTR);
     for (int i = 0; i < n; ++i) {
       const auto& ev = events.at(static_cast<size_t>(i));
+      uint64_t token = ev.data.u64;  // a copy: epoll_event is packed
       // An earlier callback of this round may have removed the watch: its token is then unknown.
-      auto it = entries_.find(ev.data.u64);
+      auto it = entries_.find(token);
       if (it == entries_.end()) continue;
       auto on_ready = it->second.on_ready;  // a copy: the callback may destroy its own watch
       on_ready(ev.events);

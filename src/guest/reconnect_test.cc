@@ -243,6 +243,8 @@ TEST(Quiesce, EndsEverythingOnSigtermAndReportsClean) {
   auto q = client.Expect<wire::Quiesced>();
   EXPECT_TRUE(q.clean);
   EXPECT_EQ(q.killed, 0u);
+  client.Send(wire::ReadFile{1, "/etc/passwd", "/", 0, 0, ""});
+  EXPECT_THAT(client.Expect<wire::FileError>().message, HasSubstr("stopping"));
   client.Send(wire::Quiesce{60000});  // again: nothing left to do
   EXPECT_TRUE(client.Expect<wire::Quiesced>().clean);
 }

@@ -53,6 +53,7 @@ inline void WriteWhole(const std::string& path, std::string_view text) {
 struct MachineOptions {
   std::string groups = "root:x:0:\nusers:x:4242:eve,adam\n";
   std::chrono::milliseconds worker_stall{20000};
+  bool break_join = false;   // the cgroup cannot be joined
   bool real_binary = false;  // exec the static program instead of running the sanitized code
 };
 
@@ -66,7 +67,8 @@ class TestMachine {
     WriteWhole(dir_ + "/group", options.groups);
     WriteWhole(dir_ + "/joined", "");
     Listen();
-    Fd join(::open((dir_ + "/joined").c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
+    int how = options.break_join ? O_RDONLY : O_WRONLY | O_APPEND;
+    Fd join(::open((dir_ + "/joined").c_str(), how | O_CLOEXEC));
     pid_ = static_cast<pid_t>(::syscall(SYS_clone, CLONE_NEWPID | CLONE_NEWNS | SIGCHLD, nullptr, nullptr, nullptr, 0));
     Require(pid_ >= 0, "clone (root needed)");
     if (pid_ == 0) Child(options, std::move(join));
@@ -183,6 +185,7 @@ class TestClient {
     auto frame = Receive();
     if (!frame) {
       ADD_FAILURE() << "no frame";
+      Require(++missed_ < 20, "the agent is gone");  // a test that counts bytes would loop for ever
       return M{};
     }
     if (auto* m = std::get_if<M>(&*frame)) return *m;
@@ -245,6 +248,7 @@ class TestClient {
   wire::HelloAck hello_;
   bool closed_ = false;
   int next_id_ = 1;
+  int missed_ = 0;
 };
 
 // Polls until `holds`; a hang guard, not a time limit.

@@ -17,6 +17,8 @@ Result<std::unique_ptr<Domain>> MakeService(asio::any_io_executor ex, Config con
   if (config.log_segment_bytes < 4096) return Fail(Code::kBadRequest, "log_segment_bytes: at least 4096");
   std::error_code ec;
   std::filesystem::create_directories(config.data_dir + "/logs", ec);
+  // What programs print may be secret.
+  if (!ec) std::filesystem::permissions(config.data_dir + "/logs", std::filesystem::perms::owner_all, ec);
   if (ec) return Fail(Code::kIo, "create " + config.data_dir + "/logs: " + ec.message());
   return std::make_unique<ServiceImpl>(std::move(ex), std::move(config), parts);
 }

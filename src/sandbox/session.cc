@@ -23,6 +23,8 @@ Session::Session(Core* core, store::Session row, std::map<std::string, std::stri
       env_(std::move(env)),
       stop_(std::move(stop)),
       started_(std::make_shared<Outcome<bool>>(core->ex)),
+      earlier_ingress_(row_.carried_ingress),
+      earlier_egress_(row_.carried_egress),
       command_ended_(core->ex),
       deadline_moved_(core->ex),
       tasks_(core->ex) {}
@@ -51,6 +53,16 @@ Result<std::shared_ptr<engine::GuestLink>> Session::Link() const {
 net::EgressPolicy Session::Policy() const {
   const std::string mode = row_.network_mode.value_or(core_->config.default_network_mode);
   return {mode == "allow-all" ? net::EgressMode::kAllowAll : net::EgressMode::kDenyAll};
+}
+
+bool Session::CountBytes() {
+  const net::EgressCounters now = live_->egress().counters();
+  const uint64_t in = earlier_ingress_ + now.ingress_bytes;
+  const uint64_t out = earlier_egress_ + now.egress_bytes;
+  const bool changed = in != row_.carried_ingress || out != row_.carried_egress;
+  row_.carried_ingress = in;
+  row_.carried_egress = out;
+  return changed;
 }
 
 Task<store::Sandbox> Session::Save() {
@@ -152,6 +164,7 @@ Task<> Session::Clock() {
     if (!r && r.error().code == Code::kCancelled) break;
     auto state = co_await asio::this_coro::cancellation_state;
     if (state.cancelled() != asio::cancellation_type::none) break;
+    if (phase_ == Phase::kRunning && CountBytes()) co_await Save();
   }
   co_return Result<>{};
 }
@@ -200,9 +213,8 @@ Task<> Session::Drain(bool graceful) {
 
 Task<store::Sandbox> Session::End(StopCause cause) {
   engine::Usage usage;
-  net::EgressCounters counters;
   if (live_) {
-    counters = live_->egress().counters();
+    CountBytes();
     auto destroyed = co_await live_->Destroy();
     // A shutdown came between: the row stays "stopping" and the next start finishes the job.
     if (!destroyed && core_->closing) co_return std::unexpected(std::move(destroyed).error());
@@ -216,8 +228,8 @@ Task<store::Sandbox> Session::End(StopCause cause) {
   phase_ = Phase::kEnded;
   row_.stopped_at = NowMs();
   row_.cpu_ms = usage.cpu_ns / 1000000;
-  row_.ingress = counters.ingress_bytes;
-  row_.egress = counters.egress_bytes;
+  row_.ingress = row_.carried_ingress;
+  row_.egress = row_.carried_egress;
   row_.status = store::Status::kStopped;
   if (cause == StopCause::kLost) {
     row_.status = live_ ? store::Status::kFailed : store::Status::kAborted;
@@ -247,6 +259,7 @@ Task<> Session::Discard() {
 
 asio::awaitable<void> Session::Detach() {
   co_await CloseGroup(&tasks_);
+  if (phase_ == Phase::kRunning && CountBytes()) co_await Save();
   if (live_) co_await live_->Close();
   for (auto& [id, run] : commands_) run->log->OnProgress({});
 }

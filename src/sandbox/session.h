@@ -95,6 +95,8 @@ class Session final : public MachineListener {
   std::shared_ptr<RunningCommand> Track(store::Command row, CommandLog::State state);
   void Ack(RunningCommand& run, bool all);
   net::EgressPolicy Policy() const;
+  // Brings the row's byte counts up to date; true when they changed.
+  bool CountBytes();
   int64_t Deadline() const { return row_.started_at.value_or(row_.created_at) + row_.timeout_ms; }
 
   Core* core_;
@@ -105,8 +107,9 @@ class Session final : public MachineListener {
   std::shared_ptr<Outcome<bool>> started_;
   std::unique_ptr<LiveMachine> live_;
   std::map<std::string, std::shared_ptr<RunningCommand>> commands_;
-  std::vector<std::string> unacked_exits_;  // recorded while no connection was at hand
-  uint64_t oom_kills_ = 0;                  // counted so far
+  std::vector<std::string> unacked_exits_;             // recorded while no connection was at hand
+  uint64_t earlier_ingress_ = 0, earlier_egress_ = 0;  // of daemons before us
+  uint64_t oom_kills_ = 0;                             // counted so far
   Event command_ended_;
   Event deadline_moved_;
   TaskGroup tasks_;

@@ -164,7 +164,8 @@ Task<> Session::FinishCommand(std::shared_ptr<RunningCommand> run, wire::Exit ex
   const bool explained = run->killed || exit.timed_out;
   const int suspicious = explained ? 0 : exit.code;
   auto oom = co_await WasOutOfMemory(suspicious);
-  auto& row = run->row;
+  // Shown only when it is on record.
+  store::Command row = run->row;
   row.oom_killed = noted || (oom && *oom);
   if (row.oom_killed && !noted)
     log.Note(fmt::format("sandbar: killed: out of memory (limit {} MiB)\n", row_.memory_mb));
@@ -182,7 +183,8 @@ Task<> Session::FinishCommand(std::shared_ptr<RunningCommand> run, wire::Exit ex
   log.OnProgress({});
   log.Finish();
   commands_.erase(row.id);
-  run->done->Set(row);
+  run->row = row;
+  run->done->Set(std::move(row));
   command_ended_.Notify();
   co_return Result<>{};
 }

@@ -54,6 +54,16 @@ Result<uint64_t> ChoosePoolSize(int image, uint64_t wanted) {
   return size;
 }
 
+// An operator may ask for more than last time; less is never taken away.
+Result<> GrowImage(int image, uint64_t wanted) {
+  struct stat st{};
+  if (::fstat(image, &st) != 0) return FailErrno("stat store.img");
+  wanted = wanted / (1 << 20) * (1 << 20);
+  if (wanted <= static_cast<uint64_t>(st.st_size)) return {};
+  if (::ftruncate(image, static_cast<off_t>(wanted)) != 0) return FailErrno("grow store.img");
+  return {};
+}
+
 // Machines of a dead predecessor may hold the old mount a moment longer; after that its device is used again.
 Result<os::LoopDevice> LoopFor(int image) {
   for (int i = 0; i < 50; ++i) {
@@ -150,6 +160,8 @@ Result<std::unique_ptr<Disk>> OpenBtrfsDisk(const DiskOptions& options) {
   if (!formatted) {
     SB_TRY(uint64_t size, ChoosePoolSize(image.get(), options.pool_bytes));
     if (::ftruncate(image.get(), static_cast<off_t>(size)) != 0) return FailErrno("size store.img");
+  } else {
+    SB_TRYV(GrowImage(image.get(), options.pool_bytes));
   }
   SB_TRY(os::LoopDevice loop, LoopFor(image.get()));
   if (!formatted) SB_TRYV(os::RunProgram({"mkfs.btrfs", "-q", "-f", "-K", "-m", "single", "-d", "single", loop.path}));
@@ -159,6 +171,7 @@ Result<std::unique_ptr<Disk>> OpenBtrfsDisk(const DiskOptions& options) {
   if (!mount) return std::unexpected(std::move(mount).error().Context("store.img"));
   SB_TRYV(os::Attach(mount->get(), AT_FDCWD, options.mount_point));
   SB_TRY(Fd root, os::OpenPath(options.mount_point, O_RDONLY | O_DIRECTORY));
+  if (auto grown = os::GrowToDevice(root.get()); !grown) log::Warn("{}", grown.error().message);
   SB_TRY(os::QuotaMode mode, os::EnableQuota(root.get(), options.force_full_quota));
   SB_TRY(Fd machines, os::EnsureDir(root.get(), "machines", 0700));
   SB_TRYV(RemoveLeftovers(machines.get()));

@@ -76,10 +76,13 @@ class PlainDisk : public Disk {
       return;
     }
     if (pid == 0) {
-      auto names = os::ListDir(trash_.get());
+      // It may live long: it must not hold the daemon's connection, a machine's lease or anything else of ours.
+      Fd trash(::dup2(trash_.Release(), 3));
+      ::syscall(SYS_close_range, 4, ~0U, 0);
+      auto names = os::ListDir(trash.get());
       bool ok = names.has_value();
       if (names) {
-        for (const auto& name : *names) ok = os::RemoveTree(trash_.get(), name).has_value() && ok;
+        for (const auto& name : *names) ok = os::RemoveTree(trash.get(), name).has_value() && ok;
       }
       ::_exit(ok ? 0 : 1);
     }

@@ -119,7 +119,7 @@ Result<std::unique_ptr<TestHost>> TestHost::Create() {
   ::chmod(pattern.c_str(), 0755);
   std::unique_ptr<TestHost> host(new TestHost(pattern));
   SB_TRYV(host->MakeImage());
-  SB_TRYV(host->MakeAgent());
+  SB_TRYV(host->MakeAgent(kTestAgent));
   return host;
 }
 
@@ -146,8 +146,12 @@ Result<> TestHost::MakeImage() {
   return {};
 }
 
-Result<> TestHost::MakeAgent() {
-  std::ofstream(dir_ + "/agent.c") << kTestAgent;
+void TestHost::UseAgent(const std::string& source) {
+  SB_CHECK(MakeAgent(source).has_value());
+}
+
+Result<> TestHost::MakeAgent(const std::string& source) {
+  std::ofstream(dir_ + "/agent.c") << source;
   return os::RunProgram({"clang-19", "-O1", "-static", "-o", dir_ + "/agent", dir_ + "/agent.c"});
 }
 

@@ -29,6 +29,8 @@ Result<> Probe(const Options& o) {
     return Fail(Code::kForbidden, "must run as root: it makes namespaces, mounts and control groups");
   if (!os::KernelAtLeast(6, 1))
     return Fail(Code::kUnsupported, "this kernel is too old: 6.1 or newer is needed (id-mapped overlay mounts)");
+  if (::access(o.guest.c_str(), R_OK) != 0) return FailErrno("the agent " + o.guest);
+  if (!o.extra_ca.empty() && ::access(o.extra_ca.c_str(), R_OK) != 0) return FailErrno("--extra-ca " + o.extra_ca);
   if (!os::FilesystemAvailable("overlay"))
     return Fail(Code::kUnsupported, "the kernel has no overlay filesystem (modprobe overlay)");
   if (o.disk_limits) {

@@ -16,8 +16,6 @@ namespace sandbar::spawner {
 namespace {
 
 constexpr size_t kMaxBundle = 16 << 20;
-// Each costs a few kilobytes for the life of the process.
-constexpr size_t kMaxHostLayers = 4096;
 constexpr const char* kBundle = "etc/ssl/certs/ca-certificates.crt";
 
 // Only root may have been able to write what we let the kernel parse.
@@ -124,20 +122,32 @@ Result<std::string> Layers::TrustLayer(const std::string& digest, const std::vec
   return trust_.emplace(digest, options_.site_dir + "/" + name).first->second;
 }
 
-Result<std::string> Layers::HostLayer(const std::string& hostname) {
-  if (auto it = hosts_.find(hostname); it != hosts_.end()) return it->second;
-  if (hosts_.size() >= kMaxHostLayers) return Fail(Code::kQuota, "too many different host names");
-  std::string name = "host-" + std::to_string(hosts_.size());
+SiteDir::~SiteDir() {
+  size_t slash = path_.rfind('/');
+  auto parent = os::OpenPath(path_.substr(0, slash), O_RDONLY | O_DIRECTORY);
+  if (!parent) return;
+  if (auto r = os::RemoveTree(parent->get(), path_.substr(slash + 1)); !r) log::Warn("{}", r.error().message);
+}
+
+Result<std::shared_ptr<SiteDir>> Layers::HostLayer(const std::string& hostname) {
+  if (auto it = hosts_.find(hostname); it != hosts_.end()) {
+    if (auto known = it->second.lock()) return known;
+  }
+  std::erase_if(hosts_, [](const auto& e) { return e.second.expired(); });
+  std::string name = "host-" + std::to_string(next_host_++);
   SB_TRY(Fd root, NewSiteDir(name));
+  auto layer = std::make_shared<SiteDir>(options_.site_dir + "/" + name);
   SB_TRY(Fd etc, os::EnsureDir(root.get(), "etc", 0755));
   SB_TRYV(os::WriteFileAt(etc.get(), "hostname", hostname + "\n", 0644));
   SB_TRYV(os::WriteFileAt(etc.get(), "hosts",
                           "127.0.0.1 localhost " + hostname + "\n::1 localhost ip6-localhost ip6-loopback\n", 0644));
-  return hosts_.emplace(hostname, options_.site_dir + "/" + name).first->second;
+  hosts_[hostname] = layer;
+  if (hostname == kDefaultHostname) default_host_ = layer;
+  return layer;
 }
 
-Result<std::vector<std::string>> Layers::Prepare(const std::vector<std::string>& ids, const std::string& digest,
-                                                 const std::string& hostname) {
+Result<LayerSet> Layers::Prepare(const std::vector<std::string>& ids, const std::string& digest,
+                                 const std::string& hostname) {
   if (ids.empty() || ids.size() > kMaxLayers) return Fail(Code::kBadRequest, "an image has 1 to 64 layers");
   if (!ValidId(digest, 100)) return Fail(Code::kBadRequest, "bad image digest");
   if (!ValidHostname(hostname)) return Fail(Code::kBadRequest, "bad host name");
@@ -146,13 +156,13 @@ Result<std::vector<std::string>> Layers::Prepare(const std::vector<std::string>&
     SB_TRY(std::string path, Mount(id));
     image.push_back(std::move(path));
   }
-  std::vector<std::string> all;
-  SB_TRY(std::string host, HostLayer(hostname));
+  LayerSet set;
+  SB_TRY(set.host, HostLayer(hostname));
   SB_TRY(std::string trust, TrustLayer(digest, image));
-  all.push_back(std::move(host));
-  all.push_back(std::move(trust));
-  all.insert(all.end(), image.begin(), image.end());
-  return all;
+  set.paths.push_back(set.host->path());
+  set.paths.push_back(std::move(trust));
+  set.paths.insert(set.paths.end(), image.begin(), image.end());
+  return set;
 }
 
 }  // namespace sandbar::spawner

@@ -147,7 +147,7 @@ Result<Fd> Machine::MountRoot(const std::vector<std::string>& layers) const {
 // The quota limits how much a machine computes; this makes nproc and thread pools agree with it. Least used cpus first.
 void Machine::PickCpus() {
   size_t want = std::max(limits_.vcpus, 1U);
-  if (want >= host_->cpus.size()) return;
+  if (want >= host_->cpus.size() || !pinned_.empty()) return;
   std::vector<size_t> order(host_->cpus.size());
   std::iota(order.begin(), order.end(), 0);
   std::ranges::sort(order, {}, [this](size_t i) { return std::pair(host_->cpu_use[i], i); });
@@ -158,9 +158,10 @@ void Machine::PickCpus() {
 Result<> Machine::Configure(const ConfigureReq& request) {
   if (state_ != State::kBooted) return Fail(Code::kConflict, "the machine is already configured");
   Preparation p;
-  p.hostname = request.hostname.empty() ? "sandbox" : request.hostname;
+  p.hostname = request.hostname.empty() ? kDefaultHostname : request.hostname;
   SB_TRY(auto layers, host_->layers->Prepare(request.layers, request.image_digest, p.hostname));
-  SB_TRY(p.root, MountRoot(layers));
+  host_layer_ = layers.host;
+  SB_TRY(p.root, MountRoot(layers.paths));
   SB_TRYV(MakeMounts(p, *host_, parts_.identity, limits_));
   SB_TRY(p.join, parts_.group->OpenAgentJoin());
   SB_TRY(p.command_join, parts_.group->OpenCommandJoin());
@@ -219,7 +220,6 @@ std::optional<int> Machine::OnExit() {
   auto status = os::TryReap(child_.pidfd.get());
   if (status && !status->has_value()) return std::nullopt;
   exit_status_ = status ? **status : 255;
-  child_.pidfd.Reset();
   if (state_ != State::kEnding) state_ = State::kExited;
   return exit_status_;
 }
@@ -260,6 +260,13 @@ void Machine::Kill() {
     if (auto r = parts_.group->Freeze(false); !r) log::Error("{}: {}", id_, r.error().message);
     frozen_ = false;
   }
+}
+
+bool Machine::ExpireUnstarted() {
+  if (state_ != State::kBooted) return false;
+  state_ = State::kExited;
+  exit_status_ = 128 + SIGKILL;
+  return true;
 }
 
 void Machine::BeginDestroy() {

@@ -46,8 +46,9 @@ class Machine {
   int pidfd() const { return child_.pidfd.get(); }
   // True: the agent runs; false: ask again.
   Result<bool> OnStatus();
-  // The process has ended: its exit status; nothing when it has not.
+  // The process has ended: its exit status, once; nothing when it has not. CloseProcess follows.
   std::optional<int> OnExit();
+  void CloseProcess() { child_.pidfd.Reset(); }
   int exit_status() const { return exit_status_; }
 
   Result<> SetLimits(const Limits& limits);
@@ -58,6 +59,8 @@ class Machine {
   int64_t deadline = 0;
   bool killed_by_deadline = false;
   void Kill();
+  // Ends a machine that has no process yet: there is nothing that could report its exit.
+  bool ExpireUnstarted();
 
   void BeginDestroy();
   // One attempt to remove what is left; true when nothing is.
@@ -77,7 +80,8 @@ class Machine {
   State state_ = State::kBooted;
   Limits limits_;
   Parts parts_;
-  Fd listener_;  // the agent's socket, until the agent has it
+  std::shared_ptr<SiteDir> host_layer_;  // shared with the other machines of this host name
+  Fd listener_;                          // the agent's socket, until the agent has it
   os::Child child_;
   uint64_t start_time_ = 0;
   int exit_status_ = 0;

@@ -9,7 +9,7 @@ namespace {
 
 constexpr size_t kMaxId = 128;
 constexpr size_t kMaxText = 4096;
-constexpr size_t kMaxMachines = 1024;
+constexpr size_t kMaxMachines = 2048;
 
 // One description of each message's fields serves both directions: Put writes them, Get reads them.
 class Put {

@@ -102,8 +102,7 @@ void Server::OnEvent(uint64_t key, uint32_t events) {
   }
   auto it = slots_.find(key >> 3);
   if (it == slots_.end()) return;
-  if (kind == kStatus) return OnStatus(it->second);
-  OnExit(it->second);
+  OnMachine(it->second);
 }
 
 void Server::OnAccept() {
@@ -139,6 +138,7 @@ void Server::OnReadable() {
 
 void Server::Disconnect(const char* why) {
   log::Info("daemon disconnected: {}", why);
+  Unwatch(peer_.get());
   peer_.Reset();
   out_.clear();
 }
@@ -193,26 +193,45 @@ Server::Slot* Server::Find(const std::string& machine) {
   return it == by_id_.end() ? nullptr : &slots_.at(it->second);
 }
 
-void Server::OnStatus(Slot& slot) {
+void Server::Unwatch(int fd) {
+  // Closing is not enough: a child that has not exec'd yet holds a copy, and epoll would go on reporting it.
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+}
+
+bool Server::Reap(Slot& slot) {
+  auto status = slot.machine->OnExit();
+  if (!status) return false;
+  Unwatch(slot.machine->pidfd());
+  slot.machine->CloseProcess();
+  return true;
+}
+
+// The status pipe or the pidfd has something to say; both may have, in either order.
+void Server::OnMachine(Slot& slot) {
+  bool starting = slot.machine->status_fd() >= 0;
+  bool ended = Reap(slot);
+  if (starting) OnStatus(slot, ended);
+  if (!ended || slot.machine->state() == Machine::State::kEnding) return;
+  log::Info("machine {} ended with {}{}", slot.machine->id(), slot.machine->exit_status(),
+            slot.machine->killed_by_deadline ? " at its deadline" : "");
+  SendExited(*slot.machine);
+}
+
+void Server::OnStatus(Slot& slot, bool ended) {
+  Unwatch(slot.machine->status_fd());
   auto running = slot.machine->OnStatus();
-  if (running && !*running) return;
+  if (running && ended) running = Fail(Code::kUnavailable, "the machine ended while it started");
+  if (running && !*running) {
+    auto again = Watch(slot.machine->status_fd(), EPOLLIN, Key(kStatus, slot.serial));
+    if (again) return;
+    running = std::unexpected(std::move(again).error());
+  }
   slot.start_limit = 0;
   std::optional<Owed> owed = std::exchange(slot.configure, std::nullopt);
   if (!running) log::Warn("machine {}: {}", slot.machine->id(), running.error().message);
   if (!owed || owed->connection != connection_) return;
   if (running) return Reply(owed->tag, OkResp{});
   ReplyError(owed->tag, running.error());
-}
-
-void Server::OnExit(Slot& slot) {
-  // Whatever the pipe still says belongs to the answer of Configure and must come before the exit.
-  if (slot.machine->status_fd() >= 0) OnStatus(slot);
-  auto status = slot.machine->OnExit();
-  if (!status) return;
-  if (slot.machine->state() == Machine::State::kEnding) return;
-  log::Info("machine {} ended with {}{}", slot.machine->id(), *status,
-            slot.machine->killed_by_deadline ? " at its deadline" : "");
-  SendExited(*slot.machine);
 }
 
 void Server::BeginDestroy(Slot& slot) {
@@ -246,9 +265,12 @@ int Server::Tick() {
     Machine& m = *slot.machine;
     if (m.state() == Machine::State::kEnding) {
       if (m.TryFinish()) {
-        for (const Owed& owed : slot.destroy) ReplyTo(owed, m.final_usage());
+        // Answered when nothing is left, this object included.
+        UsageResp usage = m.final_usage();
+        std::vector<Owed> destroy = std::move(slot.destroy);
         by_id_.erase(m.id());
         it = slots_.erase(it);
+        for (const Owed& owed : destroy) ReplyTo(owed, usage);
         background_ = true;
         continue;
       }
@@ -259,6 +281,7 @@ int Server::Tick() {
           m.deadline == 0 || m.state() == Machine::State::kExited ? 0 : m.deadline + (peer_ ? kDaemonGraceMs : 0);
       if (at != 0 && now >= at && !m.killed_by_deadline) {
         m.killed_by_deadline = true;
+        if (m.ExpireUnstarted()) SendExited(m);
         m.Kill();
       } else if (slot.start_limit != 0 && now >= slot.start_limit) {
         log::Error("machine {} does not start", m.id());

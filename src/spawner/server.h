@@ -51,6 +51,7 @@ class Server {
   };
 
   Result<> Watch(int fd, uint32_t events, uint64_t key);
+  void Unwatch(int fd);
   void OnEvent(uint64_t key, uint32_t events);
   void OnAccept();
   void OnReadable();
@@ -76,8 +77,9 @@ class Server {
   void Handle(uint32_t tag, const ShutdownReq& r);
 
   Slot* Find(const std::string& machine);
-  void OnStatus(Slot& slot);
-  void OnExit(Slot& slot);
+  void OnMachine(Slot& slot);
+  void OnStatus(Slot& slot, bool ended);
+  bool Reap(Slot& slot);
   void BeginDestroy(Slot& slot);
   void DestroyAll();
   // Deadlines and retries; returns how long the loop may sleep, in milliseconds (-1: for ever).

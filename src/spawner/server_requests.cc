@@ -12,7 +12,7 @@
 namespace sandbar::spawner {
 namespace {
 
-constexpr size_t kMaxMachines = 1000;
+constexpr size_t kMaxMachines = 1100;  // their list fits one message
 constexpr int64_t kStartLimitMs = 20'000;
 constexpr int64_t kMaxDeadlineMs = 400LL * 24 * 3600 * 1000;
 constexpr uint64_t kPidfdKey = 4, kStatusKey = 5;

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 
 #include "os/openat.h"
 #include "os/unix_socket.h"
@@ -161,6 +162,58 @@ TEST_F(SuperviseTest, DeadlineGivesALiveDaemonTimeToStopGracefully) {
   auto event = client_->NextEvent();
   ASSERT_TRUE(event) << event.error().message;
   EXPECT_TRUE(event->deadline);
+}
+
+TEST_F(SuperviseTest, DeadlineHoldsForAMachineThatNeverGotAnImage) {
+  ASSERT_NO_FATAL_FAILURE(Begin());
+  BootReq boot = TestHost::SmallMachine("m1");
+  boot.deadline_ms = 200;
+  ASSERT_TRUE(client_->Call(boot));
+  client_->Close();
+  ::usleep(400'000);
+  ASSERT_NO_FATAL_FAILURE(Reconnect());
+  EXPECT_EQ(StateOf("m1"), 2);
+  EXPECT_EQ(client_->Call(TestHost::Image("m1")).error().code, Code::kConflict);
+}
+
+TEST_F(SuperviseTest, AnAgentThatEndsAtOnceIsReported) {
+  ASSERT_NO_FATAL_FAILURE(host_->UseAgent("int main() { return 5; }"));
+  ASSERT_NO_FATAL_FAILURE(Begin());
+  ASSERT_TRUE(client_->Call(TestHost::SmallMachine("m1")));
+  // Whether the answer to Configure comes before the end or tells of it, the event follows.
+  auto configured = client_->Call(TestHost::Image("m1"));
+  auto event = client_->NextEvent();
+  ASSERT_TRUE(event) << event.error().message;
+  EXPECT_EQ(event->status, 5);
+  if (!configured) EXPECT_EQ(configured.error().code, Code::kUnavailable);
+  EXPECT_EQ(StateOf("m1"), 2);
+}
+
+TEST_F(SuperviseTest, AnAgentThatCannotRunFailsTheStart) {
+  std::ofstream(host_->dir() + "/agent", std::ios::trunc) << "not a program";
+  ASSERT_NO_FATAL_FAILURE(Begin());
+  ASSERT_TRUE(client_->Call(TestHost::SmallMachine("m1")));
+  auto configured = client_->Call(TestHost::Image("m1"));
+  ASSERT_FALSE(configured);
+  EXPECT_THAT(configured.error().message, HasSubstr("cannot start the agent"));
+  EXPECT_EQ(configured.error().sys_errno, ENOEXEC);
+}
+
+TEST_F(SuperviseTest, HostNamesComeAndGo) {
+  ASSERT_NO_FATAL_FAILURE(Begin());
+  for (const char* name : {"one", "two"}) {
+    ASSERT_TRUE(client_->Call(TestHost::SmallMachine(name)));
+    ConfigureReq request = TestHost::Image(name);
+    request.hostname = name;
+    ASSERT_TRUE(client_->Call(request));
+    EXPECT_EQ(*host_->Run(name, "hostname; cat /etc/hostname; grep -c localhost /etc/hosts"),
+              std::string(name) + "\n" + name + "\n2\nexit:0\n");
+  }
+  std::string site = "/proc/" + std::to_string(host_->spawner_pid()) + "/root/run/sandbar/mnt/store/site";
+  auto layers = [&] { return std::distance(fs::directory_iterator(site), {}); };
+  EXPECT_EQ(layers(), 3);  // the image's and one per name
+  ASSERT_TRUE(client_->Call(DestroyReq{"one"}));
+  EXPECT_EQ(layers(), 2);
 }
 
 TEST_F(SuperviseTest, FrozenMachinesStandStillAndDie) {

@@ -68,13 +68,15 @@ class TestHost {
   std::string UpperOf(const std::string& id);
   // Mounts, control groups and loop devices of this spawner that the host still has.
   std::vector<std::string> Leftovers();
+  // Replaces the agent by another C program.
+  void UseAgent(const std::string& source);
   // Replaces the image's directory by an erofs file.
   Result<> UseErofsImage();
 
  private:
   explicit TestHost(std::string dir) : dir_(std::move(dir)) {}
   Result<> MakeImage();
-  Result<> MakeAgent();
+  Result<> MakeAgent(const std::string& source);
   void AwaitEnd(pid_t pid);
   std::string dir_;
 };

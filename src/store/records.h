@@ -64,6 +64,8 @@ struct Session {
   std::string user, home;
   uint32_t uid = 1000, gid = 1000;
   std::map<std::string, std::string> image_env;
+  // Network bytes counted so far, saved now and then: the counters themselves die with the daemon.
+  uint64_t carried_ingress = 0, carried_egress = 0;
 };
 
 // A machine booted ahead of any sandbox. Recorded before it is booted, destroyed at the next start, never adopted.

@@ -12,7 +12,8 @@ const std::string kSessionColumns =
     "id, team, project, sandbox, machine_id, status, vcpus, memory_mb, region, runtime, image, cwd, timeout_ms, "
     "network_mode, requested_at, created_at, updated_at, started_at, requested_stop_at, stopped_at, aborted_at, "
     "cpu_ms, "
-    "ingress, egress, stop_reason, engine, isolation_class, user, home, uid, gid, image_env";
+    "ingress, egress, stop_reason, engine, isolation_class, user, home, uid, gid, image_env, carried_ingress, "
+    "carried_egress";
 const std::string kCommandColumns =
     "id, session, name, cwd, args, started_at, exit_code, duration_ms, timed_out, oom_killed";
 
@@ -48,7 +49,7 @@ void Bind(Query& q, const Session& s) {
   q.Bind(s.network_mode).Bind(s.requested_at).Bind(s.created_at).Bind(s.updated_at).Bind(s.started_at);
   q.Bind(s.requested_stop_at).Bind(s.stopped_at).Bind(s.aborted_at).Bind(s.cpu_ms).Bind(s.ingress).Bind(s.egress);
   q.Bind(s.stop_reason).Bind(s.engine).Bind(s.isolation_class).Bind(s.user).Bind(s.home).Bind(s.uid).Bind(s.gid);
-  q.Bind(ToJson(s.image_env));
+  q.Bind(ToJson(s.image_env)).Bind(s.carried_ingress).Bind(s.carried_egress);
 }
 
 void Bind(Query& q, const Command& c) {
@@ -128,6 +129,7 @@ Result<Session> ReadSession(const Query& q, int first) {
         s.requested_stop_at, s.stopped_at, s.aborted_at, s.cpu_ms, s.ingress, s.egress, s.stop_reason, s.engine,
         s.isolation_class, s.user, s.home, s.uid, s.gid);
   c.Json(s.image_env);
+  c.All(s.carried_ingress, s.carried_egress);
   SB_TRYV(c.result());
   return s;
 }

@@ -34,6 +34,7 @@ CREATE TABLE sessions (
   cpu_ms INTEGER, ingress INTEGER, egress INTEGER, stop_reason TEXT NOT NULL,
   engine TEXT NOT NULL, isolation_class INTEGER NOT NULL,
   user TEXT NOT NULL, home TEXT NOT NULL, uid INTEGER NOT NULL, gid INTEGER NOT NULL, image_env TEXT NOT NULL,
+  carried_ingress INTEGER NOT NULL, carried_egress INTEGER NOT NULL,
   FOREIGN KEY (team, project, sandbox) REFERENCES sandboxes (team, project, name) ON DELETE CASCADE
 ) STRICT;
 CREATE INDEX sessions_by_created ON sessions (team, project, created_at, row);

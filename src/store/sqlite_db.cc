@@ -1,7 +1,9 @@
 #include "store/sqlite_db.h"
 
+#include <fcntl.h>
 #include <sqlite3.h>
 
+#include "base/fd.h"
 #include "base/log.h"
 
 namespace sandbar::store {
@@ -87,6 +89,10 @@ std::optional<std::string> Query::MaybeText(int column) const {
 }
 
 Result<std::unique_ptr<Db>> Db::Open(const std::string& path) {
+  // Environments of sandboxes are in it. SQLite gives its other files the same mode.
+  Fd created(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!created) return FailErrno("open " + path);
+  created.Reset();
   sqlite3* raw = nullptr;
   int rc =
       sqlite3_open_v2(path.c_str(), &raw, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, nullptr);

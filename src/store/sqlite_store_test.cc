@@ -113,6 +113,8 @@ TEST_F(SqliteStoreTest, EveryFieldComesBack) {
   session.gid = 13;
   session.image_env = {{"PATH", "/bin"}};
   session.network_mode = "allow-all";
+  session.carried_ingress = 21;
+  session.carried_egress = 22;
   ASSERT_TRUE(store_->CreateSandbox(s, session, ""));
   Command c{"cmd_1", session.id, "sh", "/tmp", {"-c", "echo \"x\""}, 99, 137, 12, true, true};
   ASSERT_TRUE(store_->InsertCommand(c));
@@ -145,6 +147,8 @@ TEST_F(SqliteStoreTest, EveryFieldComesBack) {
                      session.isolation_class));
   EXPECT_EQ(std::tie(back->user, back->home, back->uid, back->gid, back->image_env, back->network_mode),
             std::tie(session.user, session.home, session.uid, session.gid, session.image_env, session.network_mode));
+  EXPECT_EQ(std::tie(back->carried_ingress, back->carried_egress),
+            std::tie(session.carried_ingress, session.carried_egress));
   EXPECT_EQ((*store_->FindSessionByMachine(session.machine_id))->id, session.id);
 
   auto command = *store_->FindCommand(session.id, "cmd_1");

@@ -1,0 +1,296 @@
+// The link against the real agent: sandbar-guest as PID 1 of a PID namespace. Needs root and the built program.
+#include <sched.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "base/fd.h"
+#include "engine/guest_link_testing.h"
+#include "wire/tar.h"
+
+namespace sandbar::engine {
+namespace {
+
+std::string AgentBinary() {
+  auto self = std::filesystem::read_symlink("/proc/self/exe");
+  return self.parent_path().parent_path() / "bin" / "sandbar-guest";
+}
+
+class Machine {
+ public:
+  Machine() {
+    char name[] = "/tmp/sandbar-link-test-XXXXXX";
+    Must(::mkdtemp(name) != nullptr && ::chmod(name, 0777) == 0, "temporary directory");
+    dir_ = name;
+    Fd listener(::socket(AF_UNIX, SOCK_STREAM, 0));
+    sockaddr_un addr{};
+    addr.sun_family = AF_UNIX;
+    std::strncpy(addr.sun_path, socket_path().c_str(), sizeof addr.sun_path - 1);
+    Must(::bind(listener.get(), reinterpret_cast<sockaddr*>(&addr), sizeof addr) == 0, "bind");
+    Must(::listen(listener.get(), 8) == 0, "listen");
+    pid_ = static_cast<pid_t>(::syscall(SYS_clone, CLONE_NEWPID | CLONE_NEWNS | SIGCHLD, nullptr, nullptr, nullptr, 0));
+    Must(pid_ >= 0, "clone (root needed)");
+    if (pid_ > 0) return;
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    Must(::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0, "private mounts");
+    Must(::mount("proc", "/proc", "proc", 0, nullptr) == 0, "mount /proc");
+    Must(::dup2(listener.get(), 100) == 100, "dup");
+    std::string binary = AgentBinary();
+    ::execl(binary.c_str(), binary.c_str(), "--listen-fd", "100", nullptr);
+    Must(false, "exec of the agent");
+  }
+  ~Machine() {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+    std::error_code ignored;
+    std::filesystem::remove_all(dir_, ignored);
+  }
+  Machine(const Machine&) = delete;
+  const std::string& dir() const { return dir_; }
+  std::string socket_path() const { return dir_ + "/agent.sock"; }
+  pid_t pid() const { return pid_; }
+
+ private:
+  static void Must(bool holds, const char* what) {
+    if (holds) return;
+    std::perror(what);
+    std::abort();
+  }
+  std::string dir_;
+  pid_t pid_ = 0;
+};
+
+class AgentTest : public ::testing::Test {
+ public:
+  AgentTest() : events_(io_.get_executor()) {}
+  void SetUp() override {
+    if (!std::filesystem::exists(AgentBinary())) GTEST_SKIP() << "sandbar-guest is not built";
+    machine_ = std::make_unique<Machine>();
+  }
+  void Run(asio::awaitable<void> scenario) { RunScenario(io_, std::move(scenario)); }
+
+  asio::awaitable<void> Open() {
+    Socket socket(io_);
+    asio::local::stream_protocol::endpoint at(machine_->socket_path());
+    auto [ec] = co_await socket.async_connect(at, kToken);
+    EXPECT_FALSE(ec);
+    auto opened = co_await OpenGuestLink(std::move(socket), &events_);
+    EXPECT_TRUE(opened) << opened.error().message;
+    link_ = *std::move(opened);
+    events_.link = link_.get();
+  }
+  asio::awaitable<void> Close() {
+    co_await link_->Close();
+    events_.link = nullptr;
+    link_.reset();
+  }
+  asio::awaitable<void> Exec(std::string id, std::string script) {
+    auto request = MakeExec(std::move(id), {"sh", "-c", std::move(script)});
+    auto r = co_await link_->Exec(std::move(request));
+    EXPECT_TRUE(r) << r.error().message;
+  }
+
+  asio::io_context io_;
+  Recorder events_;
+  std::unique_ptr<Machine> machine_;
+  std::unique_ptr<GuestLink> link_;
+};
+
+std::string Noise(size_t n) {
+  std::string out(n, '\0');
+  uint64_t x = 88172645463325252ULL;
+  for (auto& c : out) {
+    x ^= x << 13;
+    x ^= x >> 7;
+    x ^= x << 17;
+    c = static_cast<char>(x);
+  }
+  return out;
+}
+
+std::string Gzip(std::string_view plain) {
+  z_stream z{};
+  EXPECT_EQ(::deflateInit2(&z, 0, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
+  std::string out(::deflateBound(&z, plain.size()) + 64, '\0');
+  z.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(plain.data()));
+  z.avail_in = static_cast<uInt>(plain.size());
+  z.next_out = reinterpret_cast<Bytef*>(out.data());
+  z.avail_out = static_cast<uInt>(out.size());
+  EXPECT_EQ(::deflate(&z, Z_FINISH), Z_STREAM_END);
+  out.resize(z.total_out);
+  ::deflateEnd(&z);
+  return out;
+}
+
+class Pieces : public ByteSource {
+ public:
+  explicit Pieces(std::string bytes) : bytes_(std::move(bytes)) {}
+  Task<std::string> Next() override {
+    size_t n = std::min<size_t>(bytes_.size() - at_, 200000);
+    at_ += n;
+    co_return bytes_.substr(at_ - n, n);
+  }
+
+ private:
+  std::string bytes_;
+  size_t at_ = 0;
+};
+
+TEST_F(AgentTest, RunsCommandsAndMapsErrors) {
+  auto scenario = [](AgentTest* t) -> asio::awaitable<void> {
+    co_await t->Open();
+    co_await t->Exec("a", "echo out; echo err >&2; exit 4");
+    co_await t->events_.UntilExit("a");
+    EXPECT_EQ(t->events_.commands["a"].out, "out\n");
+    EXPECT_EQ(t->events_.commands["a"].err, "err\n");
+    EXPECT_EQ(t->events_.commands["a"].exit->code, 4);
+    auto missing = MakeExec("b", {"no-such-program"});
+    auto r = co_await t->link_->Exec(std::move(missing));
+    EXPECT_EQ(r.error().code, Code::kExecutableNotFound);
+    EXPECT_EQ(r.error().message, "executable file not found in $PATH: no-such-program");
+    auto cwd = MakeExec("b", {"true"});
+    cwd.cwd = "/no/such";
+    auto bad = co_await t->link_->Exec(std::move(cwd));
+    EXPECT_EQ(bad.error().code, Code::kBadRequest);
+    co_await t->Exec("c", "sleep 1000");
+    t->link_->Kill("c", 2);
+    co_await t->events_.UntilExit("c");
+    EXPECT_EQ(t->events_.commands["c"].exit->code, 130);
+    co_await t->Close();
+  };
+  Run(scenario(this));
+}
+
+TEST_F(AgentTest, NothingIsLostWhenTheDaemonsSideDies) {
+  auto scenario = [](AgentTest* t) -> asio::awaitable<void> {
+    co_await t->Open();
+    t->events_.auto_ack = false;  // as if killed before it could store
+    std::string go = t->machine_->dir() + "/go";
+    co_await t->Exec("a", "echo one; while [ ! -e " + go + " ]; do sleep 0.02; done; seq 100000; exit 9");
+    co_await t->events_.UntilEnd("a", 4);
+    co_await t->Close();
+    t->events_.commands.clear();
+    std::ofstream(go).put('x');
+    t->events_.auto_ack = true;
+    co_await t->Open();
+    EXPECT_EQ(t->link_->known_commands().size(), 1u);
+    co_await t->events_.UntilExit("a");
+    std::string expected = "one\n";
+    for (int i = 1; i <= 100000; ++i) expected += std::to_string(i) + "\n";
+    EXPECT_TRUE(t->events_.commands["a"].out == expected);
+    EXPECT_EQ(t->events_.commands["a"].exit->code, 9);
+    co_await t->Close();
+  };
+  Run(scenario(this));
+}
+
+TEST_F(AgentTest, HundredMegabytesThroughASlowReceiver) {
+  auto scenario = [](AgentTest* t) -> asio::awaitable<void> {
+    constexpr uint64_t kTotal = 100 << 20;
+    co_await t->Open();
+    t->events_.auto_ack = false;
+    t->events_.keep_bytes = false;
+    co_await t->Exec("a", "head -c 104857600 /dev/zero");
+    auto& seen = t->events_.commands["a"];
+    while (seen.end < kTotal && !t->events_.closed) {
+      // Acknowledges a window at a time, late.
+      uint64_t end = seen.end;
+      co_await t->events_.UntilEnd("a", end + 1);
+      EXPECT_LE(seen.end - end, wire::kOutputWindow);
+      co_await asio::post(t->io_, kToken);
+      t->link_->Ack("a", seen.end);
+    }
+    co_await t->events_.UntilExit("a");
+    EXPECT_EQ(seen.end, kTotal);
+    EXPECT_EQ(seen.gap, 0u);
+    t->link_->AckExit("a");
+    co_await t->Close();
+  };
+  Run(scenario(this));
+}
+
+TEST_F(AgentTest, FiftyMegabytesUpAndDown) {
+  auto scenario = [](AgentTest* t) -> asio::awaitable<void> {
+    co_await t->Open();
+    std::string bytes = Noise(50 << 20);
+    wire::TarEntry entry{"deep/er/big.bin", false, 0640, bytes.size()};
+    Pieces source(Gzip(wire::TarHeader(entry) + bytes + wire::TarPadding(bytes.size()) + wire::TarEnd()));
+    GuestUser user{4321, 4321, ""};
+    auto written = co_await t->link_->WriteTar(t->machine_->dir(), user, &source);
+    EXPECT_TRUE(written) << written.error().message;
+    auto stream = co_await t->link_->ReadFile("deep/er/big.bin", t->machine_->dir(), user);
+    EXPECT_TRUE(stream) << stream.error().message;
+    std::string back;
+    for (;;) {
+      auto chunk = co_await (*stream)->Next();
+      EXPECT_TRUE(chunk) << chunk.error().message;
+      if (!chunk || chunk->empty()) break;
+      back += *chunk;
+    }
+    EXPECT_TRUE(back == bytes);
+    co_await t->Close();
+  };
+  Run(scenario(this));
+}
+
+TEST_F(AgentTest, FileErrors) {
+  auto scenario = [](AgentTest* t) -> asio::awaitable<void> {
+    co_await t->Open();
+    GuestUser user{4321, 4321, ""};
+    std::string dir = t->machine_->dir();
+    ::mkfifo((dir + "/fifo").c_str(), 0666);
+    auto missing = co_await t->link_->ReadFile("none", dir, user);
+    EXPECT_EQ(missing.error().code, Code::kNotFound);
+    auto fifo = co_await t->link_->ReadFile("fifo", dir, user);
+    EXPECT_EQ(fifo.error().code, Code::kFileError);
+    auto made = co_await t->link_->MakeDir("d", dir, user, false);
+    EXPECT_TRUE(made);
+    auto again = co_await t->link_->MakeDir("d", dir, user, false);
+    EXPECT_EQ(again.error().code, Code::kFileError);
+    Pieces source("no archive");
+    auto bad = co_await t->link_->WriteTar(dir, user, &source);
+    EXPECT_EQ(bad.error().code, Code::kFileError);
+    // A read that is dropped half-way costs nothing that follows.
+    std::ofstream(dir + "/big") << std::string(8 << 20, 'x');
+    auto big = co_await t->link_->ReadFile("big", dir, user);
+    EXPECT_TRUE(big);
+    big->reset();
+    co_await t->Exec("a", "echo fine");
+    co_await t->events_.UntilExit("a");
+    EXPECT_FALSE(t->events_.closed);
+    co_await t->Close();
+  };
+  Run(scenario(this));
+}
+
+TEST_F(AgentTest, QuiesceThenGone) {
+  auto scenario = [](AgentTest* t) -> asio::awaitable<void> {
+    co_await t->Open();
+    co_await t->Exec("a", "sleep 1000");
+    auto q = co_await t->link_->Quiesce(std::chrono::seconds(60));
+    EXPECT_TRUE(q) << q.error().message;
+    EXPECT_TRUE(q->clean);
+    EXPECT_EQ(t->events_.commands["a"].exit->code, 143) << "the exit comes before the report";
+    auto late = MakeExec("b", {"true"});
+    auto refused = co_await t->link_->Exec(std::move(late));
+    EXPECT_EQ(refused.error().code, Code::kStopping);
+    ::kill(t->machine_->pid(), SIGKILL);
+    co_await t->events_.UntilClosed();
+    co_await t->Close();
+  };
+  Run(scenario(this));
+}
+
+}  // namespace
+}  // namespace sandbar::engine

@@ -1,0 +1,177 @@
+// Every lie of an agent that we know of costs it the link, and nothing else.
+#include <cctype>
+
+#include "engine/guest_link_testing.h"
+
+namespace sandbar::engine {
+namespace {
+
+// Each entry: what a lying agent sends. Command "run" runs, "old" is from an earlier connection (10 bytes produced),
+// stream 1 is a read, stream 2 an upload that has not ended.
+struct Lie {
+  const char* name;
+  std::vector<std::string> sends;
+};
+
+std::string F(wire::GuestFrame frame) {
+  return wire::Encode(frame);
+}
+
+std::vector<Lie> Lies() {
+  using namespace wire;
+  std::string big(kMaxData, 'x');
+  std::vector<std::string> beyond_window, beyond_credit;
+  for (uint64_t i = 0; i <= kOutputWindow / kMaxData; ++i) {
+    beyond_window.push_back(F(Output{"run", i * kMaxData, 1, big}));
+    beyond_credit.push_back(F(Data{1, big}));
+  }
+  return {{"unknown command", {F(Output{"nobody", 0, 1, "x"})}},
+          {"exit of an unknown command", {F(Exit{"nobody", 0, false, 0, 0})}},
+          {"gap of an unknown command", {F(Gap{"nobody", 0, 1})}},
+          {"start of an unknown command", {F(ExecStarted{"nobody", 1})}},
+          {"second start", {F(ExecStarted{"run", 1})}},
+          {"failure of a running command", {F(ExecFailed{"run", ExecFailure::kOther, ""})}},
+          {"offset ahead", {F(Output{"run", 1, 1, "x"})}},
+          {"offset going back", {F(Output{"run", 0, 1, "abc"}), F(Output{"run", 2, 1, "x"})}},
+          {"offset from the future", {F(Output{"old", 11, 1, "x"})}},
+          {"gap out of order", {F(Gap{"run", 5, 1})}},
+          {"gap past the end of numbers", {F(Gap{"old", 10, kMaxOffset})}},
+          {"output beyond the window", beyond_window},
+          {"exit before the output", {F(Exit{"run", 0, false, 0, 5})}},
+          {"exit that forgets output", {F(Exit{"old", 0, false, 0, 9})}},
+          {"exit twice", {F(Exit{"run", 0, false, 0, 0}), F(Exit{"run", 0, false, 0, 0})}},
+          {"output after the exit", {F(Exit{"run", 0, false, 0, 0}), F(Output{"run", 0, 1, "x"})}},
+          {"data on an unknown stream", {F(Data{99, "x"})}},
+          {"end of an unknown stream", {F(End{99})}},
+          {"error on an unknown stream", {F(FileError{99, FileErrorKind::kOther, ""})}},
+          {"credit for an unknown stream", {F(Credit{99, 1})}},
+          {"credit for a read", {F(Credit{1, 1})}},
+          {"more credit than was used", {F(Credit{2, kStreamWindow + 1})}},
+          {"data on an upload", {F(Data{2, "x"})}},
+          {"data beyond the credit", beyond_credit},
+          {"success before the input ended", {F(End{2})}},
+          {"end twice", {F(End{1}), F(End{1})}},
+          {"quiesced unasked", {F(Quiesced{true, 0})}},
+          {"second hello", {std::string(F(HelloAck{1, 1, {}})).substr(kGuestMagic.size())}},
+          {"oversized frame", {std::string("\xff\xff\xff\x7f", 4)}},
+          {"empty frame", {std::string(4, '\0')}},
+          {"unknown type", {std::string("\1\0\0\0\xee", 5)}},
+          {"a frame of the other direction", {Encode(HostFrame(Quiesce{1}))}},
+          {"cut fields", {std::string("\2\0\0\0\x43\x09", 6)}}};
+}
+
+class HostileAgent : public LinkTest, public ::testing::WithParamInterface<size_t> {};
+
+class Flood : public ByteSource {
+ public:
+  static constexpr size_t kPiece = 300000;
+  Task<std::string> Next() override {
+    taken += kPiece;
+    co_return std::string(kPiece, 'x');
+  }
+  size_t taken = 0;
+};
+
+class Slow : public ByteSource {
+ public:
+  explicit Slow(const asio::any_io_executor& ex) : event_(ex) {}
+  Task<std::string> Next() override {
+    auto woken = co_await event_.Wait();
+    if (!woken) co_return std::unexpected(std::move(woken).error());
+    co_return std::string();
+  }
+
+ private:
+  Event event_;
+};
+
+// An agent that takes everything and answers nothing: every call comes back.
+TEST_F(LinkTest, SilentAgentHangsNobody) {
+  auto scenario = [](LinkTest* t) -> asio::awaitable<void> {
+    t->limits_.call = t->limits_.stall = std::chrono::milliseconds(50);
+    co_await t->Open();
+    auto request = MakeExec("a", {"x"});
+    auto exec = co_await t->link_->Exec(std::move(request));
+    EXPECT_EQ(exec.error().code, Code::kTimeout);
+    GuestUser user;
+    auto read = co_await t->link_->ReadFile("f", "/", user);
+    EXPECT_EQ(read.error().code, Code::kTimeout);
+    auto made = co_await t->link_->MakeDir("d", "/", user, true);
+    EXPECT_EQ(made.error().code, Code::kTimeout);
+    auto quiesced = co_await t->link_->Quiesce(std::chrono::milliseconds(10));
+    EXPECT_EQ(quiesced.error().code, Code::kTimeout);
+    Flood source;
+    auto written = co_await t->link_->WriteTar("/", user, &source);
+    EXPECT_EQ(written.error().code, Code::kTimeout);
+    EXPECT_LE(source.taken, wire::kStreamWindow + source.kPiece);
+    co_await t->Close();
+  };
+  Run(scenario(this));
+}
+
+TEST_F(LinkTest, ReadThatStallsHalfWayComesBack) {
+  auto scenario = [](LinkTest* t) -> asio::awaitable<void> {
+    t->limits_.stall = std::chrono::milliseconds(50);
+    co_await t->Open();
+    std::optional<Result<std::unique_ptr<FileStream>>> opened;
+    auto call = t->link_->ReadFile("f", "/", {});
+    t->group_.Spawn(t->Into(std::move(call), &opened));
+    auto request = co_await t->peer_->Expect<wire::ReadFile>();
+    wire::GuestFrame data = wire::Data{request.stream, "x"};
+    co_await t->peer_->Send(std::move(data));
+    while (!opened) co_await asio::post(t->io_, kToken);
+    auto first = co_await (**opened)->Next();
+    EXPECT_EQ(*first, "x");
+    auto second = co_await (**opened)->Next();
+    EXPECT_EQ(second.error().code, Code::kTimeout);
+    opened.reset();
+    auto abort = co_await t->peer_->Expect<wire::Abort>();
+    EXPECT_EQ(abort.stream, request.stream);
+    co_await t->Close();
+  };
+  Run(scenario(this));
+}
+
+TEST_F(LinkTest, SilenceInsteadOfAHelloComesBack) {
+  auto scenario = [](LinkTest* t) -> asio::awaitable<void> {
+    LinkDeadlines limits;
+    limits.hello = std::chrono::milliseconds(50);
+    auto opened = co_await OpenGuestLink(std::move(*t->ours_), &t->events_, limits);
+    EXPECT_EQ(opened.error().code, Code::kTimeout);
+  };
+  Run(scenario(this));
+}
+
+TEST_P(HostileAgent, LosesTheLink) {
+  auto scenario = [](HostileAgent* t, Lie lie) -> asio::awaitable<void> {
+    t->events_.auto_ack = false;
+    std::vector<wire::CommandState> commands{{"old", 10, false}};
+    co_await t->Open(std::move(commands));
+    co_await t->Start("run");
+    std::optional<Result<std::unique_ptr<FileStream>>> read;
+    std::optional<Result<>> write;
+    auto read_call = t->link_->ReadFile("f", "/", {});
+    t->group_.Spawn(t->Into(std::move(read_call), &read));
+    auto source = std::make_unique<Slow>(t->io_.get_executor());
+    auto write_call = t->link_->WriteTar("/", {}, source.get());
+    t->group_.Spawn(t->Into(std::move(write_call), &write));
+    co_await t->peer_->Expect<wire::ReadFile>();
+    co_await t->peer_->Expect<wire::WriteTar>();
+    for (auto& bytes : lie.sends) co_await t->peer_->SendRaw(std::move(bytes));
+    co_await t->events_.UntilClosed();
+    EXPECT_EQ(t->events_.closed->code, Code::kProtocol) << t->events_.closed->message;
+    co_await t->Close();
+    read.reset();
+  };
+  Run(scenario(this, Lies().at(GetParam())));
+}
+
+INSTANTIATE_TEST_SUITE_P(Lies, HostileAgent, ::testing::Range(size_t{0}, Lies().size()),
+                         [](const ::testing::TestParamInfo<size_t>& info) {
+                           std::string name = Lies().at(info.param).name;
+                           for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace sandbar::engine
