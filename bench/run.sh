@@ -19,6 +19,7 @@ if [[ " $what " == *" sdk "* && ! -e tests/clients/node_modules/.package-lock.js
 fi
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/sandbar-bench.XXXXXX")
+chmod 0755 "$work"  # the daemon is another user
 server=
 cleanup() {
   if [ -n "$server" ]; then
@@ -77,7 +78,7 @@ for _ in $(seq 300); do
   if (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then break; fi
   sleep 0.1
 done
-token=$("$bin" token --data "$work/data")
+token=$("$bin" token --data "$work/data") || { cat "$work/server.log" >&2; exit 1; }
 
 printf 'machine: %s, %s cores, kernel %s, load %s\n\n' "$(. /etc/os-release && echo "$PRETTY_NAME")" "$(nproc)" "$(uname -r)" "$(cut -d' ' -f1-3 /proc/loadavg)"
 if [[ " $what " == *" create "* ]]; then

@@ -29,6 +29,8 @@ install_node() {
   unpack_npm "$3" "$root/lib/node_modules/npm"
   ln -s ../lib/node_modules/npm/bin/npm-cli.js "$root/bin/npm"
   ln -s ../lib/node_modules/npm/bin/npx-cli.js "$root/bin/npx"
+  # A denied or dead network should fail in seconds; npm's own back-off makes it more than a minute.
+  printf 'fetch-retry-mintimeout=500\nfetch-retry-maxtimeout=2000\nupdate-notifier=false\nfund=false\n' >> "$root/lib/node_modules/npm/npmrc"
   unpack_npm "$4" "$root/lib/node_modules/pnpm"
   ln -s ../lib/node_modules/pnpm/bin/pnpm.cjs "$root/bin/pnpm"
   ln -s ../lib/node_modules/pnpm/bin/pnpx.cjs "$root/bin/pnpx"

@@ -33,6 +33,7 @@ def key(entry, config):
     h = hashlib.sha256(config)
     # -o and the build directory do not matter to the verdict.
     flags = re.sub(r"-o \S+|\S*/build/\S+", "", entry["command"])
+    flags = flags.replace(str(ROOT), "")  # a clone elsewhere has the same verdicts
     h.update(flags.encode())
     for path in sorted(seen):
         h.update(str(path.relative_to(ROOT)).encode() + b"\0" + seen[path])

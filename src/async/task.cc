@@ -1,6 +1,7 @@
 #include "async/task.h"
 
 #include <boost/asio/error.hpp>
+#include <boost/system/system_error.hpp>
 
 namespace sandbar {
 
@@ -12,6 +13,16 @@ Error FromAsio(const boost::system::error_code& ec, std::string_view doing) {
     code = Code::kClosed;
   }
   return Error{code, std::string(doing) + ": " + ec.message(), ec.value()};
+}
+
+bool IsCancellation(const std::exception_ptr& e) {
+  try {
+    std::rethrow_exception(e);
+  } catch (const boost::system::system_error& error) {
+    return error.code() == asio::error::operation_aborted;
+  } catch (...) {
+    return false;
+  }
 }
 
 Task<> Sleep(std::chrono::nanoseconds d) {

@@ -39,6 +39,9 @@ inline constexpr auto kToken = asio::as_tuple(asio::use_awaitable);
 // Error for a failed Asio operation: cancellation, end of stream and everything else are told apart.
 Error FromAsio(const boost::system::error_code& ec, std::string_view doing);
 
+// Asio throws this at the next co_await of a task whose cancellation arrived together with a success.
+bool IsCancellation(const std::exception_ptr& e);
+
 Task<> Sleep(std::chrono::nanoseconds d);
 
 template <class T>
@@ -47,7 +50,11 @@ Task<T> WithTimeout(Task<T> task, std::chrono::nanoseconds d) {
   auto ex = co_await asio::this_coro::executor;
   asio::steady_timer timer(ex, d);
   auto r = co_await (std::move(task) || timer.async_wait(kToken));
-  if (r.index() == 1) co_return Fail(Code::kTimeout, "deadline exceeded");
+  if (r.index() == 1) {
+    auto state = co_await asio::this_coro::cancellation_state;
+    if (state.cancelled() != asio::cancellation_type::none) co_return Fail(Code::kCancelled, "cancelled");
+    co_return Fail(Code::kTimeout, "deadline exceeded");
+  }
   co_return std::get<0>(std::move(r));
 }
 

@@ -16,7 +16,7 @@ constexpr uint32_t kUser = 12345;
 
 std::string Gzip(std::string_view plain) {
   z_stream z{};
-  EXPECT_EQ(::deflateInit2(&z, 1, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
+  EXPECT_EQ(::deflateInit2(&z, plain.size() > (1 << 20) ? 0 : 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
   std::string out(::deflateBound(&z, plain.size()) + 64, '\0');
   z.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(plain.data()));
   z.avail_in = static_cast<uInt>(plain.size());
@@ -319,7 +319,7 @@ TEST_F(Files, WhatATarMayNotContainIsNamed) {
     auto error = Write(Gzip(link(type) + wire::TarEnd()), dir());
     ASSERT_TRUE(error) << type;
     EXPECT_EQ(error->kind, FileErrorKind::kBadArchive);
-    if (type < 'A') EXPECT_THAT(error->message, HasSubstr("bad-entry"));
+    EXPECT_THAT(error->message, HasSubstr("bad-entry"));
   }
   for (const char* name : {"../up", "a/../../up", "/etc/absolute", "a/.."}) {
     auto error = Write(Gzip(File(name, "x") + wire::TarEnd()), dir() + "/sub");

@@ -106,7 +106,7 @@ TEST(SpoolTest, RandomOperationsNeverReorderOrInvent) {
           break;
         }
         default:
-          if (s.sent() > s.acked()) EXPECT_TRUE(s.Ack(s.acked() + random() % (s.sent() - s.acked() + 1)));
+          EXPECT_TRUE(s.Ack(s.acked() + random() % (s.sent() - s.acked() + 1)));
       }
     }
     EXPECT_EQ(s.end(), model.size());
@@ -115,7 +115,7 @@ TEST(SpoolTest, RandomOperationsNeverReorderOrInvent) {
     std::string rest = Drain(s);
     ASSERT_EQ(at + rest.size(), model.size());
     for (size_t i = 0; i < rest.size(); ++i) {
-      if (rest[i] != '?') ASSERT_EQ(rest[i], model[at + i]) << i;
+      ASSERT_TRUE(rest[i] == '?' || rest[i] == model[at + i]) << i;
     }
   }
 }

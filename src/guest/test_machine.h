@@ -26,6 +26,7 @@
 #include <fstream>
 #include <functional>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -43,7 +44,9 @@ inline void Require(bool holds, const char* what) {
 
 inline std::string ReadWhole(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
+  std::ostringstream out;
+  out << in.rdbuf();
+  return std::move(out).str();
 }
 
 inline void WriteWhole(const std::string& path, std::string_view text) {

@@ -243,6 +243,11 @@ void ArrangeFds(const ChildPlan& plan, Stepper& s, int* agent) {
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   s.Must(kSession, ::setsid() >= 0);
+  // An operator may run us at a real-time or raised priority; a control group with a quota does not take such a
+  // process.
+  sched_param normal{};
+  s.Must(kSession, ::sched_setscheduler(0, SCHED_OTHER, &normal) == 0);
+  s.Must(kSession, ::setpriority(PRIO_PROCESS, 0, 0) == 0);
   for (int fd : plan.join) s.Must(kCgroup, ::write(fd, "0", 1) == 1);
   s.Must(kNetns, ::setns(plan.netns, CLONE_NEWNET) == 0);
   // After the join, so that the machine's own group is the root of what it sees.

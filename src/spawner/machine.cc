@@ -126,18 +126,18 @@ Result<> Machine::Listen() {
   return {};
 }
 
-Result<Fd> Machine::MountRoot(const std::vector<std::string>& layers) const {
-  std::vector<Fd> mounts;
+Result<Fd> Machine::MountRoot(const std::vector<std::string>& layers) {
   os::OverlaySpec spec;
   for (const auto& path : layers) {
     SB_TRY(Fd layer, os::CloneTree(AT_FDCWD, path));
     SB_TRYV(os::MapIds(layer.get(), parts_.identity.userns.get()));
     spec.layers.push_back(layer.get());
-    mounts.push_back(std::move(layer));
+    layer_mounts_.push_back(std::move(layer));
   }
   SB_TRY(Fd writable, os::CloneTree(AT_FDCWD, parts_.disk.path));
   SB_TRYV(os::MapIds(writable.get(), parts_.identity.userns.get()));
   spec.writable = writable.get();
+  layer_mounts_.push_back(std::move(writable));
   spec.owner = parts_.identity.lease.base();
   spec.scratch = In("m");
   spec.force_paths = host_->options.force_fallback.contains("overlay");
@@ -196,8 +196,12 @@ Result<> Machine::Configure(const ConfigureReq& request) {
   plan.filter = &p.filter;
   SB_TRY(child_, os::StartChild(plan));
   state_ = State::kStarting;
-  if (auto started = os::ProcessStartTime(child_.pid)) start_time_ = *started;
   return {};
+}
+
+void Machine::AfterStart() {
+  layer_mounts_.clear();
+  if (auto started = os::ProcessStartTime(child_.pid)) start_time_ = *started;
 }
 
 Result<bool> Machine::OnStatus() {
@@ -273,6 +277,7 @@ void Machine::BeginDestroy() {
   if (state_ == State::kEnding) return;
   if (auto usage = Usage()) final_usage_ = *usage;
   Kill();
+  layer_mounts_.clear();
   ::unlinkat(host_->agents.get(), socket_name().c_str(), 0);
   listener_.Reset();
   state_ = State::kEnding;

@@ -46,6 +46,8 @@ class Machine {
   int pidfd() const { return child_.pidfd.get(); }
   // True: the agent runs; false: ask again.
   Result<bool> OnStatus();
+  // What can wait until the answer is out.
+  void AfterStart();
   // The process has ended: its exit status, once; nothing when it has not. CloseProcess follows.
   std::optional<int> OnExit();
   void CloseProcess() { child_.pidfd.Reset(); }
@@ -72,7 +74,7 @@ class Machine {
   Machine(Host* host, std::string id) : host_(host), id_(std::move(id)) {}
   Result<> CheckLimits(const Limits& limits) const;
   Result<> Listen();
-  Result<Fd> MountRoot(const std::vector<std::string>& layers) const;
+  Result<Fd> MountRoot(const std::vector<std::string>& layers);
   void PickCpus();
 
   Host* host_;
@@ -82,6 +84,9 @@ class Machine {
   Parts parts_;
   std::shared_ptr<SiteDir> host_layer_;  // shared with the other machines of this host name
   Fd listener_;                          // the agent's socket, until the agent has it
+  // The detached copies of the layers: the last close of one costs more than making it, so neither the way to the clone
+  // nor the child's exec should be that.
+  std::vector<Fd> layer_mounts_;
   os::Child child_;
   uint64_t start_time_ = 0;
   int exit_status_ = 0;

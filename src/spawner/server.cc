@@ -22,6 +22,7 @@ constexpr size_t kMaxOutgoing = 4096;
 constexpr int64_t kDaemonGraceMs = 10'000;
 constexpr int64_t kConnectLimitMs = 60'000;
 constexpr int kRetryMs = 3;
+constexpr int kIdleMs = 4;
 constexpr int64_t kHousekeepMs = 1000;
 
 // epoll keys: the kind in the low three bits, a machine's serial above.
@@ -67,11 +68,11 @@ Result<> Server::Run() {
   for (;;) {
     int timeout = Tick();
     if (stopping_ && slots_.empty()) break;
-    if (background_) timeout = 1;
+    if (background_ && !busy_) timeout = kIdleMs;
     int n = ::epoll_wait(epoll_.get(), events.data(), events.size(), timeout);
     if (n < 0 && errno != EINTR) return FailErrno("epoll_wait");
-    // Spare parts are made only in a moment in which nobody waits.
-    if (n == 0) Background();
+    // Spare parts are made only in a moment in which nobody waits for a machine to start or end.
+    if (n == 0 && background_ && !busy_) Background();
     for (int i = 0; i < n; ++i) OnEvent(events[static_cast<size_t>(i)].data.u64, events[static_cast<size_t>(i)].events);
   }
   pool_.Clear();
@@ -229,9 +230,11 @@ void Server::OnStatus(Slot& slot, bool ended) {
   slot.start_limit = 0;
   std::optional<Owed> owed = std::exchange(slot.configure, std::nullopt);
   if (!running) log::Warn("machine {}: {}", slot.machine->id(), running.error().message);
-  if (!owed || owed->connection != connection_) return;
-  if (running) return Reply(owed->tag, OkResp{});
-  ReplyError(owed->tag, running.error());
+  if (owed && owed->connection == connection_) {
+    if (running) Reply(owed->tag, OkResp{});
+    if (!running) ReplyError(owed->tag, running.error());
+  }
+  slot.machine->AfterStart();
 }
 
 void Server::BeginDestroy(Slot& slot) {
@@ -249,6 +252,7 @@ int Server::Tick() {
   int64_t now = os::BootTimeMs();
   int64_t next = connect_limit_;
   bool retry = false;
+  busy_ = false;
   bool abandoned = host_->options.ephemeral && !peer_ && (connection_ > 0 || now >= connect_limit_);
   if (abandoned && !stopping_) {
     log::Info("no daemon: ending");
@@ -292,6 +296,7 @@ int Server::Tick() {
         if (t != 0 && (next == 0 || t < next)) next = t;
       }
     }
+    busy_ = busy_ || m.state() == Machine::State::kEnding || m.state() == Machine::State::kStarting;
     ++it;
   }
   SetTimer(next);

@@ -96,6 +96,7 @@ class Server {
   std::map<uint64_t, Slot> slots_;
   std::map<std::string, uint64_t> by_id_;
   uint64_t next_serial_ = 1;
+  bool busy_ = false;       // a machine is starting or ending
   bool background_ = true;  // there may be spare parts to make
   bool stopping_ = false;
   std::optional<Owed> shutdown_;
