@@ -254,7 +254,7 @@ Result<> ServeOrFail(const cli::Options& options, const cli::ServeCommand& flags
   if (ran) return {};
   bool stop_spawner = ran.error().code == Code::kStopped || config.ephemeral;
   // A spawner that we started for nothing must not stay behind; one that holds machines of an earlier daemon must.
-  if (stop_spawner || !spawner.adopted) {
+  if ((stop_spawner || !spawner.adopted) && !WaitGone(spawner.pidfd, 0)) {
     auto asked = RequestSpawnerShutdown(config.data);
     if (!asked && !config.ephemeral) log::Warn("stopping the spawner: {}", asked.error().message);
     if (!WaitGone(spawner.pidfd, kSpawnerEndMs)) log::Warn("the spawner is still there");

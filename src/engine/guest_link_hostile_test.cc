@@ -167,8 +167,8 @@ TEST_P(HostileAgent, LosesTheLink) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Lies, HostileAgent, ::testing::Range(size_t{0}, Lies().size()),
-                         [](const ::testing::TestParamInfo<size_t>& info) {
-                           std::string name = Lies().at(info.param).name;
+                         [](const ::testing::TestParamInfo<size_t>& lie) {
+                           std::string name = Lies().at(lie.param).name;
                            for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
                            return name;
                          });

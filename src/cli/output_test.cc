@@ -1,0 +1,59 @@
+#include "cli/output.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "cli/commands.h"
+
+namespace sandbar::cli {
+namespace {
+
+TEST(Output, TableAlignsByCharactersNotBytes) {
+  EXPECT_EQ(Table({{"NAME", "X"}, {"caf\xC3\xA9", "1"}, {"a", "2"}}), "NAME  X\ncaf\xC3\xA9  1\na     2\n");
+}
+
+TEST(Output, ShellQuoteSurvivesQuotes) {
+  EXPECT_EQ(ShellQuote("it's $HOME"), "'it'\\''s $HOME'");
+}
+
+TEST(Output, AgesAndSizes) {
+  EXPECT_EQ(Age(119'999), "119 s");
+  EXPECT_EQ(Age(7'199'000), "119 min");
+  EXPECT_EQ(Age(-5), "0 s");
+  EXPECT_EQ(Bytes(999), "999 B");
+  EXPECT_EQ(Bytes(1'500'000), "1.5 MB");
+}
+
+TEST(Output, AClosedReaderIsAValue) {
+  ::signal(SIGPIPE, SIG_IGN);
+  int fds[2];
+  ASSERT_EQ(::pipe2(fds, O_CLOEXEC), 0);
+  Fd write_end(fds[1]);
+  ::close(fds[0]);
+  auto r = WriteAll(write_end.get(), "x");
+  ASSERT_FALSE(r);
+  EXPECT_EQ(r.error().code, Code::kClosed);
+}
+
+TEST(EnvLines, QuotesValuesAndEscapesThePath) {
+  std::string lines = EnvLines("http://h:1", "a.b.c", "/opt/my dir/register.mjs");
+  EXPECT_NE(lines.find("export SANDBAR_URL='http://h:1'\n"), std::string::npos);
+  EXPECT_NE(lines.find("export VERCEL_OIDC_TOKEN='a.b.c'\n"), std::string::npos);
+  EXPECT_NE(lines.find("--import=file:///opt/my%20dir/register.mjs"), std::string::npos);
+}
+
+TEST(CommandBody, KeepsArgumentsApart) {
+  auto body = CommandBody({"sh", "-c", "x y"}, {"A=1=2"}, std::nullopt, true, 500);
+  EXPECT_EQ(body.at("command").as_string(), "sh");
+  EXPECT_EQ(body.at("args").as_array().size(), 2u);
+  EXPECT_EQ(body.at("env").as_object().at("A").as_string(), "1=2");
+  EXPECT_TRUE(body.at("sudo").as_bool());
+  EXPECT_EQ(body.at("timeout").as_int64(), 500);
+  EXPECT_FALSE(body.contains("cwd"));
+}
+
+}  // namespace
+}  // namespace sandbar::cli
