@@ -104,13 +104,13 @@ Result<UidPool> UidPool::Open(const std::string& directory) {
   return OpenWith(directory, std::move(reserved));
 }
 
-Result<UidPool> UidPool::OpenWith(const std::string& directory, std::vector<IdRange> reserved) {
+Result<UidPool> UidPool::OpenWith(const std::string& directory, std::vector<IdRange> reserved, uint32_t first) {
   std::error_code ec;
   std::filesystem::create_directories(directory, ec);
   if (ec) return FailErrno("create " + directory, ec.value());
   SB_TRY(Fd dir, OpenPath(directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW));
   if (::fchmod(dir.get(), 0700) != 0) return FailErrno("chmod " + directory);
-  return UidPool(std::move(dir), std::move(reserved));
+  return UidPool(std::move(dir), std::move(reserved), first);
 }
 
 bool UidPool::Reserved(uint32_t base) const {
@@ -123,7 +123,7 @@ Result<UidLease> UidPool::Acquire() {
   for (uint32_t tried = 0; tried < kRanges; ++tried) {
     uint32_t index = next_;
     next_ = (next_ + 1) % kRanges;
-    uint32_t base = kFirst + index * kIdsPerMachine;
+    uint32_t base = first_ + index * kIdsPerMachine;
     if (Reserved(base)) continue;
     SB_TRY(Fd file, OpenInside(dir_.get(), std::to_string(base), O_RDWR | O_CREAT, 0600));
     if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {

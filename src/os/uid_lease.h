@@ -45,14 +45,16 @@ class UidPool {
 
   // Reads /etc/passwd, group, subuid and subgid once: ranges that overlap an entry are never leased.
   static Result<UidPool> Open(const std::string& directory);
-  static Result<UidPool> OpenWith(const std::string& directory, std::vector<IdRange> reserved);
+  static Result<UidPool> OpenWith(const std::string& directory, std::vector<IdRange> reserved, uint32_t first = kFirst);
   Result<UidLease> Acquire();
 
  private:
-  UidPool(Fd dir, std::vector<IdRange> reserved) : dir_(std::move(dir)), reserved_(std::move(reserved)) {}
+  UidPool(Fd dir, std::vector<IdRange> reserved, uint32_t first)
+      : dir_(std::move(dir)), reserved_(std::move(reserved)), first_(first) {}
   bool Reserved(uint32_t base) const;
   Fd dir_;
   std::vector<IdRange> reserved_;
+  uint32_t first_;
   uint32_t next_ = 0;  // where the last search ended: freed ranges rest as long as possible
 };
 

@@ -12,6 +12,9 @@
 namespace sandbar::os {
 namespace {
 
+// Clear of the ids that real machines on this host may be using meanwhile.
+constexpr uint32_t kTestFirst = 2'500'000'000;
+
 class UidLeaseTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -21,7 +24,7 @@ class UidLeaseTest : public ::testing::Test {
   }
   void TearDown() override { std::filesystem::remove_all(dir_); }
   UidPool Pool(std::vector<IdRange> reserved = {}) {
-    auto pool = UidPool::OpenWith(dir_, std::move(reserved));
+    auto pool = UidPool::OpenWith(dir_, std::move(reserved), kTestFirst);
     SB_CHECK(pool.has_value());
     return std::move(*pool);
   }
@@ -34,7 +37,7 @@ TEST_F(UidLeaseTest, TwoPoolsNeverGiveOutTheSameRange) {
   auto two = b.Acquire();
   auto three = a.Acquire();
   ASSERT_TRUE(one && two && three);
-  EXPECT_EQ(one->base(), UidPool::kFirst);
+  EXPECT_EQ(one->base(), kTestFirst);
   EXPECT_NE(one->base(), two->base());
   EXPECT_NE(three->base(), two->base());
   EXPECT_NE(three->base(), one->base());
@@ -47,11 +50,11 @@ TEST_F(UidLeaseTest, AReturnedRangeIsLeasedAgain) {
   }
   auto again = Pool().Acquire();
   ASSERT_TRUE(again);
-  EXPECT_EQ(again->base(), UidPool::kFirst);
+  EXPECT_EQ(again->base(), kTestFirst);
 }
 
 TEST_F(UidLeaseTest, ReservedIdsAreSkipped) {
-  uint64_t first = UidPool::kFirst;
+  uint64_t first = kTestFirst;
   auto pool = Pool({{first + 70'000, 1}, {first + 2 * kIdsPerMachine, kIdsPerMachine * 2}, {0, 1000}});
   auto one = pool.Acquire();
   auto two = pool.Acquire();
@@ -63,7 +66,7 @@ TEST_F(UidLeaseTest, ReservedIdsAreSkipped) {
 TEST_F(UidLeaseTest, ARangeWhoseHolderDiedIsFreeOnlyWhenNobodyUsesItsIds) {
   pid_t holder = ::fork();
   if (holder == 0) {
-    auto pool = UidPool::OpenWith(dir_, {});
+    auto pool = UidPool::OpenWith(dir_, {}, kTestFirst);
     auto lease = pool->Acquire();
     ::_exit(lease ? 0 : 1);  // without giving it back
   }
@@ -78,7 +81,7 @@ TEST_F(UidLeaseTest, ARangeWhoseHolderDiedIsFreeOnlyWhenNobodyUsesItsIds) {
   if (user == 0) {
     char c = 0;
     ::close(hold[1]);
-    if (::setresuid(UidPool::kFirst + 5, UidPool::kFirst + 5, UidPool::kFirst + 5) != 0) ::_exit(1);
+    if (::setresuid(kTestFirst + 5, kTestFirst + 5, kTestFirst + 5) != 0) ::_exit(1);
     [[maybe_unused]] ssize_t n = ::write(ready[1], "r", 1);
     n = ::read(hold[0], &c, 1);
     ::_exit(0);
@@ -89,13 +92,13 @@ TEST_F(UidLeaseTest, ARangeWhoseHolderDiedIsFreeOnlyWhenNobodyUsesItsIds) {
     auto pool = Pool();
     auto lease = pool.Acquire();
     ASSERT_TRUE(lease);
-    EXPECT_EQ(lease->base(), UidPool::kFirst + kIdsPerMachine);
+    EXPECT_EQ(lease->base(), kTestFirst + kIdsPerMachine);
   }
   for (int fd : {hold[0], hold[1], ready[0], ready[1]}) ::close(fd);
   ASSERT_EQ(::waitpid(user, &status, 0), user);
   auto lease = Pool().Acquire();
   ASSERT_TRUE(lease);
-  EXPECT_EQ(lease->base(), UidPool::kFirst);
+  EXPECT_EQ(lease->base(), kTestFirst);
 }
 
 TEST(ParseIds, PasswdAndSubuid) {
