@@ -11,7 +11,7 @@ import { repo, startServer } from "../clients/server.mjs";
 let server, scratch, archive;
 before(async () => {
   scratch = await mkdtemp(join(tmpdir(), "sandbar-attacks-"));
-  execFileSync("sh", [join(repo, "tests/security/attacks/build.sh"), join(scratch, "attacks")]);
+  execFileSync("sh", [join(repo, "tests/security/attacks/build.sh"), join(scratch, "attacks")], { env: { CC: "clang-19", ...process.env } });
   archive = execFileSync("tar", ["-czf", "-", "-C", scratch, "attacks"], { maxBuffer: 64 << 20 });
   server = await startServer();
 });
