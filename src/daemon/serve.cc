@@ -182,7 +182,7 @@ Task<> RunUntilStopped(Running* r) {
     Task<Ending> lifeline = AwaitLifeline(r->config->lifeline_fd);
     Task<Ending> spawner = AwaitSpawnerGone(r->spawner->pidfd.get());
     auto first = co_await (std::move(signal) || std::move(lifeline) || std::move(spawner));
-    auto ended = std::visit([](auto&& e) { return Result<Ending>(std::move(e)); }, std::move(first));
+    auto ended = std::visit([](auto&& e) { return Result<Ending>(std::forward<decltype(e)>(e)); }, std::move(first));
     if (ended) ending = *ended;
     if (!ended) built = std::unexpected(std::move(ended).error());
   }

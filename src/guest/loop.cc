@@ -32,7 +32,7 @@ Timer& Timer::operator=(Timer&& o) noexcept {
   if (this != &o) {
     Reset();
     loop_ = std::exchange(o.loop_, nullptr);
-    key_ = o.key_;
+    key_ = std::move(o.key_);
   }
   return *this;
 }

@@ -47,7 +47,7 @@ class Watch {
 class Timer {
  public:
   Timer() = default;
-  Timer(Timer&& o) noexcept : loop_(std::exchange(o.loop_, nullptr)), key_(o.key_) {}
+  Timer(Timer&& o) noexcept : loop_(std::exchange(o.loop_, nullptr)), key_(std::move(o.key_)) {}
   Timer& operator=(Timer&& o) noexcept;
   ~Timer() { Reset(); }
   void Reset();
