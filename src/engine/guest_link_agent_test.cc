@@ -170,7 +170,8 @@ TEST_F(AgentTest, RunsCommandsAndMapsErrors) {
     cwd.cwd = "/no/such";
     auto bad = co_await t->link_->Exec(std::move(cwd));
     EXPECT_EQ(bad.error().code, Code::kBadRequest);
-    co_await t->Exec("c", "sleep 1000");
+    // exec: a shell that is interrupted just before it forks would wait for a child that never saw the signal.
+    co_await t->Exec("c", "exec sleep 1000");
     t->link_->Kill("c", 2);
     co_await t->events_.UntilExit("c");
     EXPECT_EQ(t->events_.commands["c"].exit->code, 130);
