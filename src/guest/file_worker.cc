@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 
+#include "base/signals.h"
 #include "guest/extract.h"
 #include "guest/gunzip.h"
 #include "guest/identity.h"

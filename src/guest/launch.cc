@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <linux/close_range.h>
-#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,6 +9,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "base/signals.h"
 #include "guest/identity.h"
 
 namespace sandbar::guest {
@@ -106,13 +106,6 @@ bool JoinCgroups(const ChildSetup& setup) {
     if (::write(fd.get(), "0", 1) != 1) return false;
   }
   return true;
-}
-
-void ResetSignals() {
-  for (int s = 1; s < NSIG; ++s) ::signal(s, SIG_DFL);
-  sigset_t none;
-  ::sigemptyset(&none);
-  ::sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
 Result<Pipe> MakePipe() {

@@ -42,9 +42,8 @@ struct Launched {
 Result<Launched> Launch(const ChildSetup& setup, const wire::Exec& request);
 wire::ExecFailed Describe(const wire::Exec& request, const LaunchFailure& failure);
 
-// For forked children: into the cgroups, default signals, empty mask.
+// For forked children: into the cgroups.
 bool JoinCgroups(const ChildSetup& setup);
-void ResetSignals();
 // A pipe whose reading end is non-blocking for the agent; both ends close on exec.
 struct Pipe {
   Fd read, write;

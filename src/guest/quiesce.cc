@@ -9,6 +9,7 @@
 #include <cerrno>
 
 #include "base/fd.h"
+#include "base/signals.h"
 #include "guest/launch.h"
 
 namespace sandbar::guest {

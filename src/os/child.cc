@@ -18,6 +18,7 @@
 #include <cstring>
 #include <string>
 
+#include "base/signals.h"
 #include "os/caps.h"
 #include "os/process.h"
 #include "os/seccomp.h"
@@ -239,9 +240,7 @@ void ArrangeFds(const ChildPlan& plan, Stepper& s, int* agent) {
 
 [[noreturn]] void RunChild(const ChildPlan& plan, int status) {
   Stepper s(status);
-  sigset_t none;
-  ::sigemptyset(&none);
-  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  ResetSignals();
   s.Must(kSession, ::setsid() >= 0);
   // An operator may run us at a real-time or raised priority; a control group with a quota does not take such a
   // process.
