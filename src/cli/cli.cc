@@ -73,6 +73,11 @@ int RunSomewhere(const Options& options, const RunCommand& command) {
     server = *found;
   } else if (!found && found.error().code == Code::kForbidden) {
     return ExitCodeOf(found.error(), true);
+  } else if (command.keep) {
+    auto error =
+        FailWithFix(Code::kUnavailable, "--keep needs a server that stays, and none is running for " + options.data,
+                    "./sandbar up   # then the same command again");
+    return ExitCodeOf(error.error(), true);
   } else {
     auto started = StartEmbedded(options);
     if (!started) return ExitCodeOf(started.error(), true);

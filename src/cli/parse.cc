@@ -1,6 +1,7 @@
 #include <CLI/CLI.hpp>
 #include <charconv>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 
 #include "cli/options.h"
@@ -160,6 +161,29 @@ std::optional<int64_t> ParseDuration(const std::string& text) {
   return std::nullopt;
 }
 
+namespace {
+
+// A background server changes its directory: what the user typed is relative to where they typed it.
+void MakeAbsolute(std::string* path) {
+  std::error_code ec;
+  auto absolute = std::filesystem::absolute(*path, ec);
+  if (!path->empty() && !ec) *path = absolute.lexically_normal().string();
+}
+
+// CLI11 says only that a subcommand is required; people want to know which word was wrong.
+std::string UnknownCommand(const CLI::App& app, const std::vector<std::string>& words) {
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (words[i] == "--data") ++i;  // and its value
+    if (i >= words.size() || words[i].starts_with('-')) continue;
+    for (const auto* sub : app.get_subcommands(nullptr))
+      if (sub->get_name() == words[i]) return {};
+    return words[i];
+  }
+  return {};
+}
+
+}  // namespace
+
 Parsed Parse(int argc, const char* const* argv) {
   // CLI11 would take options of the inner command for ours, so the two halves are parted first.
   std::vector<std::string> words, inner;
@@ -187,6 +211,10 @@ Parsed Parse(int argc, const char* const* argv) {
       sub->fallthrough();
     }
   }
+  if (!words.empty() && words[0] == "help") words[0] = "--help";
+  if (!words.empty() && (words[0] == "--version" || words[0] == "-v")) words[0] = "version";
+  if (auto unknown = UnknownCommand(app, words); !unknown.empty())
+    return Usage("there is no command '" + unknown + "'", "sandbar --help lists them");
   try {
     std::vector<std::string> reversed(words.rbegin(), words.rend());
     app.parse(reversed);
@@ -197,6 +225,9 @@ Parsed Parse(int argc, const char* const* argv) {
 
   const CLI::App* sub = app.get_subcommands().front();
   auto rest = sub->remaining();
+  if (!rest.empty() && rest.front().starts_with('-'))
+    return Usage("'" + rest.front() + "' is no option of " + sub->get_name(),
+                 ("sandbar " + sub->get_name() + " --help   # options of the inner command go after --").c_str());
   rest.insert(rest.end(), inner.begin(), inner.end());
   raw.run.argv = rest;
   raw.exec.argv = rest;
@@ -214,6 +245,10 @@ Parsed Parse(int argc, const char* const* argv) {
   if (!raw.options.data_given) raw.options.data = Environment("SANDBAR_DATA");
   raw.options.data_given = !raw.options.data.empty();
   if (!raw.options.data_given) raw.options.data = kDefaultData;
+  MakeAbsolute(&raw.options.data);
+  for (ServeCommand* serve : {&raw.serve, &raw.up})
+    for (auto* path : {&serve->config, &serve->images, &serve->tls_cert, &serve->tls_key})
+      if (*path) MakeAbsolute(&**path);
   raw.options.command = Choose(sub, &raw);
   return {std::move(raw.options), 0};
 }

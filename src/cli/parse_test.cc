@@ -61,6 +61,27 @@ TEST(Parse, DataComesFromTheEnvironmentWhenNotGiven) {
   EXPECT_FALSE(q.options->data_given);
 }
 
+TEST(Parse, UnknownOptionsAreNotRunAsPrograms) {
+  EXPECT_EQ(ParseWords({"run", "--runtim", "x", "--", "true"}).exit_code, 2);
+  EXPECT_FALSE(ParseWords({"run", "--runtim", "x", "--", "true"}).options);
+  EXPECT_EQ(ParseWords({"exec", "--bogus", "box", "--", "ls"}).exit_code, 2);
+  EXPECT_TRUE(ParseWords({"run", "--", "--odd-program-name"}).options) << "after -- everything is the command";
+}
+
+TEST(Parse, RelativePathsAreMadeAbsolute) {
+  auto p = ParseWords({"up", "--data", "here", "--config", "c.toml"});
+  ASSERT_TRUE(p.options);
+  EXPECT_TRUE(p.options->data.starts_with('/')) << p.options->data;
+  EXPECT_TRUE(std::get<UpCommand>(p.options->command).serve.config->starts_with('/'));
+}
+
+TEST(Parse, HelpAndVersionByOtherNames) {
+  EXPECT_EQ(ParseWords({"help"}).exit_code, 0);
+  auto p = ParseWords({"--version"});
+  ASSERT_TRUE(p.options);
+  EXPECT_TRUE(std::holds_alternative<VersionCommand>(p.options->command));
+}
+
 TEST(Parse, UsageErrorsExitTwo) {
   EXPECT_EQ(ParseWords({}).exit_code, 2);
   EXPECT_EQ(ParseWords({"frobnicate"}).exit_code, 2);

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 
@@ -27,11 +28,12 @@ std::string ProgramPath() {
   return ec ? "sandbar" : path.string();
 }
 
-// What the server said last: the reason why it did not start is there.
-std::string Tail(const std::string& log) {
+// What the server said last since `from`, where this attempt began: the reason why it did not start is there.
+std::string Tail(const std::string& log, size_t from) {
   auto text = ReadSmallFile(log);
   if (!text) return {};
   std::string_view rest(*text);
+  rest.remove_prefix(std::min(from, rest.size()));
   while (rest.ends_with('\n')) rest.remove_suffix(1);
   size_t lines = 0, at = rest.size();
   while (at > 0 && lines < 5)
@@ -63,7 +65,7 @@ struct Spawn {
   ::_exit(127);
 }
 
-Result<json::object> AwaitReady(int fd, pid_t pid, const std::string& log) {
+Result<json::object> AwaitReady(int fd, pid_t pid, const std::string& log, size_t log_begin) {
   std::string text;
   for (;;) {
     pollfd p{fd, POLLIN, 0};
@@ -81,7 +83,7 @@ Result<json::object> AwaitReady(int fd, pid_t pid, const std::string& log) {
   if (!text.empty() && value && value->is_object()) return std::move(value->as_object());
   int status = 0;
   ::waitpid(pid, &status, 0);
-  std::string why = Tail(log);
+  std::string why = Tail(log, log_begin);
   return Fail(Code::kUnavailable, "the server did not start" + (why.empty() ? std::string() : ":\n" + why));
 }
 
@@ -93,6 +95,7 @@ Result<StartedServer> Launch(Spawn spawn) {
   Fd lifeline_read(lifeline[0]), lifeline_write(lifeline[1]);
   Fd log(::open(spawn.log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
   if (!log) return FailErrno("open " + spawn.log);
+  auto log_begin = static_cast<size_t>(std::max<off_t>(::lseek(log.get(), 0, SEEK_END), 0));
   // The fixed numbers 3 and 4 must not be overwritten before they are used: move the originals out of the way.
   Fd ready_high(::fcntl(ready_write.get(), F_DUPFD_CLOEXEC, 10));
   Fd lifeline_high(spawn.lifeline ? ::fcntl(lifeline_read.get(), F_DUPFD_CLOEXEC, 10) : -1);
@@ -107,7 +110,7 @@ Result<StartedServer> Launch(Spawn spawn) {
   if (pid == 0) ExecServer(spawn, argv.data(), log_high.get(), ready_high.get(), lifeline_high.get());
   ready_write.Reset();
   ready_high.Reset();
-  SB_TRY(json::object answer, AwaitReady(ready_read.get(), pid, spawn.log));
+  SB_TRY(json::object answer, AwaitReady(ready_read.get(), pid, spawn.log, log_begin));
   StartedServer started;
   started.server = {Text(answer, "url"), Text(answer, "token")};
   started.pid = pid;

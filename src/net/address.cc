@@ -88,7 +88,10 @@ bool CanBind(const IpAddress& address) {
   sockaddr_storage ss{};
   socklen_t len = ToSockaddr({address, 0}, ss);
   Fd fd(::socket(ss.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  return fd && ::bind(fd.get(), reinterpret_cast<sockaddr*>(&ss), len) == 0;
+  // A host without that family has no such address. Any other failure tells nothing: treat it as ours, so that the
+  // dial is refused.
+  if (!fd) return errno != EAFNOSUPPORT;
+  return ::bind(fd.get(), reinterpret_cast<sockaddr*>(&ss), len) == 0 || errno != EADDRNOTAVAIL;
 }
 
 bool IsInterfaceAddress(const IpAddress& address) {

@@ -6,6 +6,7 @@ namespace sandbar::net {
 
 namespace {
 
+constexpr std::chrono::seconds kAnswerTimeout{30};
 constexpr size_t kBufferBytes = 16 << 10;
 constexpr size_t kBodyPiece = 64 << 10;      // longest piece that ReadBody returns
 constexpr size_t kCopyBelow = 16 << 10;      // an answer this small is copied behind its head: one buffer, one packet
@@ -154,6 +155,9 @@ asio::awaitable<Result<>> HttpConnection::RunHandler() {
 Task<bool> HttpConnection::Drain() {
   if (parser_.done()) co_return true;
   read_deadline_ = Clock::now() + shared_->options.header_timeout;
+  // Nobody needs this connection now: it may be closed for one that asks something.
+  waiting_ = true;
+  waiting_since_ = Clock::now();
   uint64_t drained = 0;
   std::string sink;
   while (!parser_.done()) {
@@ -281,8 +285,16 @@ Task<> HttpConnection::Send(Pieces pieces) {
   SB_CO_TRYV(Usable());
   if (shared_->options.write_stall_timeout.count() != 0)
     write_deadline_ = Clock::now() + shared_->options.write_stall_timeout;
+  // A whole answer is for anybody, token or not: whoever does not take it may not keep the connection. Only a stream,
+  // which the handler chose to start, waits for its reader for ever.
+  if (framing_ == Framing::kNone) {
+    write_deadline_ = std::min(write_deadline_, Clock::now() + kAnswerTimeout);
+    waiting_ = true;
+    waiting_since_ = Clock::now();
+  }
   auto sent = co_await stream_->WriteAll(pieces);
   write_deadline_ = kNever;
+  if (framing_ == Framing::kNone) waiting_ = false;
   if (!sent) co_return std::unexpected(Explain(std::move(sent).error()));
   co_return Result<>{};
 }

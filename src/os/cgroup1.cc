@@ -193,9 +193,11 @@ class Machine1 final : public MachineCgroup {
   Result<> SetMemory(const std::string& dir, uint64_t bytes) {
     SB_TRYV(WriteMemoryLimit(fs(), dir + "/cmds", bytes));
     SB_TRYV(WriteMemoryLimit(fs(), dir, bytes == 0 ? 0 : bytes + kAgentMemoryAllowance));
-    // Socket buffers are outside the limit in version 1 unless they get one of their own.
-    const std::string tcp = dir + "/memory.kmem.tcp.limit_in_bytes";
-    if (bytes != 0 && fs().Exists(tcp)) {
+    // Socket buffers are outside the limit in version 1 unless they get one of their own, and they are counted only
+    // in a group that was given one: a limit on the parent alone counts nothing.
+    for (const char* part : {"/cmds", "/agent", ""}) {
+      const std::string tcp = dir + part + "/memory.kmem.tcp.limit_in_bytes";
+      if (bytes == 0 || !fs().Exists(tcp)) continue;
       uint64_t buffers = std::clamp<uint64_t>(bytes / 8, 16ull << 20, 256ull << 20);
       SB_TRYV(fs().Write(tcp, std::to_string(buffers)));
     }

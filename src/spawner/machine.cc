@@ -69,6 +69,8 @@ Result<> MakeMounts(Preparation& p, const Host& host, const Identity& identity, 
   std::vector<os::MountOption> pts = {{"ptmxmode", "0666"},
                                       {"mode", "0620"},
                                       {"gid", std::to_string(identity.lease.base() + kTtyGroup)},
+                                      // The host has one pool of terminals for everybody.
+                                      {"max", "256"},
                                       {"newinstance", "", true}};
   SB_TRY(p.pts, os::NewMount("devpts", pts, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC));
   uint64_t shm_bytes =

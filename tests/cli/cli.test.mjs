@@ -45,6 +45,12 @@ test("run: deny-all unless asked, and sudo is root of the sandbox only", async (
   assert.equal((await cli(["run", "--sudo", "--", "id", "-u"])).stdout, "0\n");
 });
 
+test("run --keep without a server that stays is refused, not promised", async () => {
+  const got = await cli(["run", "--keep", "--", "true"], { env: { SANDBAR_DATA: join(scratch, "nobody") } });
+  assert.equal(got.code, 125);
+  assert.match(got.stderr, /sandbar up/);
+});
+
 test("run: a missing program is 127, our own failures are 125", async () => {
   assert.equal((await cli(["run", "--", "no-such-program"])).code, 127);
   const wrong = await cli(["run", "--image", "no/such-image", "--", "true"]);

@@ -95,6 +95,22 @@ test("1 GB of output and a reader that never reads: the daemon's memory stays bo
   await stop(session);
 });
 
+test("what the kernel counts per user is each machine's own: one cannot take it from the others or from the host", async () => {
+  const { session } = await machine();
+  // Many processes, so that no limit per process ends it first.
+  await start(session, "sh", ["-c", `for i in $(seq 1 150); do node -e "require('fs').watch('/tmp'); setTimeout(()=>{}, 60000)" & done; wait`]);
+  await new Promise((r) => setTimeout(r, 5000));
+  const other = await server.exec(neighbour.session.id, "node", ["-e", "const w=require('fs').watch('/tmp'); w.close(); console.log('watched')"]);
+  assert.equal(other.stdout, "watched\n", other.stderr);
+  await stop(session);
+});
+
+test("native AIO and a host-wide sync are not for guests", async () => {
+  const script = "perl -e 'my $c = 0; my $b = pack(\"Q\", 0); print syscall(206, 1000, $b), \" \", $! + 0, \" \", syscall(162), \"\\n\"'";
+  const r = await server.exec(neighbour.session.id, "sh", ["-c", script]);
+  assert.equal(r.stdout, "-1 38 0\n", r.stderr);
+});
+
 test("a sandbox sees nothing of the host: canary file, variable, process", async () => {
   const canary = `canary-${Math.random().toString(36).slice(2)}`;
   await writeFile(`/tmp/${canary}`, canary);
