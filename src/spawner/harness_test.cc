@@ -63,7 +63,8 @@ void TestClient::Send(Request request, uint32_t tag) {
 
 Result<Answer> TestClient::Call(Request request) {
   uint32_t tag = next_tag_++;
-  Send(std::move(request), tag);
+  // Not Send(): a refused connection may be closed already, and that is an answer, not a bug.
+  SB_TRYV(os::SendPacket(socket_.get(), Encode(TaggedRequest{tag, std::move(request)}), {}));
   for (;;) {
     Answer answer;
     SB_TRY(TaggedResponse response, Next(&answer.fds));

@@ -106,6 +106,7 @@ TEST_F(SuperviseTest, AStrangerIsNotServed) {
     }
     int status = 0;
     ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFEXITED(status)) << uid << " ended by signal " << WTERMSIG(status);
     EXPECT_EQ(WEXITSTATUS(status), expected) << uid;
   }
 }
