@@ -377,6 +377,23 @@ TEST_F(HttpServerTest, AtTheLimitTheLongestIdleMakesRoom) {
       HttpServerOptions{.max_connections = 2});
 }
 
+TEST_F(HttpServerTest, AtTheLimitABodyThatNobodyWantsMakesRoom) {
+  Run(
+      [](HttpServerTest* t) -> Task<> {
+        SB_CO_TRY(RawClient * promised, co_await t->Dial());
+        std::string head = "POST /ignore-body HTTP/1.1\r\nHost: x\r\nContent-Length: 200000\r\n\r\n";
+        SB_CO_TRYV(co_await promised->Send(head));
+        SB_CO_TRY(auto first, co_await promised->ReadAnswer());
+        EXPECT_EQ(first.status, 200);
+        SB_CO_TRY(auto second, co_await t->Ask(Get("/second")));
+        EXPECT_EQ(second.status, 200);
+        SB_CO_TRY(std::string rest, co_await promised->ReadToEnd());
+        EXPECT_EQ(rest, "") << "it was closed for the other, long before its own deadline";
+        co_return Result<>{};
+      },
+      HttpServerOptions{.max_connections = 1, .header_timeout = std::chrono::hours(1)});
+}
+
 TEST_F(HttpServerTest, SurvivesRunningOutOfDescriptors) {
   Run([](HttpServerTest* t) -> Task<> {
     rlimit before{};
