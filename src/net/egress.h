@@ -15,10 +15,9 @@
 #include "async/task.h"
 #include "base/fd.h"
 #include "net/address.h"
+#include "net/policy.h"
 
 namespace sandbar::net {
-
-enum class EgressMode { kDenyAll, kAllowAll };
 
 struct EgressPolicy {
   EgressMode mode = EgressMode::kDenyAll;

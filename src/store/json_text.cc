@@ -67,9 +67,13 @@ std::string ToJson(const std::vector<std::string>& v) {
   return json::serialize(a);
 }
 
-std::string ToJson(const std::vector<int>& v) {
+std::string ToJson(const std::vector<PortRoute>& v) {
   json::array a;
-  for (int n : v) a.emplace_back(n);
+  for (const PortRoute& r : v) {
+    json::object o{{"port", r.port}, {"subdomain", r.subdomain}};
+    if (!r.token.empty()) o["token"] = r.token;
+    a.push_back(std::move(o));
+  }
   return json::serialize(a);
 }
 
@@ -102,12 +106,19 @@ Result<> FromJson(std::string_view text, std::vector<std::string>& out) {
   return {};
 }
 
-Result<> FromJson(std::string_view text, std::vector<int>& out) {
+Result<> FromJson(std::string_view text, std::vector<PortRoute>& out) {
   SB_TRY(json::value v, Parse(text));
   if (!v.is_array()) return Damaged();
   for (const auto& item : v.get_array()) {
-    if (!item.is_int64()) return Damaged();
-    out.push_back(static_cast<int>(item.get_int64()));
+    const auto* o = item.if_object();
+    const auto* port = o != nullptr ? o->if_contains("port") : nullptr;
+    const auto* subdomain = o != nullptr ? o->if_contains("subdomain") : nullptr;
+    if (port == nullptr || !port->is_int64() || subdomain == nullptr || !subdomain->is_string()) return Damaged();
+    PortRoute route{static_cast<int>(port->get_int64()), std::string(View(subdomain->get_string())), ""};
+    if (const auto* token = o->if_contains("token"); token != nullptr && token->is_string()) {
+      route.token = View(token->get_string());
+    }
+    out.push_back(std::move(route));
   }
   return {};
 }

@@ -20,6 +20,22 @@ struct KeepLastSnapshots {
   bool delete_evicted = true;
 };
 
+// A port of a sandbox that the outside may reach, under a name of its own.
+struct PortRoute {
+  int port = 0;
+  std::string subdomain;  // "sb-…", unguessable, never given out twice
+  std::string token;      // not empty: whoever asks has to show it
+  bool operator==(const PortRoute&) const = default;
+};
+
+// A network policy at rest. `mode` and `shown` are what the API may answer; `sealed` is the whole policy, encrypted.
+struct NetworkPolicyRow {
+  std::string mode;    // "allow-all" | "deny-all" | "custom"
+  std::string shown;   // JSON in the protocol's answer form: names of injected headers, never values
+  std::string sealed;  // only for "custom"
+  bool operator==(const NetworkPolicyRow&) const = default;
+};
+
 // A named record of a project.
 struct Sandbox {
   std::string name, team, project;
@@ -35,9 +51,9 @@ struct Sandbox {
   int memory_mb = 4096;
   std::string runtime, image, cwd;  // image: name@sha256:…
   int64_t timeout_ms = 300000;
-  std::optional<std::string> network_mode;  // "allow-all" | "deny-all"; absent: never set
+  std::optional<NetworkPolicyRow> network;  // absent: never set
   std::map<std::string, std::string> env, tags;
-  std::vector<int> ports;
+  std::vector<PortRoute> routes;
   std::optional<int64_t> snapshot_expiration_ms;
   std::optional<KeepLastSnapshots> keep_last_snapshots;
   uint64_t total_egress = 0, total_ingress = 0, total_cpu_ms = 0, total_duration_ms = 0;
@@ -52,7 +68,7 @@ struct Session {
   int memory_mb = 4096;
   std::string region = "iad1", runtime, image, cwd;
   int64_t timeout_ms = 300000;  // including extensions
-  std::optional<std::string> network_mode;
+  std::optional<NetworkPolicyRow> network;
   int64_t requested_at = 0, created_at = 0, updated_at = 0;
   std::optional<int64_t> started_at, requested_stop_at, stopped_at, aborted_at;
   std::optional<uint64_t> cpu_ms, ingress, egress;  // once stopped

@@ -6,11 +6,14 @@ namespace sandbar::store {
 
 const std::string kSandboxColumns =
     "team, project, name, v1, persistent, status, current_session, created_at, updated_at, status_updated_at, region, "
-    "failover_regions, network_id, vcpus, memory_mb, runtime, image, cwd, timeout_ms, network_mode, env, tags, ports, "
+    "failover_regions, network_id, vcpus, memory_mb, runtime, image, cwd, timeout_ms, network_mode, network_shown, "
+    "network_sealed, env, "
+    "tags, routes, "
     "snapshot_expiration_ms, keep_last_snapshots, total_egress, total_ingress, total_cpu_ms, total_duration_ms";
 const std::string kSessionColumns =
     "id, team, project, sandbox, machine_id, status, vcpus, memory_mb, region, runtime, image, cwd, timeout_ms, "
-    "network_mode, requested_at, created_at, updated_at, started_at, requested_stop_at, stopped_at, aborted_at, "
+    "network_mode, network_shown, network_sealed, requested_at, created_at, updated_at, started_at, requested_stop_at, "
+    "stopped_at, aborted_at, "
     "cpu_ms, "
     "ingress, egress, stop_reason, engine, isolation_class, user, home, uid, gid, image_env, carried_ingress, "
     "carried_egress";
@@ -34,11 +37,21 @@ std::string Assignments(const std::string& columns) {
   return out + " = ?";
 }
 
+namespace {
+
+void BindPolicy(Query& q, const std::optional<NetworkPolicyRow>& p) {
+  q.Bind(p ? std::optional(p->mode) : std::nullopt).Bind(p ? p->shown : "").Bind(p ? p->sealed : "");
+}
+
+}  // namespace
+
 void Bind(Query& q, const Sandbox& s) {
   q.Bind(s.team).Bind(s.project).Bind(s.name).Bind(s.v1).Bind(s.persistent).Bind(StatusName(s.status));
   q.Bind(s.current_session).Bind(s.created_at).Bind(s.updated_at).Bind(s.status_updated_at).Bind(s.region);
   q.Bind(ToJson(s.failover_regions)).Bind(s.network_id).Bind(s.vcpus).Bind(s.memory_mb).Bind(s.runtime).Bind(s.image);
-  q.Bind(s.cwd).Bind(s.timeout_ms).Bind(s.network_mode).Bind(ToJson(s.env)).Bind(ToJson(s.tags)).Bind(ToJson(s.ports));
+  q.Bind(s.cwd).Bind(s.timeout_ms);
+  BindPolicy(q, s.network);
+  q.Bind(ToJson(s.env)).Bind(ToJson(s.tags)).Bind(ToJson(s.routes));
   q.Bind(s.snapshot_expiration_ms).Bind(ToJson(s.keep_last_snapshots));
   q.Bind(s.total_egress).Bind(s.total_ingress).Bind(s.total_cpu_ms).Bind(s.total_duration_ms);
 }
@@ -46,7 +59,8 @@ void Bind(Query& q, const Sandbox& s) {
 void Bind(Query& q, const Session& s) {
   q.Bind(s.id).Bind(s.team).Bind(s.project).Bind(s.sandbox).Bind(s.machine_id).Bind(StatusName(s.status));
   q.Bind(s.vcpus).Bind(s.memory_mb).Bind(s.region).Bind(s.runtime).Bind(s.image).Bind(s.cwd).Bind(s.timeout_ms);
-  q.Bind(s.network_mode).Bind(s.requested_at).Bind(s.created_at).Bind(s.updated_at).Bind(s.started_at);
+  BindPolicy(q, s.network);
+  q.Bind(s.requested_at).Bind(s.created_at).Bind(s.updated_at).Bind(s.started_at);
   q.Bind(s.requested_stop_at).Bind(s.stopped_at).Bind(s.aborted_at).Bind(s.cpu_ms).Bind(s.ingress).Bind(s.egress);
   q.Bind(s.stop_reason).Bind(s.engine).Bind(s.isolation_class).Bind(s.user).Bind(s.home).Bind(s.uid).Bind(s.gid);
   q.Bind(ToJson(s.image_env)).Bind(s.carried_ingress).Bind(s.carried_egress);
@@ -76,6 +90,12 @@ class Columns {
   }
   void Read(std::optional<int>& v) {
     if (auto n = q_.MaybeInt(next_++)) v = static_cast<int>(*n);
+  }
+  void Read(std::optional<NetworkPolicyRow>& v) {
+    auto mode = q_.MaybeText(next_++);
+    NetworkPolicyRow row{mode.value_or(""), q_.Text(next_), q_.Text(next_ + 1)};
+    next_ += 2;
+    if (mode) v = std::move(row);
   }
   void Read(Status& v) {
     auto status = StatusFromName(q_.Text(next_++));
@@ -110,10 +130,10 @@ Result<Sandbox> ReadSandbox(const Query& q, int first) {
   c.All(s.team, s.project, s.name, s.v1, s.persistent, s.status, s.current_session, s.created_at, s.updated_at,
         s.status_updated_at, s.region);
   c.Json(s.failover_regions);
-  c.All(s.network_id, s.vcpus, s.memory_mb, s.runtime, s.image, s.cwd, s.timeout_ms, s.network_mode);
+  c.All(s.network_id, s.vcpus, s.memory_mb, s.runtime, s.image, s.cwd, s.timeout_ms, s.network);
   c.Json(s.env);
   c.Json(s.tags);
-  c.Json(s.ports);
+  c.Json(s.routes);
   c.Read(s.snapshot_expiration_ms);
   c.Json(s.keep_last_snapshots);
   c.All(s.total_egress, s.total_ingress, s.total_cpu_ms, s.total_duration_ms);
@@ -125,9 +145,9 @@ Result<Session> ReadSession(const Query& q, int first) {
   Session s;
   Columns c(q, first);
   c.All(s.id, s.team, s.project, s.sandbox, s.machine_id, s.status, s.vcpus, s.memory_mb, s.region, s.runtime, s.image,
-        s.cwd, s.timeout_ms, s.network_mode, s.requested_at, s.created_at, s.updated_at, s.started_at,
-        s.requested_stop_at, s.stopped_at, s.aborted_at, s.cpu_ms, s.ingress, s.egress, s.stop_reason, s.engine,
-        s.isolation_class, s.user, s.home, s.uid, s.gid);
+        s.cwd, s.timeout_ms, s.network, s.requested_at, s.created_at, s.updated_at, s.started_at, s.requested_stop_at,
+        s.stopped_at, s.aborted_at, s.cpu_ms, s.ingress, s.egress, s.stop_reason, s.engine, s.isolation_class, s.user,
+        s.home, s.uid, s.gid);
   c.Json(s.image_env);
   c.All(s.carried_ingress, s.carried_egress);
   SB_TRYV(c.result());

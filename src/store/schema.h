@@ -59,6 +59,20 @@ CREATE TABLE tokens (
   created_at INTEGER NOT NULL
 ) STRICT;
 )sql",
+    R"sql(
+ALTER TABLE sandboxes DROP COLUMN ports;
+ALTER TABLE sandboxes ADD COLUMN routes TEXT NOT NULL DEFAULT '[]';
+ALTER TABLE sandboxes ADD COLUMN network_shown TEXT NOT NULL DEFAULT '';
+ALTER TABLE sandboxes ADD COLUMN network_sealed TEXT NOT NULL DEFAULT '';
+ALTER TABLE sessions ADD COLUMN network_shown TEXT NOT NULL DEFAULT '';
+ALTER TABLE sessions ADD COLUMN network_sealed TEXT NOT NULL DEFAULT '';
+-- Whose a subdomain is; follows sandboxes.routes.
+CREATE TABLE subdomains (
+  subdomain TEXT PRIMARY KEY,
+  sandbox INTEGER NOT NULL REFERENCES sandboxes (row) ON DELETE CASCADE
+) STRICT;
+CREATE INDEX subdomains_of_sandbox ON subdomains (sandbox);
+)sql",
 };
 
 }  // namespace sandbar::store

@@ -79,6 +79,7 @@ class SqliteStore final : public Store {
   Result<> CreateSandbox(const Sandbox& sandbox, const Session& session, const std::string& claimed) override {
     SB_TRY(auto tx, Transaction::Begin(db_.get()));
     SB_TRYV(Insert("sandboxes", kSandboxColumns, sandbox));
+    SB_TRYV(InsertSubdomains(sandbox));
     SB_TRYV(Insert("sessions", kSessionColumns, session));
     if (!claimed.empty()) {
       SB_TRYV(DeletePoolMember(claimed));
@@ -90,6 +91,13 @@ class SqliteStore final : public Store {
   Result<std::optional<Sandbox>> FindSandbox(const SandboxKey& key) override {
     SB_TRY(auto q, db_->Prepare("SELECT " + kSandboxColumns + " FROM sandboxes" + std::string(kKeyWhere)));
     BindKey(q, key);
+    return ReadOne<Sandbox>(q, ReadSandbox);
+  }
+
+  Result<std::optional<Sandbox>> FindSandboxBySubdomain(const std::string& subdomain) override {
+    SB_TRY(auto q, db_->Prepare("SELECT " + kSandboxColumns +
+                                " FROM sandboxes WHERE row = (SELECT sandbox FROM subdomains WHERE subdomain = ?)"));
+    q.Bind(subdomain);
     return ReadOne<Sandbox>(q, ReadSandbox);
   }
 
@@ -246,14 +254,34 @@ class SqliteStore final : public Store {
     return Insert("sessions", kSessionColumns, session);
   }
 
+  Result<> InsertSubdomains(const Sandbox& sandbox) {
+    for (const PortRoute& route : sandbox.routes) {
+      SB_TRY(auto q, db_->Prepare("INSERT INTO subdomains (subdomain, sandbox) SELECT ?, row FROM sandboxes" +
+                                  std::string(kKeyWhere)));
+      q.Bind(route.subdomain);
+      SB_TRYV(BindKey(q, KeyOf(sandbox)).Run());
+    }
+    return {};
+  }
+  Result<> DeleteSubdomains(const SandboxKey& key) {
+    SB_TRY(auto q, db_->Prepare("DELETE FROM subdomains WHERE sandbox = (SELECT row FROM sandboxes" +
+                                std::string(kKeyWhere) + ")"));
+    return BindKey(q, key).Run();
+  }
+
   Result<Sandbox> Edit(const SandboxKey& key, const SandboxEdit& edit) {
     SB_TRY(auto found, FindSandbox(key));
     if (!found) return Fail(Code::kNotFound, "sandbox not found: " + key.name);
     if (edit) {
+      const std::vector<PortRoute> before = found->routes;
       SB_TRYV(edit(*found));
       SB_TRY(auto q, db_->Prepare("UPDATE sandboxes SET " + Assignments(kSandboxColumns) + std::string(kKeyWhere)));
       Bind(q, *found);
       SB_TRYV(BindKey(q, key).Run());
+      if (found->routes != before) {
+        SB_TRYV(DeleteSubdomains(key));
+        SB_TRYV(InsertSubdomains(*found));
+      }
     }
     return *std::move(found);
   }

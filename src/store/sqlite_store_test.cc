@@ -85,10 +85,10 @@ TEST_F(SqliteStoreTest, EveryFieldComesBack) {
   s.image = "r@sha256:x";
   s.cwd = "/vercel";
   s.timeout_ms = 77;
-  s.network_mode = "deny-all";
+  s.network = NetworkPolicyRow{"custom", R"({"mode":"custom"})", "sealed"};
   s.env = {{"A", "quote\" and \\ and \n and ü"}, {"B", ""}};
   s.tags = {{"k", "v"}};
-  s.ports = {3000, 4000};
+  s.routes = {{3000, "sb-one", ""}, {4000, "sb-two", "secret"}};
   s.snapshot_expiration_ms = 0;
   s.keep_last_snapshots = KeepLastSnapshots{3, 86400000, false};
   s.total_cpu_ms = 5;
@@ -112,7 +112,7 @@ TEST_F(SqliteStoreTest, EveryFieldComesBack) {
   session.uid = 12;
   session.gid = 13;
   session.image_env = {{"PATH", "/bin"}};
-  session.network_mode = "allow-all";
+  session.network = NetworkPolicyRow{"allow-all", R"({"mode":"allow-all"})", ""};
   session.carried_ingress = 21;
   session.carried_egress = 22;
   ASSERT_TRUE(store_->CreateSandbox(s, session, ""));
@@ -124,12 +124,12 @@ TEST_F(SqliteStoreTest, EveryFieldComesBack) {
   ASSERT_TRUE(got);
   EXPECT_EQ(got->env, s.env);
   EXPECT_EQ(got->tags, s.tags);
-  EXPECT_EQ(got->ports, s.ports);
+  EXPECT_EQ(got->routes, s.routes);
   EXPECT_EQ(got->failover_regions, s.failover_regions);
   EXPECT_EQ(std::tie(got->v1, got->persistent, got->status, got->region, got->network_id, got->vcpus, got->memory_mb),
             std::tie(s.v1, s.persistent, s.status, s.region, s.network_id, s.vcpus, s.memory_mb));
-  EXPECT_EQ(std::tie(got->runtime, got->image, got->cwd, got->timeout_ms, got->network_mode),
-            std::tie(s.runtime, s.image, s.cwd, s.timeout_ms, s.network_mode));
+  EXPECT_EQ(std::tie(got->runtime, got->image, got->cwd, got->timeout_ms, got->network),
+            std::tie(s.runtime, s.image, s.cwd, s.timeout_ms, s.network));
   EXPECT_EQ(got->snapshot_expiration_ms, 0);
   ASSERT_TRUE(got->keep_last_snapshots);
   EXPECT_EQ(got->keep_last_snapshots->expiration_ms, 86400000);
@@ -145,11 +145,19 @@ TEST_F(SqliteStoreTest, EveryFieldComesBack) {
   EXPECT_EQ(std::tie(back->cpu_ms, back->ingress, back->egress, back->stop_reason, back->engine, back->isolation_class),
             std::tie(session.cpu_ms, session.ingress, session.egress, session.stop_reason, session.engine,
                      session.isolation_class));
-  EXPECT_EQ(std::tie(back->user, back->home, back->uid, back->gid, back->image_env, back->network_mode),
-            std::tie(session.user, session.home, session.uid, session.gid, session.image_env, session.network_mode));
+  EXPECT_EQ(std::tie(back->user, back->home, back->uid, back->gid, back->image_env, back->network),
+            std::tie(session.user, session.home, session.uid, session.gid, session.image_env, session.network));
   EXPECT_EQ(std::tie(back->carried_ingress, back->carried_egress),
             std::tie(session.carried_ingress, session.carried_egress));
   EXPECT_EQ((*store_->FindSessionByMachine(session.machine_id))->id, session.id);
+  EXPECT_EQ((*store_->FindSandboxBySubdomain("sb-two"))->name, s.name);
+  ASSERT_TRUE(store_->EditSandbox(KeyOf(s), [](Sandbox& e) -> Result<> {
+    e.routes = {{3000, "sb-one", ""}, {5000, "sb-three", ""}};
+    return {};
+  }));
+  EXPECT_EQ((*store_->FindSandboxBySubdomain("sb-one"))->name, s.name);
+  EXPECT_EQ((*store_->FindSandboxBySubdomain("sb-three"))->name, s.name);
+  EXPECT_FALSE(*store_->FindSandboxBySubdomain("sb-two"));
 
   auto command = *store_->FindCommand(session.id, "cmd_1");
   ASSERT_TRUE(command);

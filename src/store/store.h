@@ -63,6 +63,7 @@ class Store {
   // same transaction: from then on the machine belongs to the session.
   virtual Result<> CreateSandbox(const Sandbox& sandbox, const Session& session, const std::string& claimed) = 0;
   virtual Result<std::optional<Sandbox>> FindSandbox(const SandboxKey& key) = 0;
+  virtual Result<std::optional<Sandbox>> FindSandboxBySubdomain(const std::string& subdomain) = 0;
   // kNotFound when it is gone. An error from `edit` rolls back and is returned.
   virtual Result<Sandbox> EditSandbox(const SandboxKey& key, const SandboxEdit& edit) = 0;
   // Takes its sessions and commands with it. Not an error when it is gone already.
