@@ -1,12 +1,12 @@
 #!/bin/bash
 # `make bench`: the release build against bubblewrap, crun and runc on the same rootfs, in one run, and through the SDK.
 # Prints medians and ratios with the budgets beside them; an exceeded budget is said, not an error. Root, Debian 12.
-#   bench/run.sh [create] [sdk]        default: both.   ROUNDS=50 by default.
+#   bench/run.sh [create] [sdk] [net]  default: all.   ROUNDS=50 by default.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 . tools/setup.sh
 
-what=${*:-create sdk}
+what=${*:-create sdk net}
 rounds=${ROUNDS:-50}
 bin=${SANDBAR_BIN:-build/release/bin/sandbar}
 [ "$(id -u)" -eq 0 ] || refuse "the benchmark needs root" "it makes machines and mounts" "sudo make bench"
@@ -93,4 +93,14 @@ if [[ " $what " == *" create "* ]]; then
 fi
 if [[ " $what " == *" sdk "* ]]; then
   SANDBAR_URL="http://127.0.0.1:$port" SANDBAR_TOKEN="$token" node bench/sdk.mjs
+fi
+if [[ " $what " == *" net "* ]]; then
+  # The egress engine itself, linked from the build; it makes its own network namespaces.
+  mkdir -p build/bench
+  lib=$(dirname "$(dirname "$bin")")
+  clang++-19 -std=c++23 -O2 -Wall -Wextra -Werror -Wno-missing-field-initializers -Wno-missing-designated-field-initializers \
+    -D_GNU_SOURCE -DBOOST_ASIO_NO_DEPRECATED -DBOOST_ASIO_SEPARATE_COMPILATION -Isrc ${BENCH_FLAGS:-} bench/net.cc -o build/bench/net \
+    "$lib"/libsb_net.a "$lib"/libsb_wire.a "$lib"/libsb_async.a "$lib"/libsb_base.a "$lib"/libsb_asio.a \
+    -lboost_json -lboost_container -lssl -lcrypto -lre2 -lidn2 -lz -lfmt -lnftables -pthread
+  build/bench/net
 fi

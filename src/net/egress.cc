@@ -137,6 +137,7 @@ Task<> EgressImpl::Sweep() {
   for (;;) {
     auto slept = co_await Sleep(every);
     if (!slept) co_return slept;
+    state_.pipes.Trim();
     auto oldest = std::chrono::steady_clock::now() - limit;
     for (EgressConnection* c : connections_)
       if (c->IdleSince(oldest)) c->Cut();

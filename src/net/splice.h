@@ -17,14 +17,18 @@ struct Pipe {
   Fd read, write;
 };
 
-// Empty pipes of one machine, kept for the next burst.
+// Pipes of one machine: empty ones are kept for the next burst, and the first few in use at once are large. Not all
+// are: a user's pipes share one quota of pages, and beyond it the kernel makes tiny ones.
 class PipeCache {
  public:
   Result<Pipe> Get();
-  void Put(Pipe pipe);  // must be empty
+  void Put(Pipe pipe, bool empty);
+  // Closes what is kept; called now and then, so that an idle machine holds none.
+  void Trim() { free_.clear(); }
 
  private:
   std::vector<Pipe> free_;
+  size_t in_use_ = 0;
 };
 
 // What both directions of a connection share.
