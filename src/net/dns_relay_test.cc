@@ -147,13 +147,17 @@ TEST_F(DnsRelayTest, Ipv6IsAnsweredEmptyHere) {
 }
 
 TEST_F(DnsRelayTest, TruncatedUpstreamIsAskedByTcpAndBigAnswersGoByTcp) {
-  // The fake resolver: UDP on upstream_, TCP on the same port.
+  // The fake resolver: UDP on upstream_, TCP on the same port, which somebody else may have.
   Fd tcp(::socket(AF_INET, SOCK_STREAM, 0));
-  sockaddr_storage ss{};
-  socklen_t len = ToSockaddr(Local(PortOf(upstream_.get())), ss);
-  int on = 1;
-  ::setsockopt(tcp.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  ASSERT_EQ(::bind(tcp.get(), reinterpret_cast<sockaddr*>(&ss), len), 0);
+  for (;;) {
+    sockaddr_storage ss{};
+    socklen_t len = ToSockaddr(Local(PortOf(upstream_.get())), ss);
+    if (::bind(tcp.get(), reinterpret_cast<sockaddr*>(&ss), len) == 0) break;
+    ASSERT_EQ(errno, EADDRINUSE);
+    upstream_ = BoundSocket(SOCK_DGRAM);
+    SetTimeouts(upstream_.get());
+    config_.resolver = "127.0.0.1:" + std::to_string(PortOf(upstream_.get()));
+  }
   ASSERT_EQ(::listen(tcp.get(), 8), 0);
   Start(EgressMode::kAllowAll);
 

@@ -22,13 +22,10 @@ constexpr size_t kPeek = 4096;
 constexpr std::chrono::milliseconds kDrainTime{1000};
 constexpr uint16_t kDnsPort = 53;
 
-std::optional<IpAddress> PeerOf(const std::optional<Stream>& stream) {
+std::optional<IpAddress> PeerOf(Stream& stream) {
   sockaddr_storage ss{};
   socklen_t len = sizeof(ss);
-  if (!stream) return std::nullopt;
-  int fd =
-      const_cast<Stream&>(*stream).native_handle();  // NOLINT(cppcoreguidelines-pro-type-const-cast): Asio's accessor
-  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&ss), &len) != 0) return std::nullopt;
+  if (::getpeername(stream.native_handle(), reinterpret_cast<sockaddr*>(&ss), &len) != 0) return std::nullopt;
   auto peer = FromSockaddr(ss);
   if (!peer) return std::nullopt;
   return peer->address;
@@ -94,7 +91,6 @@ bool EgressConnection::SameTreatment(const CompiledPolicy& now, const std::strin
 bool EgressConnection::Survives(const CompiledPolicy& now) const {
   if (!granted_) return true;
   if (now.mode() == EgressMode::kDenyAll) return false;
-  auto peer = PeerOf(upstream_);
   // Nothing was read under allow-all, so no name of it can be relied on.
   bool by_address = granted_->kind == Decision::Kind::kDialAddress || policy_->mode() == EgressMode::kAllowAll;
   switch (granted_->kind) {
@@ -103,7 +99,7 @@ bool EgressConnection::Survives(const CompiledPolicy& now) const {
     case Decision::Kind::kDialName:
     case Decision::Kind::kDialOpened: {
       if (now.mode() == EgressMode::kAllowAll) return true;
-      AddressVerdict at_peer = peer ? now.JudgeAddress(*peer) : AddressVerdict::kNoRule;
+      AddressVerdict at_peer = peer_ ? now.JudgeAddress(*peer_) : AddressVerdict::kNoRule;
       if (by_address || granted_->kind == Decision::Kind::kDialOpened) return at_peer == AddressVerdict::kAllowed;
       const DomainEntry* entry = now.FindName(granted_->name);
       return at_peer != AddressVerdict::kDenied && entry != nullptr && entry->rules.empty();
@@ -159,6 +155,7 @@ Task<> EgressConnection::Serve() {
     co_return failed;
   }
   upstream_.emplace(*std::move(dialled));
+  peer_ = PeerOf(*upstream_);
   // The addresses behind a name are known only now.
   if (carriage_.cut || !Survives(*state_->policy)) co_return Fail(Code::kClosed, "cut by policy");
   auto carried = co_await Carry();

@@ -59,6 +59,7 @@ class EgressConnection {
 
   Stream guest_;
   std::optional<Stream> upstream_;
+  std::optional<IpAddress> peer_;  // that was dialled
   EgressState* state_;
   DnsRelay* dns_;
   Endpoint target_;
