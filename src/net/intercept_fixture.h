@@ -222,6 +222,13 @@ class Resolver {
 
 class InterceptTest : public ::testing::Test {
  protected:
+  template <class F>
+  auto OnLoop(F f) {
+    std::packaged_task<decltype(f())()> task(std::move(f));
+    auto future = task.get_future();
+    asio::post(io_, [&task] { task(); });
+    return future.get();
+  }
   InterceptTest() : certificate_("DNS:api.test,DNS:*.api.test,DNS:forward.test"), work_(io_.get_executor()) {
     std::signal(SIGPIPE, SIG_IGN);  // for the test's own OpenSSL
     config_.resolver = resolver_.endpoint();
@@ -251,13 +258,6 @@ class InterceptTest : public ::testing::Test {
     group_.emplace(io_.get_executor());
     thread_ = std::thread([this] { io_.run(); });
   }
-  template <class F>
-  auto OnLoop(F f) {
-    std::packaged_task<decltype(f())()> task(std::move(f));
-    auto future = task.get_future();
-    asio::post(io_, [&task] { task(); });
-    return future.get();
-  }
   static Task<> Serve(InterceptTest* test, Stream guest, InterceptJob job) {
     job.guest = &guest;
     auto served = co_await test->interceptor_->Serve(std::move(job));
@@ -268,6 +268,8 @@ class InterceptTest : public ::testing::Test {
     Fd listener = BoundSocket(SOCK_STREAM);
     Fd guest = Dial(PortOf(listener.get()));
     Fd ours = AcceptOne(listener.get());
+    int on = 1;
+    ::setsockopt(ours.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     OnLoop([&] {
       InterceptJob job{.opening = opening, .tls = tls, .target = Local(port), .name = name, .policy = policy_};
       job.state = &state_;
