@@ -8,6 +8,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "engine/engine.h"
 #include "images/images.h"
@@ -24,6 +25,7 @@ struct Parts {
   store::Store* store = nullptr;
   const images::Catalog* images = nullptr;
   const net::EgressConfig* egress = nullptr;
+  std::string secret;  // seals what is stored and must not be read; at least 32 bytes, the same at every start
 };
 
 class Domain : public Service {

@@ -17,7 +17,7 @@ LiveMachine::LiveMachine(Core* core, std::unique_ptr<engine::Machine> machine)
 Task<std::unique_ptr<LiveMachine>> LiveMachine::Boot(Core* core, engine::BootRequest request, engine::Rootfs rootfs) {
   SB_CO_TRY(auto machine, co_await core->parts.engine->Boot(std::move(request)));
   auto live = std::make_unique<LiveMachine>(core, std::move(machine));
-  live->Serve(net::EgressPolicy{net::EgressMode::kDenyAll});
+  live->Serve(net::DenyAll());
   engine::MachineSpec spec;
   // The same for all: a pooled machine is configured before anyone has named it.
   spec.hostname = "sandbox";
@@ -33,7 +33,7 @@ Task<std::unique_ptr<LiveMachine>> LiveMachine::Boot(Core* core, engine::BootReq
   co_return std::unexpected(std::move(configured).error());
 }
 
-Task<std::unique_ptr<LiveMachine>> LiveMachine::Attach(Core* core, std::string machine_id, net::EgressPolicy policy) {
+Task<std::unique_ptr<LiveMachine>> LiveMachine::Attach(Core* core, std::string machine_id, net::PolicyRef policy) {
   SB_CO_TRY(auto machine, co_await core->parts.engine->Attach(std::move(machine_id)));
   auto live = std::make_unique<LiveMachine>(core, std::move(machine));
   live->Serve(policy);
@@ -46,10 +46,18 @@ Task<> LiveMachine::Connect() {
   co_return Result<>{};
 }
 
-void LiveMachine::Serve(net::EgressPolicy policy) {
+net::EgressPolicy ModeOf(const net::PolicyRef& policy) {
+  return {policy->mode() == net::EgressMode::kAllowAll ? net::EgressMode::kAllowAll : net::EgressMode::kDenyAll};
+}
+
+void LiveMachine::SetPolicy(const net::PolicyRef& policy) {
+  egress_->SetPolicy(ModeOf(policy));
+}
+
+void LiveMachine::Serve(const net::PolicyRef& policy) {
   engine::NetworkSockets sockets = machine_->TakeNetwork();
-  egress_ =
-      net::MakeEgress(core_->ex, std::move(sockets.tcp_listener), std::move(sockets.dns), policy, core_->parts.egress);
+  egress_ = net::MakeEgress(core_->ex, std::move(sockets.tcp_listener), std::move(sockets.dns), ModeOf(policy),
+                            core_->parts.egress);
 }
 
 void LiveMachine::Listen(MachineListener* listener) {

@@ -33,7 +33,7 @@ class LiveMachine final : private engine::GuestEvents {
   static Task<std::unique_ptr<LiveMachine>> Boot(Core* core, engine::BootRequest request, engine::Rootfs rootfs);
   // A machine that outlived an earlier daemon, network served, agent not yet connected: Connect does that, when the
   // listener is ready to hear what the agent replays.
-  static Task<std::unique_ptr<LiveMachine>> Attach(Core* core, std::string machine_id, net::EgressPolicy policy);
+  static Task<std::unique_ptr<LiveMachine>> Attach(Core* core, std::string machine_id, net::PolicyRef policy);
   LiveMachine(Core* core, std::unique_ptr<engine::Machine> machine);
   LiveMachine(const LiveMachine&) = delete;
   LiveMachine& operator=(const LiveMachine&) = delete;
@@ -44,6 +44,8 @@ class LiveMachine final : private engine::GuestEvents {
   const std::string& id() const { return machine_->id(); }
   engine::Machine& machine() { return *machine_; }
   net::Egress& egress() { return *egress_; }
+  void SetPolicy(const net::PolicyRef& policy);
+  std::string CaCertificate(const net::CompiledPolicy&) { return ""; }
   // Null while the connection is down. Shared with calls in flight: a link that was replaced must outlive them.
   const std::shared_ptr<engine::GuestLink>& link() const { return link_; }
 
@@ -61,7 +63,7 @@ class LiveMachine final : private engine::GuestEvents {
   Task<> Dial();
   Task<> Reconnect();
   Task<> WatchExit();
-  void Serve(net::EgressPolicy policy);
+  void Serve(const net::PolicyRef& policy);
   void Lost(const std::string& why);
 
   Core* core_;

@@ -79,6 +79,7 @@ class ServiceImpl final : public Domain {
   // recovery.cc
   Task<> Recover();
   Task<> RecoverSession(store::Session row, bool present, bool alive, Result<>* failure);
+  std::map<std::string, std::string> OpenEnv(const store::Sandbox& sandbox) const;
   Task<> RollBack(store::Session row, bool present);
   Task<> DestroyMachine(std::string machine_id);
   Task<> DestroyLeftover(std::string machine_id);
