@@ -50,7 +50,7 @@ Task<> ServiceImpl::StopAll() {
 
 asio::awaitable<void> ServiceImpl::Close() {
   core_.closing = true;
-  co_await CloseGroup(&tasks_);
+  co_await tasks_.Close();
   co_await pool_.Close();
   auto sessions = std::exchange(sessions_, {});
   for (auto& [id, live] : sessions) co_await live.session->Detach();

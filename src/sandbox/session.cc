@@ -219,7 +219,7 @@ Task<store::Sandbox> Session::End(StopCause cause) {
     // The row says "stopped", so the next start finds the machine and destroys it.
     if (!destroyed) log::Error("machine {}: not destroyed: {}", row_.machine_id, destroyed.error().message);
   }
-  co_await CloseGroup(&tasks_);
+  co_await tasks_.Close();
   auto lost = co_await FinishLostCommands();
   if (!lost) log::Error("session {}: {}", row_.id, lost.error().message);
   phase_ = Phase::kEnded;
@@ -250,12 +250,12 @@ Task<> Session::Discard() {
     auto destroyed = co_await live_->Destroy();
     if (!destroyed) out = std::unexpected(std::move(destroyed).error());
   }
-  co_await CloseGroup(&tasks_);
+  co_await tasks_.Close();
   co_return out;
 }
 
 asio::awaitable<void> Session::Detach() {
-  co_await CloseGroup(&tasks_);
+  co_await tasks_.Close();
   if (phase_ == Phase::kRunning && CountBytes()) co_await Save();
   if (live_) co_await live_->Close();
   for (auto& [id, run] : commands_) run->log->OnProgress({});
