@@ -76,7 +76,8 @@ TEST(PolicyJson, EveryRule) {
 TEST(PolicyJson, LosslessRoundTrip) {
   NetworkPolicy p = Parse(kEverything);
   EXPECT_EQ(Parse(json::serialize(PolicyJson(p))), p);
-  for (const char* text : {R"({"mode":"allow-all"})", R"({"mode":"deny-all"})", R"({"subnets":{"deny":["10.0.0.0/8"]}})"})
+  for (const char* text :
+       {R"({"mode":"allow-all"})", R"({"mode":"deny-all"})", R"({"subnets":{"deny":["10.0.0.0/8"]}})"})
     EXPECT_EQ(Parse(json::serialize(PolicyJson(Parse(text)))), Parse(text)) << text;
 }
 

@@ -126,12 +126,12 @@ TEST_F(DomainTest, PolicyThatCannotBeOpenedIsDenyAll) {
   auto view = world.Create(spec);
   world.secret = std::string(48, 'z');
   ASSERT_TRUE(world.Restart());
-  auto policy = world.Run(world.service->NetworkLog(world.scope, view.session.id));
+  auto policy = world.Run(world.service->Network(world.scope, view.session.id));
   ASSERT_TRUE(policy) << policy.error().message;
-  EXPECT_EQ(policy->mode, net::EgressMode::kDenyAll);
+  EXPECT_EQ(policy->policy->mode(), net::EgressMode::kDenyAll);
   // It can be set again, and then it is what was asked for.
   ASSERT_TRUE(world.Run(world.service->SetNetwork(world.scope, view.session.id, Custom())));
-  EXPECT_EQ(world.Run(world.service->NetworkLog(world.scope, view.session.id))->mode, net::EgressMode::kCustom);
+  EXPECT_EQ(world.Run(world.service->Network(world.scope, view.session.id))->policy->mode(), net::EgressMode::kCustom);
 }
 
 TEST_F(DomainTest, WrongPoliciesAreNamed) {

@@ -145,11 +145,15 @@ Task<SandboxView> ServiceImpl::GetSession(Scope scope, std::string session) {
   co_return view;
 }
 
-Task<std::vector<net::Denial>> ServiceImpl::Denials(Scope scope, std::string session) {
+Task<NetworkView> ServiceImpl::Network(Scope scope, std::string session) {
   SB_CO_TRY(auto row, co_await FindSession(std::move(scope), std::move(session)));
+  NetworkView view{.policy = net::DenyAll()};
   const Live* live = LiveOf(row.id);
-  if (live == nullptr || live->session->live() == nullptr) co_return std::vector<net::Denial>{};
-  co_return live->session->live()->egress().denials();
+  if (live == nullptr || live->session->live() == nullptr) co_return view;
+  const net::Egress& egress = live->session->live()->egress();
+  view.policy = live->session->policy();
+  view.denials = egress.denials();
+  co_return view;
 }
 
 Task<store::Token> ServiceImpl::CheckToken(std::string presented) {

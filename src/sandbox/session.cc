@@ -84,6 +84,7 @@ Task<store::Sandbox> Session::SaveWith(store::SandboxEdit edit) {
 
 Task<> Session::Run(std::unique_ptr<LiveMachine> live) {
   live_ = std::move(live);
+  live_->Identify(row_);
   live_->Listen(this);
   // A pooled machine's row was written as running when it was claimed.
   const bool saved = row_.status == store::Status::kRunning;
@@ -109,7 +110,7 @@ Task<> Session::Reattach(std::vector<store::Command> unfinished, bool present, b
   SB_CO_TRYV(co_await RecoverCommands(unfinished));
   if (!present) co_return Fail(Code::kNotFound, "it was gone when the server started");
   policy_ = RecordedPolicy();
-  SB_CO_TRY(live_, co_await LiveMachine::Attach(core_, row_.machine_id, policy_));
+  SB_CO_TRY(live_, co_await LiveMachine::Attach(core_, row_, policy_));
   if (!alive) co_return Fail(Code::kClosed, "it ended while the server was down");
   live_->Listen(this);
   SB_CO_TRYV(co_await live_->Connect());

@@ -43,6 +43,7 @@ class Session final : public MachineListener {
   const store::Session& row() const { return row_; }
   Phase phase() const { return phase_; }
   LiveMachine* live() { return live_.get(); }
+  const net::PolicyRef& policy() const { return policy_; }
   // Set when it runs, or with the error that kept it from running.
   const std::shared_ptr<Outcome<bool>>& started() const { return started_; }
   // Why nothing can be done with it now (kStopped, kStopping, kUnavailable), or success.
@@ -109,7 +110,7 @@ class Session final : public MachineListener {
   Phase phase_ = Phase::kStarting;
   std::shared_ptr<Outcome<bool>> started_;
   std::unique_ptr<LiveMachine> live_;
-  net::PolicyRef policy_;  // in force
+  net::PolicyRef policy_ = net::DenyAll();  // in force
   std::map<std::string, std::shared_ptr<RunningCommand>> commands_;
   std::vector<std::string> unacked_exits_;             // recorded while no connection was at hand
   uint64_t earlier_ingress_ = 0, earlier_egress_ = 0;  // of daemons before us

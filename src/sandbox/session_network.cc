@@ -19,6 +19,7 @@ Task<> Session::TrustCa(net::PolicyRef policy) {
   auto link = live_->link();
   if (!link) co_return Fail(Code::kUnavailable, "the sandbox is reconnecting; try again");
   std::string pem = live_->CaCertificate(*policy);
+  if (pem.empty()) co_return Fail(Code::kInternal, "the proxy has no CA");
   auto install = InstallCa(std::move(link), std::move(pem));
   auto installed = co_await WithTimeout(std::move(install), core_->config.agent_timeout);
   if (!installed) co_return std::unexpected(std::move(installed).error().Context("the proxy's CA"));
