@@ -4,6 +4,7 @@
 
 #include "base/ids.h"
 #include "base/log.h"
+#include "sandbox/validate.h"
 
 namespace sandbar::sandbox {
 namespace {
@@ -51,7 +52,7 @@ Result<std::shared_ptr<engine::GuestLink>> Session::Link() const {
 }
 
 net::EgressPolicy Session::Policy() const {
-  const std::string mode = row_.network_mode.value_or(core_->config.default_network_mode);
+  const std::string mode = row_.network ? row_.network->mode : core_->config.default_network_mode;
   return {mode == "allow-all" ? net::EgressMode::kAllowAll : net::EgressMode::kDenyAll};
 }
 
@@ -285,13 +286,14 @@ Task<> Session::ExtendTimeout(int64_t duration_ms) {
   co_return r;
 }
 
-Task<> Session::SetNetwork(std::string mode) {
+Task<> Session::SetNetwork(net::NetworkPolicy policy) {
   SB_CO_TRYV(Usable());
-  auto before = std::exchange(row_.network_mode, std::move(mode));
+  SB_CO_TRY(auto row, NetworkRow(policy));
+  auto before = std::exchange(row_.network, std::move(row));
   // Closing takes effect before it is on record, opening after: at no moment is more open than the record says.
   if (Policy().mode == net::EgressMode::kDenyAll) live_->egress().SetPolicy(Policy());
   auto saved = co_await Save();
-  if (!saved) row_.network_mode = std::move(before);
+  if (!saved) row_.network = std::move(before);
   SB_CO_TRYV(Usable());
   live_->egress().SetPolicy(Policy());
   if (!saved) co_return std::unexpected(std::move(saved).error());
