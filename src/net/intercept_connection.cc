@@ -27,7 +27,7 @@ Refusal BadRequest(const Error& error) {
 InterceptConnection::InterceptConnection(InterceptJob job, InterceptShared* shared)
     : job_(std::move(job)),
       shared_(shared),
-      deadline_(job_.state->config->head_timeout, job_.state->config->idle_timeout) {}
+      deadline_(job_.guest->get_executor(), job_.state->config->head_timeout, job_.state->config->idle_timeout) {}
 
 RequestContext InterceptConnection::context() const {
   return {job_.policy.get(), job_.tls, job_.name, job_.target.port, job_.state->config->strict};
@@ -36,7 +36,7 @@ RequestContext InterceptConnection::context() const {
 Task<> InterceptConnection::Run() {
   using namespace asio::experimental::awaitable_operators;
   auto serving = UntilCancelled(Serve());
-  auto watching = UntilCancelled(Watch());
+  auto watching = UntilCancelled(deadline_.Passed());
   auto ended = co_await (std::move(serving) || std::move(watching));
   Result<> served = Fail(Code::kTimeout, "a deadline passed");
   if (ended.index() == 0) served = std::get<0>(std::move(ended));
@@ -44,20 +44,15 @@ Task<> InterceptConnection::Run() {
   if (state.cancelled() != asio::cancellation_type::none) co_return Fail(Code::kCancelled, "cancelled");
   upstream_.reset();
   const bool timed_out = !served && served.error().code == Code::kTimeout;
-  const bool late = timed_out && request_ && !answered_;
+  const bool unanswered = timed_out && request_ && !answered_;
   const bool refused_handshake = !served && !timed_out && guest_ && !request_;  // its alert must arrive
   // The end of a stream may be the end of an answer: a guest must see that this one is broken.
-  if (!served && !late && !refused_handshake) {
+  if (!served && !unanswered && !refused_handshake) {
     ResetOnClose(*job_.guest);
     co_return served;
   }
-  if (late) {
-    Refusal timeout{.status = 408, .code = "request_timeout", .message = "the request did not arrive in time"};
-    if (serving_)
-      timeout = {.status = 504, .code = "upstream_timeout", .message = "the upstream did not answer in time"};
-    std::string answer = RefusalAnswer(timeout, false, true);
-    Pieces pieces{answer};
-    auto writing = guest_->WriteAll(pieces);
+  if (unanswered && request_->parser().head_started()) {
+    auto writing = SayTimeout();
     auto written = co_await WithTimeout(std::move(writing), kLingerTime);
     if (!written) co_return served;
   }
@@ -67,13 +62,12 @@ Task<> InterceptConnection::Run() {
   co_return served;
 }
 
-// Ends when the deadline has passed.
-Task<> InterceptConnection::Watch() {
-  while (Deadline::Clock::now() < deadline_.at()) {
-    auto left = deadline_.at() - Deadline::Clock::now();
-    SB_CO_TRYV(co_await Sleep(left));
-  }
-  co_return Result<>{};
+Task<> InterceptConnection::SayTimeout() {
+  Refusal refusal{.status = 408, .code = "request_timeout", .message = "the request did not arrive in time"};
+  if (serving_) refusal = {.status = 504, .code = "upstream_timeout", .message = "the upstream did not answer in time"};
+  std::string answer = RefusalAnswer(refusal, false, true);
+  Pieces pieces{answer};
+  co_return co_await guest_->WriteAll(pieces);
 }
 
 // An error: the connection is beyond a polite goodbye.

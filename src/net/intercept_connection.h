@@ -41,7 +41,7 @@ class InterceptConnection {
   };
 
   Task<> Serve();
-  Task<> Watch();
+  Task<> SayTimeout();
   Task<> ShakeHands();
   Task<bool> ServeOne();
   Task<bool> Refuse(Refusal refusal);
