@@ -72,7 +72,7 @@ Task<> InterceptConnection::SayTimeout() {
 
 // An error: the connection is beyond a polite goodbye.
 Task<> InterceptConnection::Serve() {
-  WireCounters counters{&job_.state->counters.egress_bytes, &job_.state->counters.ingress_bytes};
+  Meter counters{&job_.state->counters.egress_bytes, &job_.state->counters.ingress_bytes, &job_.state->bandwidth};
   if (job_.tls) {
     SB_CO_TRY(SSL_CTX * leaf, shared_->ca->Leaf(job_.name));
     guest_ = BorrowTlsServer(job_.guest, std::move(job_.opening), counters, leaf);
@@ -119,7 +119,7 @@ Task<bool> InterceptConnection::ServeOne() {
   owes_continue_ = head.expect_continue && head.version == 11 && !request_->parser().done();
   auto judged = JudgeRequest(head, context());
   if (!judged) co_return co_await Refuse(std::move(judged).error());
-  if (job_.on_host) job_.on_host(judged->host);
+  if (job_.on_host && !job_.on_host(judged->host)) co_return Fail(Code::kClosed, "cut by policy");
   websocket_ = judged->websocket;
   const auto* respond = judged->rule == nullptr ? nullptr : std::get_if<RespondAction>(&judged->rule->action);
   if (respond != nullptr) {
@@ -138,8 +138,11 @@ Task<bool> InterceptConnection::ServeOne() {
 
 Task<bool> InterceptConnection::Refuse(Refusal refusal) {
   if (refusal.denied) {
-    std::string target = refusal.host + ":" + std::to_string(job_.target.port);
-    job_.state->Deny("http", std::move(target), refusal.message, refusal.hint);
+    Denial denial{.kind = "http", .host = refusal.host, .port = job_.target.port, .rule = refusal.rule};
+    denial.target = refusal.host + ":" + std::to_string(job_.target.port);
+    denial.reason = refusal.reason;
+    denial.hint = refusal.hint;
+    job_.state->Deny(std::move(denial));
   }
   keep_ = !refusal.close && MayKeepAlive();
   std::string answer = RefusalAnswer(refusal, keep_, request_->head().method != "HEAD");
@@ -251,7 +254,7 @@ Refusal InterceptConnection::Unreachable(const OutgoingRequest& out, const Error
   if (tls_failed_) {
     refusal.code = "upstream_tls_failed";
   } else if (error.code == Code::kForbidden) {
-    refusal = {.message = error.message, .host = out.host, .rule = "address", .denied = true};
+    refusal = {.message = error.message, .reason = error.message, .host = out.host, .rule = "server", .denied = true};
     refusal.hint = "the server's operator can add the address to network.allow_addresses";
   } else if (error.code == Code::kTimeout) {
     refusal.status = 504;

@@ -103,6 +103,7 @@ Refusal Bad(std::string message, int status = 400, std::string code = "bad_reque
 
 Refusal Denied(std::string host, std::string rule, std::string why, std::string hint) {
   return {.message = "request to " + host + " denied: " + why,
+          .reason = why,
           .host = std::move(host),
           .rule = std::move(rule),
           .hint = std::move(hint),
@@ -147,7 +148,7 @@ Judgement<void> JudgeHost(std::string_view text, const RequestContext& context, 
   } else {
     auto name = CanonicalName(split->host);
     if (!name)
-      return std::unexpected(Denied(std::string(split->host.substr(0, 253)), "host", name.error().message,
+      return std::unexpected(Denied(std::string(split->host.substr(0, 253)), "not a host name", name.error().message,
                                     "use a host name, or an address in its usual form"));
     out.host = *std::move(name);
   }
@@ -163,12 +164,13 @@ Judgement<void> JudgeHost(std::string_view text, const RequestContext& context, 
   }
   if (out.address) {
     if (context.policy->JudgeAddress(*out.address) == AddressVerdict::kAllowed) return {};
-    return std::unexpected(Denied(out.host, "subnets", "the sandbox's network policy does not allow this address",
+    return std::unexpected(Denied(out.host, "no rule allows it",
+                                  "the sandbox's network policy does not allow this address",
                                   "add \"" + out.host + "\" to networkPolicy.subnets.allow"));
   }
   out.entry = context.policy->FindName(out.host);
   if (out.entry != nullptr) return {};
-  return std::unexpected(Denied(out.host, "allow", "the sandbox's network policy does not allow this name",
+  return std::unexpected(Denied(out.host, "no rule allows it", "the sandbox's network policy does not allow this name",
                                 "add \"" + out.host + "\" to networkPolicy.allow"));
 }
 
