@@ -39,8 +39,8 @@ TEST(MachineCa, TheSeedDecidesTheKey) {
   auto again = *MachineCa::Make(std::string(32, '1'));
   auto other = *MachineCa::Make(std::string(32, '2'));
   PolicyRef policy = Ruled({"api.test"});
-  Certificate a = Parse(one->Certificate(*policy)), b = Parse(again->Certificate(*Ruled({"*"})));
-  Certificate c = Parse(other->Certificate(*policy));
+  Certificate a = Parse(one->CertificateFor(*policy)), b = Parse(again->CertificateFor(*Ruled({"*"})));
+  Certificate c = Parse(other->CertificateFor(*policy));
   EXPECT_EQ(EVP_PKEY_eq(X509_get0_pubkey(a.get()), X509_get0_pubkey(b.get())), 1);
   EXPECT_EQ(X509_NAME_cmp(X509_get_subject_name(a.get()), X509_get_subject_name(b.get())), 0);
   EXPECT_EQ(EVP_PKEY_eq(X509_get0_pubkey(a.get()), X509_get0_pubkey(c.get())), 0);
@@ -52,14 +52,14 @@ TEST(MachineCa, TheSeedDecidesTheKey) {
 
 TEST(MachineCa, ConstrainedToRuledDomains) {
   auto ca = *MachineCa::Make(std::string(32, '1'));
-  Certificate some = Parse(ca->Certificate(*Ruled({"api.test", "*.wild.test", "a.*.inner.test"})));
+  Certificate some = Parse(ca->CertificateFor(*Ruled({"api.test", "*.wild.test", "a.*.inner.test"})));
   for (const char* name : {"api.test", "x.y.wild.test", "a.b.inner.test"})
     EXPECT_EQ(Verify(some.get(), *ca->Leaf(name), name), X509_V_OK) << name;
   for (const char* name : {"unruled.test", "other.test", "notapi.test"})
     EXPECT_EQ(Verify(some.get(), *ca->Leaf(name), name), X509_V_ERR_PERMITTED_VIOLATION) << name;
-  Certificate all = Parse(ca->Certificate(*Ruled({"*"})));
+  Certificate all = Parse(ca->CertificateFor(*Ruled({"*"})));
   EXPECT_EQ(Verify(all.get(), *ca->Leaf("any.example"), "any.example"), X509_V_OK);
-  Certificate none = Parse(ca->Certificate(*Ruled({})));
+  Certificate none = Parse(ca->CertificateFor(*Ruled({})));
   EXPECT_EQ(Verify(none.get(), *ca->Leaf("any.example"), "any.example"), X509_V_ERR_PERMITTED_VIOLATION);
   EXPECT_EQ(Verify(some.get(), *ca->Leaf("api.test"), "other.test"), X509_V_ERR_HOSTNAME_MISMATCH);
   std::string longest = std::string(63, 'a') + "." + std::string(63, 'b') + ".api.test";

@@ -16,7 +16,7 @@ class MachineInterceptor final : public Interceptor {
     auto served = co_await UntilCancelled(connection.Run());
     co_return served;
   }
-  std::string CaCertificate(const CompiledPolicy& policy) override { return shared_.ca->Certificate(policy); }
+  std::string CaCertificate(const CompiledPolicy& policy) override { return shared_.ca->CertificateFor(policy); }
 
  private:
   InterceptShared shared_;

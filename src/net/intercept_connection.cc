@@ -320,7 +320,6 @@ Task<> InterceptConnection::Download(const OutgoingRequest* out) {
   SB_CO_TRYV(co_await ReadFinalHead());
   const wire::HttpHead& head = upstream_->reader.head();
   BodyFraming framing = BodyFraming::kUntilClose;
-  if (upstream_->reader.parser().done() && head.content_length.value_or(0) == 0) framing = BodyFraming::kLength;
   if (request_->head().version == 11) framing = BodyFraming::kChunked;
   if (head.content_length) framing = BodyFraming::kLength;
   const bool bodiless = request_->head().method == "HEAD" || head.status == 204 || head.status == 304;
