@@ -27,7 +27,6 @@ class MachineInterceptor final : public Interceptor {
 Result<std::unique_ptr<Interceptor>> MakeInterceptor(const asio::any_io_executor&, InterceptorOptions options) {
   InterceptShared shared;
   SB_TRY(shared.ca, MachineCa::Make(options.seed));
-  SB_TRY(shared.upstream_tls, MakeClientTls(options.upstream_ca_file));
   shared.options = std::move(options);
   return std::make_unique<MachineInterceptor>(std::move(shared));
 }

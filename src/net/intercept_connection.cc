@@ -237,6 +237,9 @@ Task<> InterceptConnection::Connect(const OutgoingRequest* out) {
   SB_CO_TRY(Stream socket, co_await Dial(out));
   std::unique_ptr<SocketStream> stream;
   if (out->tls) {
+    if (!shared_->upstream_tls) {
+      SB_CO_TRY(shared_->upstream_tls, MakeClientTls(shared_->options.upstream_ca_file));
+    }
     stream = OwnTlsClient(std::move(socket), shared_->upstream_tls->native_handle(), out->host);
     auto shaking = stream->Handshake();
     auto shaken = co_await WithTimeout(std::move(shaking), job_.state->config->connect_timeout);

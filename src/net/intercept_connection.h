@@ -20,7 +20,7 @@ namespace sandbar::net {
 struct InterceptShared {
   InterceptorOptions options;
   std::unique_ptr<MachineCa> ca;
-  TlsContext upstream_tls;
+  TlsContext upstream_tls;  // made when first needed: most machines never do, and it holds the system's authorities
 };
 
 class InterceptConnection {
