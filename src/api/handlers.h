@@ -55,6 +55,7 @@ Task<> CreateProject(Call* call);
 
 // native.cc
 Task<> Health(Call* call);
+Task<> Jwks(Call* call);
 Task<> NativeInfo(Call* call);
 Task<> NativeRoutes(Call* call);
 Task<> NativeImages(Call* call);

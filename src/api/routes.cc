@@ -15,6 +15,7 @@ namespace {
 constexpr Route kRoutes[] = {
     {"GET", "/health", Health, Access::kOpen},
     {"HEAD", "/health", Health, Access::kOpen},
+    {"GET", "/.well-known/jwks", Jwks, Access::kOpen},
     {"GET", "/sdk/register.mjs", SdkRegister, Access::kOpen},
     {"GET", "/sdk/env.sh", SdkEnv},
 

@@ -61,9 +61,6 @@ struct EgressConfig {
   std::chrono::milliseconds connect_timeout{15000};
   std::chrono::milliseconds dns_timeout{4000};
   std::chrono::milliseconds idle_timeout{std::chrono::minutes{15}};  // neither side sent anything
-  std::chrono::milliseconds head_timeout{
-      20000};           // for a TLS handshake or an HTTP head, from its first byte to its last
-  bool strict = false;  // requests that no rule of their domain matches are denied
 };
 
 // The nameserver in every machine's resolv.conf: whatever the guest sends to it is answered here.
