@@ -10,10 +10,10 @@
 // Every request passes, in this order: Host and Origin (web_guard.h), the route table (routes.h), the token and its
 // scope (auth.h), the handler (handlers.h); what fails becomes {"error":{"code","message"}} by errors.h.
 //
-// What does not exist yet (snapshots and so persistence, fork, sources, ports, mounts and drives, interactive shells,
-// custom network policies) is refused with 422 "unsupported", never echoed. Persistence is the one with a default that
-// clients rely on: a create that does not say gets a sandbox that reports persistent:false, an explicit
-// persistent:true is refused. (The Vercel CLI always says so; it needs --non-persistent.)
+// What does not exist yet (snapshots and so persistence, fork, ports, mounts and drives, interactive shells) is refused
+// with 422 "unsupported", never echoed. Persistence is the one with a default that clients rely on: a create that does
+// not say gets a sandbox that reports persistent:false, an explicit persistent:true is refused. (The Vercel CLI always
+// says so; it needs --non-persistent.)
 #pragma once
 
 #include <chrono>

@@ -84,6 +84,9 @@ constexpr Route kRoutes[] = {
     {"GET", "/x/v1/images", NativeImages},
     {"GET", "/x/v1/sandboxes/{name}", NativeInspect},
     {"GET", "/x/v1/sessions/{session}/denials", NativeDenials},
+    {"GET", "/x/v1/sessions/{session}/network/log", NativeNetworkLog},
+    {"GET", "/x/v1/sessions/{session}/network/suggest", NativeNetworkSuggest},
+    {"POST", "/x/v1/sessions/{session}/network/test", NativeNetworkTest},
 };
 
 #undef SB_V2
