@@ -60,7 +60,7 @@ Task<> NativeInspect(Call* call) {
   auto view = co_await call->service->Get(call->scope, std::move(name), false);
   if (!view) co_return std::unexpected(std::move(view).error());
   const store::Session& session = view->session;
-  json::object body = ViewJson(*view, false, false);
+  json::object body = ViewJson(*view, call->preview_urls, false, false);
   body["image"] = session.image;
   body["isolation"] = json::object{{"engine", session.engine}, {"class", session.isolation_class}};
   if (!session.stop_reason.empty()) body["stopReason"] = session.stop_reason;

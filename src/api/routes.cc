@@ -87,6 +87,9 @@ constexpr Route kRoutes[] = {
     {"GET", "/x/v1/sessions/{session}/network/log", NativeNetworkLog},
     {"GET", "/x/v1/sessions/{session}/network/suggest", NativeNetworkSuggest},
     {"POST", "/x/v1/sessions/{session}/network/test", NativeNetworkTest},
+    {"POST", "/x/v1/sandboxes/{name}/routes/{port}/token", MakeRouteToken},
+    {"DELETE", "/x/v1/sandboxes/{name}/routes/{port}/token", RemoveRouteToken},
+    {"GET", "/x/v1/sessions/{session}/ports/{port}", ForwardPort},
 };
 
 #undef SB_V2

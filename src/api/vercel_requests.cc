@@ -24,12 +24,11 @@ bool IsEmpty(const boost::json::value& v) {
 
 // The parts of a create or update that are valid but that nothing here would enforce.
 template <class Body>
-Result<> RefuseUnsupported(const Body& body, bool has_ports, bool has_network) {
+Result<> RefuseUnsupported(const Body& body, bool has_network) {
   if (body.persistent.value_or(false))
     return Missing(
         "persistent sandboxes are not available on this server: stop discards the file system. Leave "
         "`persistent` out or set it to false (CLI: --non-persistent)");
-  if (has_ports) return Missing("`ports` are not available on this server: it has no previews");
   if (has_network) return Missing("`networkId` is not available on this server: it has no private networks");
   if (body.mounts && !IsEmpty(*body.mounts)) return Missing("`mounts` are not available on this server: no drives");
   return {};
@@ -81,7 +80,7 @@ Result<int64_t> Number(std::string_view name, std::string_view text) {
 
 Result<CreateRequest> ParseCreate(std::string_view text, int version) {
   SB_TRY(CreateBody body, wire::DecodeJson<CreateBody>(text, kLimits));
-  SB_TRYV(RefuseUnsupported(body, !body.ports.empty(), body.network_id.has_value()));
+  SB_TRYV(RefuseUnsupported(body, body.network_id.has_value()));
   CreateRequest out;
   out.project = body.project_id.value_or("");
   sandbox::CreateSpec& spec = out.spec;
@@ -99,6 +98,7 @@ Result<CreateRequest> ParseCreate(std::string_view text, int version) {
   spec.network = ToPolicy(body.network_policy);
   spec.env = std::move(body.env);
   spec.tags = std::move(body.tags);
+  spec.ports = std::move(body.ports);
   spec.region = body.region;
   spec.failover_regions = std::move(body.failover_regions);
   spec.snapshot_expiration_ms = body.snapshot_expiration;
@@ -108,15 +108,14 @@ Result<CreateRequest> ParseCreate(std::string_view text, int version) {
 
 Result<UpdateRequest> ParseUpdate(std::string_view text) {
   SB_TRY(UpdateBody body, wire::DecodeJson<UpdateBody>(text, kLimits));
-  bool ports = body.ports && !body.ports->empty();
   bool network = body.network_id && body.network_id->has_value();
-  SB_TRYV(RefuseUnsupported(body, ports, network));
+  SB_TRYV(RefuseUnsupported(body, network));
   if (body.runtime || body.image)
     return Missing("the image of an existing sandbox cannot be changed on this server: create another one");
   if (body.current_snapshot_id) return Fail(Code::kNotFound, "there is no such snapshot in this project");
   UpdateRequest out;
-  out.ports_given = body.ports.has_value();
   sandbox::UpdateSpec& spec = out.spec;
+  spec.ports = std::move(body.ports);
   spec.persistent = body.persistent;
   spec.resources = ToResources(body.resources);
   spec.timeout_ms = body.timeout;

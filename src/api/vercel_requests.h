@@ -23,7 +23,6 @@ struct CreateRequest {
 
 struct UpdateRequest {
   sandbox::UpdateSpec spec;
-  bool ports_given = false;
 };
 
 struct CommandRequest {

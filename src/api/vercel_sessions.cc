@@ -44,7 +44,7 @@ Task<> GetSession(Call* call) {
   auto view = co_await call->service->GetSession(call->scope, std::move(id));
   if (!view) co_return std::unexpected(std::move(view).error());
   json::object body = Wrapped(view->session, call->v1());
-  body["routes"] = json::array{};
+  body["routes"] = RoutesJson(view->sandbox.routes, call->preview_urls);
   co_return co_await call->Reply(std::move(body));
 }
 

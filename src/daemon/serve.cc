@@ -75,6 +75,7 @@ api::ApiConfig ApiConfigOf(const Config& config, const std::string& jwt_key, con
   out.port = config.port;
   out.tls = config.tls();
   out.public_url = config.public_url;
+  out.preview_domain = config.preview_domain;
   out.jwt_key = jwt_key;
   out.version = cli::kVersion;
   out.register_mjs = register_mjs;
@@ -152,6 +153,11 @@ Task<> Build(Running* r) {
   net::HttpServerOptions http;
   http.tls_cert_file = config.tls_cert;
   http.tls_key_file = config.tls_key;
+  if (!config.preview_tls_cert.empty()) {
+    http.other_tls_suffix = "." + config.preview_domain;
+    http.other_tls_cert_file = config.preview_tls_cert;
+    http.other_tls_key_file = config.preview_tls_key;
+  }
   api::Api* api = r->api.get();
   net::HttpHandler handler = [api](net::HttpExchange* x) { return api->Handle(x); };
   auto on_error = [api](const Error& e) { return api->OnError(e); };

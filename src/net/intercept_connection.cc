@@ -43,9 +43,11 @@ Task<> InterceptConnection::Run() {
   auto state = co_await asio::this_coro::cancellation_state;
   if (state.cancelled() != asio::cancellation_type::none) co_return Fail(Code::kCancelled, "cancelled");
   upstream_.reset();
+  const bool timed_out = !served && served.error().code == Code::kTimeout;
+  const bool late = timed_out && request_ && !answered_;
+  const bool refused_handshake = !served && !timed_out && guest_ && !request_;  // its alert must arrive
   // The end of a stream may be the end of an answer: a guest must see that this one is broken.
-  const bool late = !served && served.error().code == Code::kTimeout && guest_ && request_ && !answered_;
-  if (!served && !late) {
+  if (!served && !late && !refused_handshake) {
     ResetOnClose(*job_.guest);
     co_return served;
   }
@@ -268,6 +270,13 @@ Task<> InterceptConnection::Exchange(const OutgoingRequest* out) {
   using namespace asio::experimental::awaitable_operators;
   uploaded_ = guest_gone_ = false;
   deadline_.StartIdle();
+  if (owes_continue_) {
+    owes_continue_ = false;
+    Pieces go_on{"HTTP/1.1 100 Continue\r\n\r\n"};
+    auto said = co_await guest_->WriteAll(go_on);
+    guest_gone_ = !said;
+    if (!said) co_return said;
+  }
   auto up = UntilCancelled(Upload(out));
   auto down = UntilCancelled(Download(out));
   auto first = co_await (std::move(up) || std::move(down));
@@ -301,11 +310,6 @@ Task<> InterceptConnection::SendRequest(const OutgoingRequest* out) {
       deadline_.Touch();
     }
     if (request_->parser().done()) break;
-    if (owes_continue_ && !answered_ && request_->buffered().empty()) {
-      Pieces go_on{"HTTP/1.1 100 Continue\r\n\r\n"};
-      SB_CO_TRYV(co_await guest_->WriteAll(go_on));
-    }
-    owes_continue_ = false;
     auto next = co_await request_->ReadBody();
     guest_gone_ = !next;
     if (!next) co_return std::unexpected(std::move(next).error());

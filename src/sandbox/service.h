@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "async/task.h"
+#include "base/fd.h"
 #include "engine/guest_link.h"
 #include "net/egress.h"
 #include "net/policy.h"
@@ -57,6 +58,7 @@ struct UpdateSpec {
   std::optional<int64_t> timeout_ms;
   std::optional<net::NetworkPolicy> network;
   std::optional<std::map<std::string, std::string>> env, tags;
+  std::optional<std::vector<int>> ports;  // replaces all; a port that stays keeps its route
   std::optional<std::string> region;
   std::optional<std::vector<std::string>> failover_regions;
   std::optional<std::optional<std::string>> network_id;
@@ -124,6 +126,12 @@ struct NetworkView {
   std::vector<net::Attempt> attempts;
 };
 
+// What a preview's name leads to.
+struct RouteTarget {
+  std::string sandbox, session;
+  store::PortRoute route;
+};
+
 struct ServerInfo {
   std::string default_network_mode;
   std::string engine;
@@ -163,6 +171,14 @@ class Service {
                           engine::ByteSource* source) = 0;  // gzip'd tar
   virtual Task<> MakeDir(Scope scope, std::string session, std::string path, std::optional<std::string> cwd,
                          bool recursive) = 0;
+
+  // Previews. A name that leads nowhere is kNotFound; a machine that has stopped kStopped or kStopping; a port that
+  // nobody listens on kUnavailable. The connection reaches servers on 127.0.0.1 and ::1, whatever the network policy.
+  virtual Task<RouteTarget> FindRoute(std::string subdomain) = 0;
+  virtual Task<Fd> DialPort(Scope scope, std::string session, int port) = 0;
+  // Who uses the route has to show this token from now on; nullopt: nobody has to. Only its hash is kept.
+  virtual Task<store::PortRoute> SetRouteToken(Scope scope, std::string name, int port,
+                                               std::optional<std::string> token) = 0;
 
   // Tokens. Check hashes the presented value and compares in constant time; kUnauthenticated when unknown.
   virtual Task<store::Token> CheckToken(std::string presented) = 0;

@@ -40,6 +40,12 @@ class ServiceImpl final : public Domain {
   Task<NetworkView> Network(Scope scope, std::string session) override;
   Task<store::Token> CheckToken(std::string presented) override;
 
+  // routes.cc
+  Task<RouteTarget> FindRoute(std::string subdomain) override;
+  Task<Fd> DialPort(Scope scope, std::string session, int port) override;
+  Task<store::PortRoute> SetRouteToken(Scope scope, std::string name, int port,
+                                       std::optional<std::string> token) override;
+
   // service_commands.cc
   Task<StartedCommand> StartCommand(Scope scope, std::string session, CommandSpec spec) override;
   Task<store::Command> GetCommand(Scope scope, std::string session, std::string command) override;

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <set>
 
-#include "base/ids.h"
+#include "sandbox/routes.h"
 #include "wire/guest_frames.h"
 
 namespace sandbar::sandbox {
@@ -156,7 +156,7 @@ Result<store::Sandbox> CheckCreate(const CreateSpec& spec, const Config& config)
   SB_TRYV(CheckTags(spec.tags));
   row.tags = spec.tags;
   SB_TRYV(CheckPorts(spec.ports, spec.v1));
-  for (int port : spec.ports) row.routes.push_back({port, NewLabel("sb-", 12), ""});
+  row.routes = MakeRoutes(spec.ports, {});
   if (spec.region) {
     SB_TRYV(CheckRegionName(*spec.region));
     row.region = *spec.region;
@@ -192,6 +192,10 @@ Result<> ApplyUpdate(const UpdateSpec& spec, const Config& config, store::Sandbo
   if (spec.tags) {
     SB_TRYV(CheckTags(*spec.tags));
     row.tags = *spec.tags;
+  }
+  if (spec.ports) {
+    SB_TRYV(CheckPorts(*spec.ports, row.v1));
+    row.routes = MakeRoutes(*spec.ports, row.routes);
   }
   if (spec.region) {
     SB_TRYV(CheckRegionName(*spec.region));
