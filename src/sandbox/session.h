@@ -110,6 +110,8 @@ class Session final : public MachineListener {
   net::PolicyRef RecordedPolicy() const;
   // The machine trusts our CA from then on, if the policy needs that.
   Task<> TrustCa(net::PolicyRef policy);
+  // For a machine that the daemon before us may have left without it.
+  Task<> TrustCaAgain();
   // Brings the row's byte counts up to date; true when they changed.
   bool CountBytes();
   int64_t Deadline() const { return row_.started_at.value_or(row_.created_at) + row_.timeout_ms; }
