@@ -139,13 +139,16 @@ std::string TakeToken(std::string_view target, std::string* token) {
 class Previews::Place {
  public:
   Place(Previews* owner, std::string label) : owner_(owner), label_(std::move(label)) {
-    full_ = owner_->open_in_all_ >= kInAll || owner_->open_[label_] >= kPerRoute;
+    auto it = owner_->open_.find(label_);
+    full_ = owner_->open_in_all_ >= kInAll || (it != owner_->open_.end() && it->second >= kPerRoute);
+    if (full_) return;
     ++owner_->open_in_all_;
     ++owner_->open_[label_];
   }
   Place(const Place&) = delete;
   Place& operator=(const Place&) = delete;
   ~Place() {
+    if (full_) return;
     --owner_->open_in_all_;
     if (--owner_->open_[label_] == 0) owner_->open_.erase(label_);
   }
