@@ -122,12 +122,12 @@ class FakeService : public sandbox::Service {
     session_.network = store::NetworkPolicyRow{mode, R"({"mode":")" + mode + "\"}", ""};
     co_return session_;
   }
-  Task<std::vector<net::Denial>> Denials(sandbox::Scope s, std::string id) override {
+  Task<sandbox::NetworkView> Network(sandbox::Scope s, std::string id) override {
     SB_CO_TRYV(Begin(s, std::move(id)));
     net::Denial denial;
     denial.kind = "dns";
     denial.target = "example.com";
-    co_return std::vector<net::Denial>{denial};
+    co_return sandbox::NetworkView{.policy = net::DenyAll(), .denials = {denial}};
   }
   Task<sandbox::StartedCommand> StartCommand(sandbox::Scope s, std::string id, sandbox::CommandSpec spec) override {
     command_spec = std::move(spec);

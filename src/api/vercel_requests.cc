@@ -31,8 +31,6 @@ Result<> RefuseUnsupported(const Body& body, bool has_network) {
         "`persistent` out or set it to false (CLI: --non-persistent)");
   if (has_network) return Missing("`networkId` is not available on this server: it has no private networks");
   if (body.mounts && !IsEmpty(*body.mounts)) return Missing("`mounts` are not available on this server: no drives");
-  if (body.network_policy && !body.network_policy->unsupported.empty())
-    return Missing(body.network_policy->unsupported);
   return {};
 }
 
@@ -45,7 +43,7 @@ sandbox::Resources ToResources(const std::optional<ResourcesBody>& body) {
   return out;
 }
 
-std::optional<net::NetworkPolicy> ToPolicy(const std::optional<PolicyBody>& body) {
+std::optional<net::NetworkPolicy> ToPolicy(const std::optional<net::PolicyBody>& body) {
   if (!body) return std::nullopt;
   return body->policy;
 }
@@ -156,12 +154,6 @@ Result<PathRequest> ParseMakeDir(std::string_view text) {
 Result<int64_t> ParseExtend(std::string_view text) {
   SB_TRY(ExtendBody body, wire::DecodeJson<ExtendBody>(text, kLimits));
   return body.duration;
-}
-
-Result<net::NetworkPolicy> ParseNetworkPolicy(std::string_view text) {
-  SB_TRY(PolicyBody body, wire::DecodeJson<PolicyBody>(text, kLimits));
-  if (!body.unsupported.empty()) return Missing(body.unsupported);
-  return body.policy;
 }
 
 Result<std::string> ParseProjectName(std::string_view text) {

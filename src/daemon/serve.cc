@@ -135,8 +135,9 @@ Task<> Build(Running* r) {
   SB_CO_TRY(r->token, EnsureToken(config.data, r->store.get()));
   SB_CO_TRY(std::string jwt_key, ReadOrMakeSecret(config.data + "/jwt.key", ""));
   r->catalog = std::make_unique<images::Catalog>(config.images);
-  sandbox::Parts parts{r->engine.get(), r->store.get(), r->catalog.get(), &config.egress};
-  SB_CO_TRY(r->domain, sandbox::MakeService(ex, config.domain, parts));
+  SB_CO_TRY(std::string secret, ReadOrMakeSecret(config.data + "/secrets.key", ""));
+  sandbox::Parts parts{r->engine.get(), r->store.get(), r->catalog.get(), &config.egress, std::move(secret)};
+  SB_CO_TRY(r->domain, sandbox::MakeService(ex, config.domain, std::move(parts)));
   // Recovery first: the API answers only when every live machine is attached again.
   SB_CO_TRYV(co_await r->domain->Start());
   r->api = std::make_unique<api::Api>(r->domain.get(), r->catalog.get(), ApiConfigOf(config, jwt_key, r->register_mjs));

@@ -117,6 +117,12 @@ struct StartedCommand {
   std::unique_ptr<LogReader> log;  // set when follow_from_start
 };
 
+// What a session's network let through and what it did not. Gone with the session.
+struct NetworkView {
+  net::PolicyRef policy;  // in force; deny-all for a session that has ended
+  std::vector<net::Denial> denials;
+};
+
 // What a preview's name leads to.
 struct RouteTarget {
   std::string sandbox, session;
@@ -147,7 +153,7 @@ class Service {
   virtual Task<store::Session> ExtendTimeout(Scope scope, std::string session, int64_t duration_ms) = 0;
   // Replaces the running session's policy; the answer comes when it is in force.
   virtual Task<store::Session> SetNetwork(Scope scope, std::string session, net::NetworkPolicy policy) = 0;
-  virtual Task<std::vector<net::Denial>> Denials(Scope scope, std::string session) = 0;
+  virtual Task<NetworkView> Network(Scope scope, std::string session) = 0;
 
   virtual Task<StartedCommand> StartCommand(Scope scope, std::string session, CommandSpec spec) = 0;
   virtual Task<store::Command> GetCommand(Scope scope, std::string session, std::string command) = 0;
