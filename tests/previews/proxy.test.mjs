@@ -26,6 +26,22 @@ test("domain() is a URL that works, and the vendor's name leads to the same plac
   assert.equal((await (await fetch(`${url}/redirect`)).json()).url, "/seen", "a guest's own redirect is followed");
 });
 
+test("every version of the SDK has it, as a module and by require", async () => {
+  const require = createRequire(new URL("../clients/package.json", import.meta.url));
+  for (const name of ["sandbox-v1", "sandbox-v2", "@vercel/sandbox"]) {
+    for (const load of [(n) => import(`../clients/node_modules/${n}/dist/index.js`), async (n) => require(n)]) {
+      const sdk = await load(name);
+      const made = await sdk.Sandbox.create({ runtime: "node24", ports: [3000], networkPolicy: "deny-all", ...credentials });
+      try {
+        assert.match(made.domain(3000), /^http:\/\/sb-\w{12}\.localhost:\d+$/, name);
+        assert.equal((await fetch(made.domain(3000))).status, 502, name);
+      } finally {
+        await (made.delete ? made.delete() : made.stop());
+      }
+    }
+  }
+});
+
 test("servers on 127.0.0.1, on every address and on ::1 alone are reached", async () => {
   for (const [port, address] of [[3001, "0.0.0.0"], [3002, "::1"], [3003, "::"]]) {
     await serve(box, app(port, address));
