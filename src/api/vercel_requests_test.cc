@@ -51,10 +51,24 @@ TEST(ParseCreate, NamesUnknownKeys) {
 }
 
 TEST(ParseCreate, RefusesWhatItCannotHonour) {
-  for (const char* body : {R"({"persistent":true})", R"({"source":{"type":"git","url":"https://x"}})",
+  for (const char* body : {R"({"persistent":true})", R"({"source":{"type":"snapshot","snapshotId":"snap_1"}})",
                            R"({"mounts":{"/data":{"drive":"d"}}})", R"({"networkId":"net_1"})"}) {
     EXPECT_EQ(CreateError(body).code, Code::kUnsupported) << body;
   }
+}
+
+TEST(ParseCreate, Sources) {
+  auto git = ParseCreate(R"({"source":{"type":"git","url":"https://git.example/r","depth":1,"revision":"main",
+                             "username":"u","password":"p"}})",
+                         3);
+  ASSERT_TRUE(git);
+  EXPECT_EQ(git->spec.source->url, "https://git.example/r");
+  EXPECT_EQ(git->spec.source->depth, 1);
+  EXPECT_EQ(git->spec.source->password, "p");
+  auto tarball = ParseCreate(R"({"source":{"type":"tarball","url":"https://x.example/a.tgz"}})", 1);
+  EXPECT_EQ(tarball->spec.source->kind, sandbox::SourceSpec::Kind::kTarball);
+  EXPECT_TRUE(CreateError(R"({"source":{"type":"git"}})").message.contains("source.url"));
+  EXPECT_EQ(CreateError(R"({"source":{"type":"ftp","url":"x"}})").code, Code::kBadRequest);
 }
 
 TEST(ParseCreate, NetworkPolicies) {

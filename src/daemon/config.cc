@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "cli/api_client.h"
+#include "net/address.h"
 #include "wire/text.h"
 #include "wire/url.h"
 
@@ -174,7 +175,14 @@ Keys TopLevel(Config* c) {
                  {"host_share", Int(&c->host_share, 1, 100)}};
   Keys network = {{"default", OneOf(&c->domain.default_network_mode, {"allow-all", "deny-all"})},
                   {"allow_addresses", Strings(&c->egress.allow_addresses)},
-                  {"resolver", Str(&c->egress.resolver)}};
+                  {"resolver", Str(&c->egress.resolver)},
+                  {"strict", Bool(&c->egress.strict)},
+                  {"dns_for_subnets", Bool(&c->egress.dns_for_subnets)},
+                  {"allow_ech", Bool(&c->egress.allow_ech)},
+                  {"bandwidth", Int(&c->egress.bytes_per_second, 0, kTerabyte)},
+                  {"connections", Int(&c->egress.max_connections, 1, 1'000'000)},
+                  {"half_open_connections", Int(&c->egress.max_half_open, 1, 1'000'000)},
+                  {"forward_issuer", Str(&c->forward_issuer)}};
   Keys images = {{"dir", Str(&c->images)},
                  {"default", Str(&c->domain.default_image)},
                  {"default_runtime", Str(&c->domain.default_runtime)}};
@@ -188,6 +196,19 @@ Keys TopLevel(Config* c) {
           {"pool", Pools(&c->domain.pools)},
           {"extra_ca", Str(&c->extra_ca)},
           {"user", Str(&c->user)}};
+}
+
+Result<> CheckNetwork(const Config& c) {
+  for (const std::string& text : c.egress.allow_addresses)
+    if (auto cidr = net::ParseCidr(text); !cidr)
+      return Fail(Code::kBadRequest, fmt::format("network.allow_addresses: \"{}\": {}", text, cidr.error().message));
+  if (const std::string& text = c.egress.resolver; !text.empty())
+    if (auto endpoint = net::ParseEndpoint(text); !endpoint)
+      return Fail(Code::kBadRequest, fmt::format("network.resolver: \"{}\": {}", text, endpoint.error().message));
+  auto issuer = wire::ParseUrl(c.forward_issuer);
+  if (!issuer || issuer->scheme != "https" || c.forward_issuer.ends_with('/'))
+    return Fail(Code::kBadRequest, "network.forward_issuer: must be an https URL without a slash at its end");
+  return {};
 }
 
 Result<> CheckPreviews(const Config& c) {
@@ -210,6 +231,7 @@ Result<> Check(const Config& c) {
                 fmt::format("{} is not a loopback address, and tokens would travel in the clear\n  fix: --tls-cert "
                             "FILE --tls-key FILE, or --insecure-http when something in front of it speaks TLS",
                             c.host));
+  SB_TRYV(CheckNetwork(c));
   SB_TRYV(CheckPreviews(c));
   for (const auto& [name, path] : {std::pair("--data", &c.data), std::pair("--images", &c.images)})
     if (!path->starts_with('/')) return Fail(Code::kBadRequest, fmt::format("{} must be an absolute path", name));

@@ -39,6 +39,7 @@ struct Config {
   std::string force_fallback;    // for tests: mechanisms to pretend this kernel lacks
   sandbox::Config domain;
   net::EgressConfig egress;
+  std::string forward_issuer = "https://oidc.vercel.com";  // of the tokens that forwarded requests carry
   int ready_fd = -1, lifeline_fd = -1;
 
   bool tls() const { return !tls_cert.empty(); }

@@ -140,7 +140,8 @@ TEST_F(LogTest, AgentsGapsAreKept) {
 // One log by itself, in a directory of its own.
 class CommandLogTest : public testing::Test {
  protected:
-  CommandLogTest() : core_(world_.ioc.get_executor(), Small(world_), {}), dir_(world_.dir + "/log") {}
+  CommandLogTest()
+      : core_(world_.ioc.get_executor(), Small(world_), Parts{.secret = world_.secret}), dir_(world_.dir + "/log") {}
   static Config Small(const World& world) {
     Config c = world.config;
     c.log_segment_bytes = 4096;

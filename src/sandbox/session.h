@@ -49,8 +49,8 @@ class Session final : public MachineListener {
   // Why nothing can be done with it now (kStopped, kStopping, kUnavailable), or success.
   Result<> Usable() const;
 
-  // Takes the machine over and runs: policy, deadlines, row. On failure the caller destroys the session.
-  Task<> Run(std::unique_ptr<LiveMachine> live);
+  // Takes the machine over and runs: source, policy, deadlines, row. On failure the caller destroys the session.
+  Task<> Run(std::unique_ptr<LiveMachine> live, std::optional<SourceSpec> source);
   // After a restart of the daemon: attaches to the machine and to the commands that are in it. A session whose stop
   // was under way is attached too (so that the stop can be finished), but does not become usable.
   // A machine that has ended or is gone leaves an error; the session can then only be stopped.
@@ -82,6 +82,17 @@ class Session final : public MachineListener {
   void OnConnected() override;
   void OnLost(const std::string& why) override;
 
+  struct SourceRun {
+    explicit SourceRun(const asio::any_io_executor& ex) : changed(ex) {}
+    void Take(std::string_view bytes);  // keeps the end
+    std::string id, output, lost;
+    std::optional<int> exit_code;
+    Event changed;
+  };
+  // Runs the source's command under the source's policy; afterwards nothing is allowed.
+  Task<> FetchSource(SourceSpec spec);
+  Task<> AwaitSource();
+
   Task<store::Sandbox> Save();
   Task<store::Sandbox> SaveWith(store::SandboxEdit edit);
   Task<> InsertRow(store::Command row);
@@ -110,6 +121,7 @@ class Session final : public MachineListener {
   Phase phase_ = Phase::kStarting;
   std::shared_ptr<Outcome<bool>> started_;
   std::unique_ptr<LiveMachine> live_;
+  std::unique_ptr<SourceRun> source_;       // while it is fetched
   net::PolicyRef policy_ = net::DenyAll();  // in force
   std::map<std::string, std::shared_ptr<RunningCommand>> commands_;
   std::vector<std::string> unacked_exits_;             // recorded while no connection was at hand

@@ -122,12 +122,13 @@ void Session::Ack(RunningCommand& run, bool all) {
 }
 
 void Session::OnOutput(const std::string& command, uint64_t offset, uint8_t stream, std::string_view bytes) {
+  if (source_ && source_->id == command) source_->Take(bytes);
   if (auto run = Find(command)) {
     run->log->Append(offset, stream == 2 ? 2 : 1, bytes);
     Ack(*run, false);
     return;
   }
-  // A command whose start failed on our side: let it run out.
+  // The source's, or one whose start failed on our side: let it run out.
   if (live_ && live_->link()) live_->link()->Ack(command, offset + bytes.size());
 }
 
@@ -136,6 +137,10 @@ void Session::OnGap(const std::string& command, uint64_t offset, uint64_t bytes)
 }
 
 void Session::OnExit(const wire::Exit& exit) {
+  if (source_ && source_->id == exit.id) {
+    source_->exit_code = exit.code;
+    source_->changed.Notify();
+  }
   auto run = Find(exit.id);
   if (!run) {
     if (live_ && live_->link()) live_->link()->AckExit(exit.id);
