@@ -24,6 +24,11 @@ Task<> StopSession(Call* call);
 Task<> ExtendTimeout(Call* call);
 Task<> SetNetworkPolicy(Call* call);
 
+// native_ports.cc
+Task<> MakeRouteToken(Call* call);
+Task<> RemoveRouteToken(Call* call);
+Task<> ForwardPort(Call* call);
+
 // vercel_commands.cc
 Task<> StartCommand(Call* call);
 Task<> ListCommands(Call* call);

@@ -83,6 +83,9 @@ constexpr Route kRoutes[] = {
     {"GET", "/x/v1/images", NativeImages},
     {"GET", "/x/v1/sandboxes/{name}", NativeInspect},
     {"GET", "/x/v1/sessions/{session}/denials", NativeDenials},
+    {"POST", "/x/v1/sandboxes/{name}/routes/{port}/token", MakeRouteToken},
+    {"DELETE", "/x/v1/sandboxes/{name}/routes/{port}/token", RemoveRouteToken},
+    {"GET", "/x/v1/sessions/{session}/ports/{port}", ForwardPort},
 };
 
 #undef SB_V2

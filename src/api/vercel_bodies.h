@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "api/vercel_policy.h"
+#include "net/policy_json.h"
 #include "wire/json_decode.h"
 
 namespace sandbar::api {
@@ -35,7 +35,7 @@ struct CreateBody {
   std::optional<int64_t> timeout, snapshot_expiration;
   std::optional<ResourcesBody> resources;
   std::optional<bool> persistent;
-  std::optional<PolicyBody> network_policy;
+  std::optional<net::PolicyBody> network_policy;
   StringMap env, tags;
   std::optional<KeepLastBody> keep_last_snapshots;
   std::vector<std::string> failover_regions;
@@ -49,7 +49,7 @@ struct UpdateBody {
   std::optional<bool> persistent;
   std::optional<ResourcesBody> resources;
   std::optional<int64_t> timeout, snapshot_expiration;
-  std::optional<PolicyBody> network_policy;
+  std::optional<net::PolicyBody> network_policy;
   std::optional<std::optional<std::string>> network_id;
   std::optional<StringMap> env, tags;
   std::optional<std::vector<int>> ports;

@@ -202,6 +202,9 @@ int Main(const Options& options, const Hooks& hooks) {
           [&](const InspectCommand& c) {
             return WithServer(options, false, [o, &c](ApiClient* a) { return Inspect(a, o, c); });
           },
+          [&](const ForwardCommand& c) {
+            return WithServer(options, false, [o, &c](ApiClient* a) { return Forward(a, o, c); });
+          },
           [&](const TokenCommand&) { return Token(options); },
           [&](const EnvCommand&) { return Env(options, hooks); },
           [&](const ImageCommand& c) { return hooks.image(options, c); },

@@ -21,6 +21,7 @@ Task<int> Stop(ApiClient* api, const Options* options, StopCommand command);
 Task<int> Rm(ApiClient* api, const Options* options, RmCommand command);
 Task<int> Inspect(ApiClient* api, const Options* options, InspectCommand command);
 Task<int> Copy(ApiClient* api, const Options* options, CpCommand command);
+Task<int> Forward(ApiClient* api, const Options* options, ForwardCommand command);
 Task<int> RemoteEnv(ApiClient* api);
 
 int Doctor(const Options& options, const DoctorCommand& command);

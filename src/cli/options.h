@@ -63,6 +63,11 @@ struct RmCommand {
 struct InspectCommand {
   std::string name;
 };
+struct ForwardCommand {
+  std::string name;
+  int port = 0;
+  int local = 0;  // 0: any free one
+};
 struct TokenCommand {};
 struct EnvCommand {};
 struct ImageCommand {
@@ -77,7 +82,7 @@ struct DoctorCommand {
 
 using Command = std::variant<ServeCommand, UpCommand, DownCommand, RunCommand, PsCommand, ExecCommand, LogsCommand,
                              CpCommand, StopCommand, RmCommand, InspectCommand, TokenCommand, EnvCommand, ImageCommand,
-                             VersionCommand, DoctorCommand>;
+                             VersionCommand, DoctorCommand, ForwardCommand>;
 
 struct Options {
   std::string data;  // --data, SANDBAR_DATA or /var/lib/sandbar

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <tuple>
 
 #include "cli/options.h"
 
@@ -21,9 +22,10 @@ struct Raw {
   StopCommand stop;
   RmCommand rm;
   InspectCommand inspect;
+  ForwardCommand forward;
   ImageCommand image;
   DoctorCommand doctor;
-  std::string run_timeout, exec_timeout;
+  std::string run_timeout, exec_timeout, forward_port;
 };
 
 void AddServeFlags(CLI::App* sub, ServeCommand* c) {
@@ -42,6 +44,26 @@ std::string CheckDuration(const std::string& text) {
 std::string CheckEnv(const std::string& text) {
   size_t at = text.find('=');
   return at == std::string::npos || at == 0 ? "'" + text + "' is not NAME=VALUE" : std::string();
+}
+
+std::optional<int> PortNumber(std::string_view text, int least) {
+  int port = 0;
+  auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), port);
+  if (ec != std::errc() || end != text.data() + text.size() || port < least || port > 65535) return std::nullopt;
+  return port;
+}
+
+// "3000" or "3000:8080".
+std::optional<std::pair<int, int>> ParseForward(std::string_view text) {
+  const size_t colon = text.find(':');
+  auto port = PortNumber(text.substr(0, colon), 2);
+  auto local = colon == std::string_view::npos ? port : PortNumber(text.substr(colon + 1), 0);
+  if (!port || !local) return std::nullopt;
+  return std::pair(*port, *local);
+}
+
+std::string CheckForward(const std::string& text) {
+  return ParseForward(text) ? std::string() : "'" + text + "' is not PORT or PORT:LOCAL";
 }
 
 void AddCommon(CLI::App* app, Raw* raw) {
@@ -106,6 +128,11 @@ void AddSandboxes(CLI::App* app, Raw* raw) {
   auto* cp = app->add_subcommand("cp", "Copy a file or directory in, or a file out: NAME:PATH is the sandbox's side");
   cp->add_option("SRC", raw->cp.from)->required();
   cp->add_option("DST", raw->cp.to)->required();
+  auto* forward = app->add_subcommand("forward", "Reach a port of a sandbox on this machine, until Ctrl-C");
+  forward->add_option("NAME", raw->forward.name)->required();
+  forward->add_option("PORT[:LOCAL]", raw->forward_port, "LOCAL: the port here (default: the same; 0: any free one)")
+      ->check(CheckForward)
+      ->required();
   app->add_subcommand("stop", "Stop sandboxes")->add_option("NAME", raw->stop.names)->required();
   app->add_subcommand("rm", "Stop and delete sandboxes")->add_option("NAME", raw->rm.names)->required();
   app->add_subcommand("inspect", "Everything known about a sandbox, as JSON")
@@ -126,6 +153,10 @@ Command Choose(const CLI::App* sub, Raw* raw) {
   if (name == "stop") return raw->stop;
   if (name == "rm") return raw->rm;
   if (name == "inspect") return raw->inspect;
+  if (name == "forward") {
+    std::tie(raw->forward.port, raw->forward.local) = *ParseForward(raw->forward_port);
+    return raw->forward;
+  }
   if (name == "token") return TokenCommand{};
   if (name == "env") return EnvCommand{};
   if (name == "doctor") return raw->doctor;

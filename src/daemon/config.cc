@@ -162,6 +162,9 @@ Keys TopLevel(Config* c) {
                  {"public_url", Str(&c->public_url)},
                  {"tls_cert", Str(&c->tls_cert)},
                  {"tls_key", Str(&c->tls_key)},
+                 {"preview_domain", Str(&c->preview_domain)},
+                 {"preview_tls_cert", Str(&c->preview_tls_cert)},
+                 {"preview_tls_key", Str(&c->preview_tls_key)},
                  {"insecure_http", Bool(&c->insecure_http)}};
   Keys limits = {{"max_vcpus", Int(&c->domain.max_vcpus, 1, 1024)},
                  {"max_memory_mb", Int(&c->domain.max_memory_mb, 256, 1 << 24)},
@@ -190,6 +193,18 @@ Keys TopLevel(Config* c) {
           {"user", Str(&c->user)}};
 }
 
+Result<> CheckPreviews(const Config& c) {
+  if (c.preview_tls_cert.empty() != c.preview_tls_key.empty())
+    return Fail(Code::kBadRequest, "preview_tls_cert and preview_tls_key go together");
+  if (!c.preview_tls_cert.empty() && !c.tls())
+    return Fail(Code::kBadRequest, "preview_tls_cert needs tls_cert and tls_key: it is one listener");
+  const std::string& domain = c.preview_domain;
+  const bool plain = !domain.empty() && !domain.starts_with('.') && !domain.ends_with('.') &&
+                     domain.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-.") == std::string::npos;
+  if (!plain) return Fail(Code::kBadRequest, "preview_domain must be a lower-case domain such as \"preview.example\"");
+  return {};
+}
+
 Result<> Check(const Config& c) {
   if (c.tls_cert.empty() != c.tls_key.empty())
     return Fail(Code::kBadRequest, "a certificate needs its key and the other way round: --tls-cert and --tls-key");
@@ -198,6 +213,7 @@ Result<> Check(const Config& c) {
                 fmt::format("{} is not a loopback address, and tokens would travel in the clear\n  fix: --tls-cert "
                             "FILE --tls-key FILE, or --insecure-http when something in front of it speaks TLS",
                             c.host));
+  SB_TRYV(CheckPreviews(c));
   for (const auto& [name, path] : {std::pair("--data", &c.data), std::pair("--images", &c.images)})
     if (!path->starts_with('/')) return Fail(Code::kBadRequest, fmt::format("{} must be an absolute path", name));
   return {};

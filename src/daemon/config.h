@@ -27,6 +27,8 @@ struct Config {
   uint16_t port = 8787;
   std::string public_url;
   std::string tls_cert, tls_key;  // both or none
+  std::string preview_domain = "localhost";
+  std::string preview_tls_cert, preview_tls_key;  // for names under preview_domain; empty: the server's own
   bool insecure_http = false;
   bool ephemeral = false;
   std::string user = "sandbar";

@@ -72,6 +72,7 @@ api::ApiConfig ApiConfigOf(const Config& config, const std::string& jwt_key, con
   out.port = config.port;
   out.tls = config.tls();
   out.public_url = config.public_url;
+  out.preview_domain = config.preview_domain;
   out.jwt_key = jwt_key;
   out.version = cli::kVersion;
   out.register_mjs = register_mjs;
@@ -134,14 +135,20 @@ Task<> Build(Running* r) {
   SB_CO_TRY(r->token, EnsureToken(config.data, r->store.get()));
   SB_CO_TRY(std::string jwt_key, ReadOrMakeSecret(config.data + "/jwt.key", ""));
   r->catalog = std::make_unique<images::Catalog>(config.images);
-  sandbox::Parts parts{r->engine.get(), r->store.get(), r->catalog.get(), &config.egress};
-  SB_CO_TRY(r->domain, sandbox::MakeService(ex, config.domain, parts));
+  SB_CO_TRY(std::string secret, ReadOrMakeSecret(config.data + "/secrets.key", ""));
+  sandbox::Parts parts{r->engine.get(), r->store.get(), r->catalog.get(), &config.egress, std::move(secret)};
+  SB_CO_TRY(r->domain, sandbox::MakeService(ex, config.domain, std::move(parts)));
   // Recovery first: the API answers only when every live machine is attached again.
   SB_CO_TRYV(co_await r->domain->Start());
   r->api = std::make_unique<api::Api>(r->domain.get(), r->catalog.get(), ApiConfigOf(config, jwt_key, r->register_mjs));
   net::HttpServerOptions http;
   http.tls_cert_file = config.tls_cert;
   http.tls_key_file = config.tls_key;
+  if (!config.preview_tls_cert.empty()) {
+    http.other_tls_suffix = "." + config.preview_domain;
+    http.other_tls_cert_file = config.preview_tls_cert;
+    http.other_tls_key_file = config.preview_tls_key;
+  }
   api::Api* api = r->api.get();
   net::HttpHandler handler = [api](net::HttpExchange* x) { return api->Handle(x); };
   auto on_error = [api](const Error& e) { return api->OnError(e); };

@@ -3,6 +3,7 @@
 
 #include "base/ids.h"
 #include "base/log.h"
+#include "sandbox/network.h"
 #include "sandbox/service_impl.h"
 #include "sandbox/validate.h"
 
@@ -35,7 +36,6 @@ store::Session ServiceImpl::MakeSession(const store::Sandbox& sandbox, const ima
   s.image = PinnedName(image);
   s.cwd = image.cwd;
   s.timeout_ms = sandbox.timeout_ms;
-  s.network = sandbox.network;
   s.requested_at = s.created_at = s.updated_at = NowMs();
   const engine::EngineInfo engine = core_.parts.engine->info();
   s.engine = engine.name;
@@ -60,6 +60,10 @@ std::shared_ptr<Session> ServiceImpl::AddLive(store::Session row, std::map<std::
 Task<SandboxView> ServiceImpl::CreateNow(Scope scope, CreateSpec spec) {
   if (scope.team.empty() || scope.project.empty()) co_return Fail(Code::kBadRequest, "projectId: is required");
   SB_CO_TRY(auto sandbox, CheckCreate(spec, core_.config));
+  net::PolicyRef policy;
+  if (spec.network) {
+    SB_CO_TRY(policy, net::Compile(*spec.network));
+  }
   SB_CO_TRY(auto image, co_await ResolveImage(spec.v1, spec.image, spec.runtime));
   if (sessions_.size() + creating_ >= core_.config.max_running) {
     co_return Fail(Code::kTooMany, fmt::format("{} sandboxes are running, the server's limit is {}", sessions_.size(),
@@ -74,6 +78,11 @@ Task<SandboxView> ServiceImpl::CreateNow(Scope scope, CreateSpec spec) {
   sandbox.image = PinnedName(image);
   sandbox.cwd = image.cwd;
   store::Session row = MakeSession(sandbox, image);
+  if (policy) {
+    sandbox.network = SealPolicy(core_.vault, policy->policy(), OwnerOf(store::KeyOf(sandbox)));
+    row.network = SealPolicy(core_.vault, policy->policy(), OwnerOf(row));
+  }
+  auto env = std::exchange(sandbox.env, core_.vault.SealEnv(sandbox.env, OwnerOf(store::KeyOf(sandbox))));
   sandbox.created_at = sandbox.updated_at = sandbox.status_updated_at = row.created_at;
 
   auto pooled = pool_.Take(image, sandbox.vcpus);
@@ -93,7 +102,7 @@ Task<SandboxView> ServiceImpl::CreateNow(Scope scope, CreateSpec spec) {
     if (inserted.error().code != Code::kConflict) co_return std::unexpected(std::move(inserted).error());
     co_return Fail(Code::kBadRequest, "a sandbox named \"" + sandbox.name + "\" exists already in this project");
   }
-  auto session = AddLive(std::move(row), sandbox.env);
+  auto session = AddLive(std::move(row), std::move(env));
   auto launched = co_await Launch(session, std::move(sandbox), std::move(image), std::move(pooled));
   if (launched) co_return launched;
   Error why = launched.error();

@@ -37,8 +37,14 @@ class ServiceImpl final : public Domain {
   Task<store::Sandbox> Update(Scope scope, std::string name, UpdateSpec spec) override;
   Task<Page<store::Session>> ListSessions(Scope scope, ListQuery query) override;
   Task<SandboxView> GetSession(Scope scope, std::string session) override;
-  Task<std::vector<net::Denial>> Denials(Scope scope, std::string session) override;
+  Task<NetworkView> Network(Scope scope, std::string session) override;
   Task<store::Token> CheckToken(std::string presented) override;
+
+  // routes.cc
+  Task<RouteTarget> FindRoute(std::string subdomain) override;
+  Task<Fd> DialPort(Scope scope, std::string session, int port) override;
+  Task<store::PortRoute> SetRouteToken(Scope scope, std::string name, int port,
+                                       std::optional<std::string> token) override;
 
   // service_commands.cc
   Task<StartedCommand> StartCommand(Scope scope, std::string session, CommandSpec spec) override;
@@ -79,6 +85,7 @@ class ServiceImpl final : public Domain {
   // recovery.cc
   Task<> Recover();
   Task<> RecoverSession(store::Session row, bool present, bool alive, Result<>* failure);
+  std::map<std::string, std::string> OpenEnv(const store::Sandbox& sandbox) const;
   Task<> RollBack(store::Session row, bool present);
   Task<> DestroyMachine(std::string machine_id);
   Task<> DestroyLeftover(std::string machine_id);

@@ -4,7 +4,6 @@
 
 #include "base/ids.h"
 #include "base/log.h"
-#include "sandbox/validate.h"
 
 namespace sandbar::sandbox {
 namespace {
@@ -51,11 +50,6 @@ Result<std::shared_ptr<engine::GuestLink>> Session::Link() const {
   return link;
 }
 
-net::EgressPolicy Session::Policy() const {
-  const std::string mode = row_.network ? row_.network->mode : core_->config.default_network_mode;
-  return {mode == "allow-all" ? net::EgressMode::kAllowAll : net::EgressMode::kDenyAll};
-}
-
 bool Session::CountBytes() {
   const net::EgressCounters now = live_->egress().counters();
   const uint64_t in = earlier_ingress_ + now.ingress_bytes;
@@ -90,6 +84,7 @@ Task<store::Sandbox> Session::SaveWith(store::SandboxEdit edit) {
 
 Task<> Session::Run(std::unique_ptr<LiveMachine> live) {
   live_ = std::move(live);
+  live_->Identify(row_);
   live_->Listen(this);
   // A pooled machine's row was written as running when it was claimed.
   const bool saved = row_.status == store::Status::kRunning;
@@ -98,11 +93,13 @@ Task<> Session::Run(std::unique_ptr<LiveMachine> live) {
     row_.started_at = NowMs();
   }
   SB_CO_TRYV(co_await ArmDeadline());
+  policy_ = RecordedPolicy();
+  SB_CO_TRYV(co_await TrustCa(policy_));
   if (!saved) {
     SB_CO_TRYV(co_await Save());
   }
   // Only a policy that is on record may open the network.
-  live_->egress().SetPolicy(Policy());
+  live_->SetPolicy(policy_);
   phase_ = Phase::kRunning;
   tasks_.Spawn(Clock());
   started_->Set(true);
@@ -112,8 +109,8 @@ Task<> Session::Run(std::unique_ptr<LiveMachine> live) {
 Task<> Session::Reattach(std::vector<store::Command> unfinished, bool present, bool alive) {
   SB_CO_TRYV(co_await RecoverCommands(unfinished));
   if (!present) co_return Fail(Code::kNotFound, "it was gone when the server started");
-  const net::EgressPolicy policy = Policy();
-  SB_CO_TRY(live_, co_await LiveMachine::Attach(core_, row_.machine_id, policy));
+  policy_ = RecordedPolicy();
+  SB_CO_TRY(live_, co_await LiveMachine::Attach(core_, row_, policy_));
   if (!alive) co_return Fail(Code::kClosed, "it ended while the server was down");
   live_->Listen(this);
   SB_CO_TRYV(co_await live_->Connect());
@@ -284,20 +281,6 @@ Task<> Session::ExtendTimeout(int64_t duration_ms) {
   if (!r) row_.timeout_ms -= duration_ms;
   deadline_moved_.Notify();
   co_return r;
-}
-
-Task<> Session::SetNetwork(net::NetworkPolicy policy) {
-  SB_CO_TRYV(Usable());
-  SB_CO_TRY(auto row, NetworkRow(policy));
-  auto before = std::exchange(row_.network, std::move(row));
-  // Closing takes effect before it is on record, opening after: at no moment is more open than the record says.
-  if (Policy().mode == net::EgressMode::kDenyAll) live_->egress().SetPolicy(Policy());
-  auto saved = co_await Save();
-  if (!saved) row_.network = std::move(before);
-  SB_CO_TRYV(Usable());
-  live_->egress().SetPolicy(Policy());
-  if (!saved) co_return std::unexpected(std::move(saved).error());
-  co_return Result<>{};
 }
 
 void Session::OnLost(const std::string& why) {

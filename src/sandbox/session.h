@@ -43,6 +43,7 @@ class Session final : public MachineListener {
   const store::Session& row() const { return row_; }
   Phase phase() const { return phase_; }
   LiveMachine* live() { return live_.get(); }
+  const net::PolicyRef& policy() const { return policy_; }
   // Set when it runs, or with the error that kept it from running.
   const std::shared_ptr<Outcome<bool>>& started() const { return started_; }
   // Why nothing can be done with it now (kStopped, kStopping, kUnavailable), or success.
@@ -64,7 +65,7 @@ class Session final : public MachineListener {
   asio::awaitable<void> Detach();
 
   Task<> ExtendTimeout(int64_t duration_ms);
-  Task<> SetNetwork(net::NetworkPolicy policy);
+  Task<> SetNetwork(net::PolicyRef policy);
   void SetEnv(std::map<std::string, std::string> env) { env_ = std::move(env); }
 
   Task<StartedCommand> Start(CommandSpec spec);
@@ -96,7 +97,10 @@ class Session final : public MachineListener {
   wire::Exec MakeExec(const CommandSpec& spec, const std::string& id) const;
   std::shared_ptr<RunningCommand> Track(store::Command row, CommandLog::State state);
   void Ack(RunningCommand& run, bool all);
-  net::EgressPolicy Policy() const;
+  // What the record says. One that cannot be read is deny-all: never more open than what was asked for.
+  net::PolicyRef RecordedPolicy() const;
+  // The machine trusts our CA from then on, if the policy needs that.
+  Task<> TrustCa(net::PolicyRef policy);
   // Brings the row's byte counts up to date; true when they changed.
   bool CountBytes();
   int64_t Deadline() const { return row_.started_at.value_or(row_.created_at) + row_.timeout_ms; }
@@ -108,6 +112,7 @@ class Session final : public MachineListener {
   Phase phase_ = Phase::kStarting;
   std::shared_ptr<Outcome<bool>> started_;
   std::unique_ptr<LiveMachine> live_;
+  net::PolicyRef policy_ = net::DenyAll();  // in force
   std::map<std::string, std::shared_ptr<RunningCommand>> commands_;
   std::vector<std::string> unacked_exits_;             // recorded while no connection was at hand
   uint64_t earlier_ingress_ = 0, earlier_egress_ = 0;  // of daemons before us

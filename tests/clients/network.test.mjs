@@ -47,7 +47,7 @@ test("deny-all says no in the client's own language", async () => {
   const box = await sandbox();
   assert.equal(box.networkPolicy, "deny-all");
   const http = await sh(box, "curl -sS -m 20 http://198.51.100.1/");
-  assert.equal(JSON.parse(http.stdout).error.code, "network_denied");
+  assert.equal(JSON.parse(http.stdout).error.code, "egress_denied");
   assert.match(JSON.parse(http.stdout).error.hint, /allow-all/);
   const tls = await sh(box, "curl -sS -m 20 https://198.51.100.1/");
   assert.equal(tls.exitCode, 35);
@@ -64,7 +64,7 @@ test("allow-all does not reach the host, its networks or metadata services", asy
   const api = new URL(server.url).port;
   for (const address of ["169.254.169.254", "10.0.0.1", "192.168.0.1", "172.16.0.1", "100.64.0.1", "100.100.100.200", "168.63.129.16"]) {
     const { stdout } = await sh(box, `curl -sS -m 20 http://${address}:${api}/health`);
-    assert.equal(JSON.parse(stdout).error.code, "network_denied", address);
+    assert.equal(JSON.parse(stdout).error.code, "egress_denied", address);
   }
   assert.equal((await sh(box, `curl -sS -m 20 http://127.0.0.1:${api}/health`)).exitCode, 7, "loopback is the machine's own");
 });
