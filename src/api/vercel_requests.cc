@@ -24,16 +24,13 @@ bool IsEmpty(const boost::json::value& v) {
 
 // The parts of a create or update that are valid but that nothing here would enforce.
 template <class Body>
-Result<> RefuseUnsupported(const Body& body, bool has_ports, bool has_network) {
+Result<> RefuseUnsupported(const Body& body, bool has_network) {
   if (body.persistent.value_or(false))
     return Missing(
         "persistent sandboxes are not available on this server: stop discards the file system. Leave "
         "`persistent` out or set it to false (CLI: --non-persistent)");
-  if (has_ports) return Missing("`ports` are not available on this server: it has no previews");
   if (has_network) return Missing("`networkId` is not available on this server: it has no private networks");
   if (body.mounts && !IsEmpty(*body.mounts)) return Missing("`mounts` are not available on this server: no drives");
-  if (body.network_policy && !body.network_policy->unsupported.empty())
-    return Missing(body.network_policy->unsupported);
   return {};
 }
 
@@ -46,9 +43,21 @@ sandbox::Resources ToResources(const std::optional<ResourcesBody>& body) {
   return out;
 }
 
-std::optional<std::string> ToMode(const std::optional<PolicyBody>& policy) {
-  if (!policy) return std::nullopt;
-  return policy->mode;
+std::optional<net::NetworkPolicy> ToPolicy(const std::optional<net::PolicyBody>& body) {
+  if (!body) return std::nullopt;
+  return body->policy;
+}
+
+Result<sandbox::SourceSpec> ToSource(SourceBody body) {
+  if (body.type == SourceType::kSnapshot) return Missing("snapshots are not available on this server");
+  sandbox::SourceSpec out;
+  if (body.type == SourceType::kTarball) out.kind = sandbox::SourceSpec::Kind::kTarball;
+  out.url = body.url.value_or("");
+  out.depth = body.depth;
+  out.revision = std::move(body.revision);
+  out.username = std::move(body.username);
+  out.password = std::move(body.password);
+  return out;
 }
 
 store::KeepLastSnapshots ToKeepLast(const KeepLastBody& body) {
@@ -71,13 +80,14 @@ Result<int64_t> Number(std::string_view name, std::string_view text) {
 
 Result<CreateRequest> ParseCreate(std::string_view text, int version) {
   SB_TRY(CreateBody body, wire::DecodeJson<CreateBody>(text, kLimits));
-  if (body.source)
-    return Missing("`source` is not available on this server: write the files after the sandbox was created");
-  SB_TRYV(RefuseUnsupported(body, !body.ports.empty(), body.network_id.has_value()));
+  SB_TRYV(RefuseUnsupported(body, body.network_id.has_value()));
   CreateRequest out;
   out.project = body.project_id.value_or("");
   sandbox::CreateSpec& spec = out.spec;
   spec.v1 = version == 1;
+  if (body.source) {
+    SB_TRY(spec.source, ToSource(*std::move(body.source)));
+  }
   spec.name = body.name;
   spec.runtime = body.runtime;
   spec.image = body.image;
@@ -85,9 +95,10 @@ Result<CreateRequest> ParseCreate(std::string_view text, int version) {
   spec.timeout_ms = body.timeout;
   spec.resources = ToResources(body.resources);
   spec.persistent = false;  // see api.h
-  spec.network_mode = ToMode(body.network_policy);
+  spec.network = ToPolicy(body.network_policy);
   spec.env = std::move(body.env);
   spec.tags = std::move(body.tags);
+  spec.ports = std::move(body.ports);
   spec.region = body.region;
   spec.failover_regions = std::move(body.failover_regions);
   spec.snapshot_expiration_ms = body.snapshot_expiration;
@@ -97,19 +108,18 @@ Result<CreateRequest> ParseCreate(std::string_view text, int version) {
 
 Result<UpdateRequest> ParseUpdate(std::string_view text) {
   SB_TRY(UpdateBody body, wire::DecodeJson<UpdateBody>(text, kLimits));
-  bool ports = body.ports && !body.ports->empty();
   bool network = body.network_id && body.network_id->has_value();
-  SB_TRYV(RefuseUnsupported(body, ports, network));
+  SB_TRYV(RefuseUnsupported(body, network));
   if (body.runtime || body.image)
     return Missing("the image of an existing sandbox cannot be changed on this server: create another one");
   if (body.current_snapshot_id) return Fail(Code::kNotFound, "there is no such snapshot in this project");
   UpdateRequest out;
-  out.ports_given = body.ports.has_value();
   sandbox::UpdateSpec& spec = out.spec;
+  spec.ports = std::move(body.ports);
   spec.persistent = body.persistent;
   spec.resources = ToResources(body.resources);
   spec.timeout_ms = body.timeout;
-  spec.network_mode = ToMode(body.network_policy);
+  spec.network = ToPolicy(body.network_policy);
   spec.env = std::move(body.env);
   spec.tags = std::move(body.tags);
   spec.region = body.region;
@@ -157,12 +167,6 @@ Result<PathRequest> ParseMakeDir(std::string_view text) {
 Result<int64_t> ParseExtend(std::string_view text) {
   SB_TRY(ExtendBody body, wire::DecodeJson<ExtendBody>(text, kLimits));
   return body.duration;
-}
-
-Result<std::string> ParseNetworkPolicy(std::string_view text) {
-  SB_TRY(PolicyBody body, wire::DecodeJson<PolicyBody>(text, kLimits));
-  if (!body.unsupported.empty()) return Missing(body.unsupported);
-  return body.mode;
 }
 
 Result<std::string> ParseProjectName(std::string_view text) {

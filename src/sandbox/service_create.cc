@@ -3,6 +3,7 @@
 
 #include "base/ids.h"
 #include "base/log.h"
+#include "sandbox/network.h"
 #include "sandbox/service_impl.h"
 #include "sandbox/validate.h"
 
@@ -35,7 +36,6 @@ store::Session ServiceImpl::MakeSession(const store::Sandbox& sandbox, const ima
   s.image = PinnedName(image);
   s.cwd = image.cwd;
   s.timeout_ms = sandbox.timeout_ms;
-  s.network_mode = sandbox.network_mode;
   s.requested_at = s.created_at = s.updated_at = NowMs();
   const engine::EngineInfo engine = core_.parts.engine->info();
   s.engine = engine.name;
@@ -60,6 +60,12 @@ std::shared_ptr<Session> ServiceImpl::AddLive(store::Session row, std::map<std::
 Task<SandboxView> ServiceImpl::CreateNow(Scope scope, CreateSpec spec) {
   if (scope.team.empty() || scope.project.empty()) co_return Fail(Code::kBadRequest, "projectId: is required");
   SB_CO_TRY(auto sandbox, CheckCreate(spec, core_.config));
+  net::PolicyRef policy;
+  // Said before a machine is made for nothing.
+  if (spec.source) SB_CO_TRYV(PlanSource(*spec.source));
+  if (spec.network) {
+    SB_CO_TRY(policy, net::Compile(*spec.network));
+  }
   SB_CO_TRY(auto image, co_await ResolveImage(spec.v1, spec.image, spec.runtime));
   if (sessions_.size() + creating_ >= core_.config.max_running) {
     co_return Fail(Code::kTooMany, fmt::format("{} sandboxes are running, the server's limit is {}", sessions_.size(),
@@ -74,11 +80,16 @@ Task<SandboxView> ServiceImpl::CreateNow(Scope scope, CreateSpec spec) {
   sandbox.image = PinnedName(image);
   sandbox.cwd = image.cwd;
   store::Session row = MakeSession(sandbox, image);
+  if (policy) {
+    sandbox.network = SealPolicy(core_.vault, policy->policy(), OwnerOf(store::KeyOf(sandbox)));
+    row.network = SealPolicy(core_.vault, policy->policy(), OwnerOf(row));
+  }
+  auto env = std::exchange(sandbox.env, core_.vault.SealEnv(sandbox.env, OwnerOf(store::KeyOf(sandbox))));
   sandbox.created_at = sandbox.updated_at = sandbox.status_updated_at = row.created_at;
 
   auto pooled = pool_.Take(image, sandbox.vcpus);
   row.machine_id = pooled ? pooled->id() : NewLabel("m-", 16);
-  if (pooled) {
+  if (pooled && !spec.source) {
     // Claimed and running in one commit: after a crash, recovery arms the deadlines that we have not armed yet.
     row.status = sandbox.status = store::Status::kRunning;
     row.started_at = row.created_at;
@@ -93,8 +104,9 @@ Task<SandboxView> ServiceImpl::CreateNow(Scope scope, CreateSpec spec) {
     if (inserted.error().code != Code::kConflict) co_return std::unexpected(std::move(inserted).error());
     co_return Fail(Code::kBadRequest, "a sandbox named \"" + sandbox.name + "\" exists already in this project");
   }
-  auto session = AddLive(std::move(row), sandbox.env);
-  auto launched = co_await Launch(session, std::move(sandbox), std::move(image), std::move(pooled));
+  auto session = AddLive(std::move(row), std::move(env));
+  auto launched =
+      co_await Launch(session, std::move(sandbox), std::move(image), std::move(pooled), std::move(spec.source));
   if (launched) co_return launched;
   Error why = launched.error();
   co_await Undo(session, std::move(why));
@@ -102,7 +114,7 @@ Task<SandboxView> ServiceImpl::CreateNow(Scope scope, CreateSpec spec) {
 }
 
 Task<SandboxView> ServiceImpl::Launch(std::shared_ptr<Session> session, store::Sandbox sandbox, images::Image image,
-                                      std::unique_ptr<LiveMachine> pooled) {
+                                      std::unique_ptr<LiveMachine> pooled, std::optional<SourceSpec> source) {
   auto live = std::move(pooled);
   if (!live) {
     engine::BootRequest request;
@@ -113,7 +125,7 @@ Task<SandboxView> ServiceImpl::Launch(std::shared_ptr<Session> session, store::S
     auto rootfs = RootfsOf(image);
     SB_CO_TRY(live, co_await LiveMachine::Boot(&core_, std::move(request), std::move(rootfs)));
   }
-  SB_CO_TRYV(co_await session->Run(std::move(live)));
+  SB_CO_TRYV(co_await session->Run(std::move(live), std::move(source)));
   SandboxView view;
   view.session = session->row();
   view.sandbox = std::move(sandbox);

@@ -26,7 +26,7 @@ class ServiceImpl final : public Domain {
   Task<SandboxView> Stop(Scope scope, std::string session) override;
   Task<store::Sandbox> Delete(Scope scope, std::string name) override;
   Task<store::Session> ExtendTimeout(Scope scope, std::string session, int64_t duration_ms) override;
-  Task<store::Session> SetNetwork(Scope scope, std::string session, std::string mode) override;
+  Task<store::Session> SetNetwork(Scope scope, std::string session, net::NetworkPolicy policy) override;
 
   // service_create.cc
   Task<SandboxView> Create(Scope scope, CreateSpec spec) override;
@@ -37,8 +37,14 @@ class ServiceImpl final : public Domain {
   Task<store::Sandbox> Update(Scope scope, std::string name, UpdateSpec spec) override;
   Task<Page<store::Session>> ListSessions(Scope scope, ListQuery query) override;
   Task<SandboxView> GetSession(Scope scope, std::string session) override;
-  Task<std::vector<net::Denial>> Denials(Scope scope, std::string session) override;
+  Task<NetworkView> Network(Scope scope, std::string session) override;
   Task<store::Token> CheckToken(std::string presented) override;
+
+  // routes.cc
+  Task<RouteTarget> FindRoute(std::string subdomain) override;
+  Task<Fd> DialPort(Scope scope, std::string session, int port) override;
+  Task<store::PortRoute> SetRouteToken(Scope scope, std::string name, int port,
+                                       std::optional<std::string> token) override;
 
   // service_commands.cc
   Task<StartedCommand> StartCommand(Scope scope, std::string session, CommandSpec spec) override;
@@ -66,7 +72,7 @@ class ServiceImpl final : public Domain {
   Task<images::Image> ResolveImage(bool v1, std::optional<std::string> image, std::optional<std::string> runtime);
   store::Session MakeSession(const store::Sandbox& sandbox, const images::Image& image);
   Task<SandboxView> Launch(std::shared_ptr<Session> session, store::Sandbox sandbox, images::Image image,
-                           std::unique_ptr<LiveMachine> pooled);
+                           std::unique_ptr<LiveMachine> pooled, std::optional<SourceSpec> source);
   Task<> Undo(std::shared_ptr<Session> session, Error why);
   std::shared_ptr<Session> AddLive(store::Session row, std::map<std::string, std::string> env);
 
@@ -79,6 +85,7 @@ class ServiceImpl final : public Domain {
   // recovery.cc
   Task<> Recover();
   Task<> RecoverSession(store::Session row, bool present, bool alive, Result<>* failure);
+  std::map<std::string, std::string> OpenEnv(const store::Sandbox& sandbox) const;
   Task<> RollBack(store::Session row, bool present);
   Task<> DestroyMachine(std::string machine_id);
   Task<> DestroyLeftover(std::string machine_id);

@@ -50,11 +50,6 @@ Result<std::shared_ptr<engine::GuestLink>> Session::Link() const {
   return link;
 }
 
-net::EgressPolicy Session::Policy() const {
-  const std::string mode = row_.network_mode.value_or(core_->config.default_network_mode);
-  return {mode == "allow-all" ? net::EgressMode::kAllowAll : net::EgressMode::kDenyAll};
-}
-
 bool Session::CountBytes() {
   const net::EgressCounters now = live_->egress().counters();
   const uint64_t in = earlier_ingress_ + now.ingress_bytes;
@@ -87,8 +82,9 @@ Task<store::Sandbox> Session::SaveWith(store::SandboxEdit edit) {
   co_return co_await core_->Db(std::move(write));
 }
 
-Task<> Session::Run(std::unique_ptr<LiveMachine> live) {
+Task<> Session::Run(std::unique_ptr<LiveMachine> live, std::optional<SourceSpec> source) {
   live_ = std::move(live);
+  live_->Identify(row_);
   live_->Listen(this);
   // A pooled machine's row was written as running when it was claimed.
   const bool saved = row_.status == store::Status::kRunning;
@@ -97,11 +93,16 @@ Task<> Session::Run(std::unique_ptr<LiveMachine> live) {
     row_.started_at = NowMs();
   }
   SB_CO_TRYV(co_await ArmDeadline());
+  if (source) {
+    SB_CO_TRYV(co_await FetchSource(*std::move(source)));
+  }
+  policy_ = RecordedPolicy();
+  SB_CO_TRYV(co_await TrustCa(policy_));
   if (!saved) {
     SB_CO_TRYV(co_await Save());
   }
   // Only a policy that is on record may open the network.
-  live_->egress().SetPolicy(Policy());
+  live_->egress().SetPolicy(policy_);
   phase_ = Phase::kRunning;
   tasks_.Spawn(Clock());
   started_->Set(true);
@@ -111,8 +112,8 @@ Task<> Session::Run(std::unique_ptr<LiveMachine> live) {
 Task<> Session::Reattach(std::vector<store::Command> unfinished, bool present, bool alive) {
   SB_CO_TRYV(co_await RecoverCommands(unfinished));
   if (!present) co_return Fail(Code::kNotFound, "it was gone when the server started");
-  const net::EgressPolicy policy = Policy();
-  SB_CO_TRY(live_, co_await LiveMachine::Attach(core_, row_.machine_id, policy));
+  policy_ = RecordedPolicy();
+  SB_CO_TRY(live_, co_await LiveMachine::Attach(core_, row_, policy_));
   if (!alive) co_return Fail(Code::kClosed, "it ended while the server was down");
   live_->Listen(this);
   SB_CO_TRYV(co_await live_->Connect());
@@ -137,6 +138,7 @@ Task<> Session::Reattach(std::vector<store::Command> unfinished, bool present, b
     auto usage = co_await live_->machine().GetUsage();
     if (usage) oom_kills_ = usage->oom_kills;
     tasks_.Spawn(Clock());
+    tasks_.Spawn(TrustCaAgain());
   }
   started_->Set(true);
   co_return Result<>{};
@@ -222,7 +224,7 @@ Task<store::Sandbox> Session::End(StopCause cause) {
     // The row says "stopped", so the next start finds the machine and destroys it.
     if (!destroyed) log::Error("machine {}: not destroyed: {}", row_.machine_id, destroyed.error().message);
   }
-  co_await CloseGroup(&tasks_);
+  co_await tasks_.Close();
   auto lost = co_await FinishLostCommands();
   if (!lost) log::Error("session {}: {}", row_.id, lost.error().message);
   phase_ = Phase::kEnded;
@@ -253,12 +255,12 @@ Task<> Session::Discard() {
     auto destroyed = co_await live_->Destroy();
     if (!destroyed) out = std::unexpected(std::move(destroyed).error());
   }
-  co_await CloseGroup(&tasks_);
+  co_await tasks_.Close();
   co_return out;
 }
 
 asio::awaitable<void> Session::Detach() {
-  co_await CloseGroup(&tasks_);
+  co_await tasks_.Close();
   if (phase_ == Phase::kRunning && CountBytes()) co_await Save();
   if (live_) co_await live_->Close();
   for (auto& [id, run] : commands_) run->log->OnProgress({});
@@ -285,20 +287,11 @@ Task<> Session::ExtendTimeout(int64_t duration_ms) {
   co_return r;
 }
 
-Task<> Session::SetNetwork(std::string mode) {
-  SB_CO_TRYV(Usable());
-  auto before = std::exchange(row_.network_mode, std::move(mode));
-  // Closing takes effect before it is on record, opening after: at no moment is more open than the record says.
-  if (Policy().mode == net::EgressMode::kDenyAll) live_->egress().SetPolicy(Policy());
-  auto saved = co_await Save();
-  if (!saved) row_.network_mode = std::move(before);
-  SB_CO_TRYV(Usable());
-  live_->egress().SetPolicy(Policy());
-  if (!saved) co_return std::unexpected(std::move(saved).error());
-  co_return Result<>{};
-}
-
 void Session::OnLost(const std::string& why) {
+  if (source_) {
+    source_->lost = why;
+    source_->changed.Notify();
+  }
   // Past the deadline it was the supervisor, whether our own clock was late or the daemon was away.
   if (NowMs() >= Deadline()) {
     stop_(StopCause::kTimeout, "timeout");

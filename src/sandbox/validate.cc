@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "sandbox/routes.h"
 #include "wire/guest_frames.h"
 
 namespace sandbar::sandbox {
@@ -128,12 +129,6 @@ Result<int64_t> CheckTimeout(int64_t timeout_ms, const Config& config) {
   return timeout_ms;
 }
 
-Result<> CheckNetworkMode(const std::string& mode) {
-  if (mode == "allow-all" || mode == "deny-all") return {};
-  return Fail(Code::kUnsupported,
-              "networkPolicy: this server enforces only \"allow-all\" and \"deny-all\"; other policies are refused");
-}
-
 Result<> CheckName(const std::string& name) {
   const bool ok = !name.empty() && name.size() <= 128 && std::all_of(name.begin(), name.end(), [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
@@ -156,14 +151,12 @@ Result<store::Sandbox> CheckCreate(const CreateSpec& spec, const Config& config)
   row.memory_mb = size.memory_mb;
   SB_TRY(row.timeout_ms, CheckTimeout(spec.timeout_ms.value_or(config.default_timeout_ms), config));
   row.persistent = spec.persistent.value_or(!spec.v1);
-  if (spec.network_mode) SB_TRYV(CheckNetworkMode(*spec.network_mode));
-  row.network_mode = spec.network_mode;
   SB_TRYV(CheckEnv(spec.env));
   row.env = spec.env;
   SB_TRYV(CheckTags(spec.tags));
   row.tags = spec.tags;
   SB_TRYV(CheckPorts(spec.ports, spec.v1));
-  row.ports = spec.ports;
+  row.routes = MakeRoutes(spec.ports, {});
   if (spec.region) {
     SB_TRYV(CheckRegionName(*spec.region));
     row.region = *spec.region;
@@ -192,10 +185,6 @@ Result<> ApplyUpdate(const UpdateSpec& spec, const Config& config, store::Sandbo
   if (spec.timeout_ms) {
     SB_TRY(row.timeout_ms, CheckTimeout(*spec.timeout_ms, config));
   }
-  if (spec.network_mode) {
-    SB_TRYV(CheckNetworkMode(*spec.network_mode));
-    row.network_mode = *spec.network_mode;
-  }
   if (spec.env) {
     SB_TRYV(CheckEnv(*spec.env));
     row.env = *spec.env;
@@ -203,6 +192,10 @@ Result<> ApplyUpdate(const UpdateSpec& spec, const Config& config, store::Sandbo
   if (spec.tags) {
     SB_TRYV(CheckTags(*spec.tags));
     row.tags = *spec.tags;
+  }
+  if (spec.ports) {
+    SB_TRYV(CheckPorts(*spec.ports, row.v1));
+    row.routes = MakeRoutes(*spec.ports, row.routes);
   }
   if (spec.region) {
     SB_TRYV(CheckRegionName(*spec.region));
