@@ -75,7 +75,7 @@ class EgressImpl final : public Egress {
 
 bool EgressImpl::HasRoom() {
   const EgressConfig& config = *state_.config;
-  Denial denial{.kind = "tcp", .target = "*", .rule = "server"};
+  Denial denial{.kind = "tcp", .target = "*", .rule = std::string(kServerRule)};
   denial.hint = "close some, or the server's operator can raise the limits";
   if (state_.open >= config.max_connections || state_.half_open >= config.max_half_open) {
     denial.reason = "too many connections at once";

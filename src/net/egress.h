@@ -66,6 +66,9 @@ struct EgressConfig {
 // The nameserver in every machine's resolv.conf: whatever the guest sends to it is answered here.
 inline constexpr std::string_view kGuestResolver = "192.0.2.53";
 
+// The `rule` of what the operator's settings or limits refuse, whatever the sandbox's policy.
+inline constexpr std::string_view kServerRule = "server";
+
 // A refusal; the same one again only counts.
 struct Denial {
   int64_t at_ms = 0;   // the newest of `count`

@@ -218,7 +218,7 @@ Task<> EgressConnection::DialFailed(Error error) {
   Decision decision;
   decision.name = granted_->name;
   bool by_policy = granted_->kind == Decision::Kind::kDialOpened || error.message.ends_with("subnets.deny");
-  decision.verdict.rule = by_policy ? "subnets" : "server";
+  decision.verdict.rule = by_policy ? "subnets" : kServerRule;
   decision.verdict.reason = error.message;
   if (by_policy) {
     decision.verdict.hint = "change subnets of the sandbox's networkPolicy";
@@ -347,7 +347,7 @@ Task<> EgressConnection::Intercept() {
   if (state_->interceptor == nullptr) {
     Decision decision;
     decision.name = granted_->name;
-    decision.verdict.rule = "server";
+    decision.verdict.rule = kServerRule;
     decision.verdict.reason = "this server cannot read requests, so it cannot judge them";
     decision.verdict.hint = "allow the address with subnets.allow";
     granted_.reset();

@@ -103,6 +103,31 @@ TEST_F(EgressCustomTest, AHelloThatNeverEndsIsDroppedAtTheDeadline) {
   EXPECT_TRUE(denial.reason.contains("took too long")) << denial.reason;
 }
 
+TEST_F(EgressCustomTest, DribblingDoesNotMoveTheDeadline) {
+  config_.opening_timeout = std::chrono::milliseconds(300);
+  Start(Custom({"api.example.test"}));
+  Fd guest = Dial(tcp_port_);
+  std::string hello = Hello(Extension(0x1000, std::string(4000, 'p')) + Sni("api.example.test"));
+  size_t sent = 0;
+  for (pollfd p{guest.get(), POLLIN, 0}; sent < hello.size() && ::poll(&p, 1, 20) == 0; ++sent)
+    ASSERT_TRUE(SendAll(guest.get(), {&hello[sent], 1}));
+  EXPECT_LT(sent, hello.size());
+  EXPECT_EQ(ReadSome(guest.get(), 7).size(), 7u);
+  EXPECT_TRUE(Denials().back().reason.contains("took too long"));
+}
+
+TEST_F(EgressCustomTest, AFloodOfSilentConnectionsPasses) {
+  config_.max_half_open = 8;
+  config_.opening_timeout = std::chrono::milliseconds(300);
+  Start(Custom({"api.example.test"}));
+  std::vector<Fd> flood;
+  for (int i = 0; i < 100; ++i) flood.push_back(Dial(tcp_port_));
+  for (Fd& fd : flood) EXPECT_EQ(ReadToEnd(fd.get()).error, ECONNRESET);
+  EXPECT_EQ(Counters().denied, 100u);
+  auto [guest, server] = Pair(Hello(Sni("api.example.test")));
+  EXPECT_TRUE(Works(guest.get(), server.get()));
+}
+
 TEST_F(EgressCustomTest, SilenceAndOtherProtocolsAreReset) {
   config_.opening_timeout = std::chrono::milliseconds(200);
   Start(Custom({"api.example.test"}));

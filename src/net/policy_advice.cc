@@ -15,7 +15,7 @@ bool ByName(const Attempt& attempt) {
 // A name that was asked for and resolved is followed by the connection that counts; only a refused one stands for it.
 // What the operator's own rules refuse no policy can allow.
 bool Matters(const Attempt& attempt) {
-  if (attempt.rule == "server") return false;
+  if (attempt.rule == kServerRule) return false;
   if (attempt.kind != "dns") return true;
   return !attempt.allowed && !attempt.host.ends_with(".arpa");
 }
@@ -56,6 +56,7 @@ std::vector<AttemptChange> Replay(const std::vector<Attempt>& attempts, const Co
                                   const CompiledPolicy& candidate) {
   std::vector<AttemptChange> out;
   for (const Attempt& attempt : attempts) {
+    if (attempt.rule == kServerRule) continue;  // no policy changes that
     Verdict now = Judge(current, attempt), then = Judge(candidate, attempt);
     if (now.allowed == then.allowed) continue;
     out.push_back({.attempt = attempt,

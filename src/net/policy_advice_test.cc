@@ -41,6 +41,7 @@ TEST(Suggest, WhatTheServerItselfRefusesIsLeftOut) {
   Attempt metadata = Tried("tcp", "", "169.254.169.254");
   metadata.rule = "server";
   EXPECT_EQ(Suggest({metadata}).mode, EgressMode::kDenyAll);
+  EXPECT_TRUE(Replay({metadata}, *DenyAll(), *AllowAll()).empty());
 }
 
 TEST(Replay, ANameAloneDoesNotOpenOtherProtocols) {
