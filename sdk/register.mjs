@@ -46,6 +46,8 @@ if (!globalThis[installed]) {
     if (preview) return localPreview(preview[1]) + url.pathname + url.search;
     if (url.hostname === "vercel.com" || url.hostname === "www.vercel.com") return base + url.pathname + url.search;
     if (url.hostname === "api.vercel.com") return `${base}/api${url.pathname}${url.search}`;
+    // The keys of tokens that our proxy signs in the vendor's name, for programs that check them.
+    if (url.hostname === "oidc.vercel.com" && url.pathname === "/.well-known/jwks") return base + url.pathname;
     return undefined;
   };
 

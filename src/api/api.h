@@ -13,10 +13,10 @@
 // A Host of the form sb-….<preview domain> is a preview and goes to a server in a sandbox (preview.h), never to a
 // route.
 //
-// What does not exist yet (snapshots and so persistence, fork, sources, mounts and drives, interactive shells,
-// custom network policies) is refused with 422 "unsupported", never echoed. Persistence is the one with a default that
-// clients rely on: a create that does not say gets a sandbox that reports persistent:false, an explicit
-// persistent:true is refused. (The Vercel CLI always says so; it needs --non-persistent.)
+// What does not exist yet (snapshots and so persistence, fork, mounts and drives, interactive shells) is refused with
+// 422 "unsupported", never echoed. Persistence is the one with a default that clients rely on: a create that does not
+// say gets a sandbox that reports persistent:false, an explicit persistent:true is refused. (The Vercel CLI always says
+// so; it needs --non-persistent.)
 #pragma once
 
 #include <chrono>
@@ -47,6 +47,7 @@ struct ApiConfig {
   std::string jwt_key;                       // at least 32 bytes
   std::string version;
   std::string register_mjs;                             // text of sdk/register.mjs
+  std::string jwks;                                     // public keys of what forwarded requests are signed with
   std::chrono::milliseconds stream_keep_alive{15'000};  // longest silence of a streamed answer
 };
 

@@ -58,8 +58,14 @@ Task<> GetTeam(Call* call);
 Task<> GetProject(Call* call);
 Task<> CreateProject(Call* call);
 
+// native_network.cc
+Task<> NativeNetworkLog(Call* call);
+Task<> NativeNetworkSuggest(Call* call);
+Task<> NativeNetworkTest(Call* call);
+
 // native.cc
 Task<> Health(Call* call);
+Task<> Jwks(Call* call);
 Task<> NativeInfo(Call* call);
 Task<> NativeRoutes(Call* call);
 Task<> NativeImages(Call* call);

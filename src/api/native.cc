@@ -15,6 +15,11 @@ Task<> Health(Call* call) {
   co_return co_await call->Reply(std::move(body));
 }
 
+Task<> Jwks(Call* call) {
+  std::string keys = call->config->jwks;
+  co_return co_await call->ReplyText(std::move(keys), "application/json");
+}
+
 Task<> NativeInfo(Call* call) {
   sandbox::ServerInfo info = call->service->info();
   json::object body{{"version", call->config->version},

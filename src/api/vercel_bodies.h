@@ -28,10 +28,24 @@ struct KeepLastBody {
 };
 BOOST_DESCRIBE_STRUCT(KeepLastBody, (), (count, expiration, delete_evicted))
 
+enum class SourceType { kGit, kTarball, kSnapshot };
+BOOST_DESCRIBE_ENUM(SourceType, kGit, kTarball, kSnapshot)
+
+struct SourceBody {
+  SourceType type = SourceType::kGit;
+  std::optional<std::string> url, revision, username, password, snapshot_id;
+  std::optional<int> depth;
+  void Check(wire::JsonIssues& issues) const {
+    if (type != SourceType::kSnapshot && !url) issues.Add("url", "is required");
+  }
+};
+BOOST_DESCRIBE_STRUCT(SourceBody, (), (type, url, revision, username, password, snapshot_id, depth))
+
 struct CreateBody {
   std::optional<std::string> project_id, name, runtime, image, region, network_id;
   std::vector<int> ports;
-  std::optional<boost::json::value> source, mounts;
+  std::optional<SourceBody> source;
+  std::optional<boost::json::value> mounts;
   std::optional<int64_t> timeout, snapshot_expiration;
   std::optional<ResourcesBody> resources;
   std::optional<bool> persistent;

@@ -48,6 +48,18 @@ std::optional<net::NetworkPolicy> ToPolicy(const std::optional<net::PolicyBody>&
   return body->policy;
 }
 
+Result<sandbox::SourceSpec> ToSource(SourceBody body) {
+  if (body.type == SourceType::kSnapshot) return Missing("snapshots are not available on this server");
+  sandbox::SourceSpec out;
+  if (body.type == SourceType::kTarball) out.kind = sandbox::SourceSpec::Kind::kTarball;
+  out.url = body.url.value_or("");
+  out.depth = body.depth;
+  out.revision = std::move(body.revision);
+  out.username = std::move(body.username);
+  out.password = std::move(body.password);
+  return out;
+}
+
 store::KeepLastSnapshots ToKeepLast(const KeepLastBody& body) {
   store::KeepLastSnapshots out;
   out.count = body.count;
@@ -68,13 +80,14 @@ Result<int64_t> Number(std::string_view name, std::string_view text) {
 
 Result<CreateRequest> ParseCreate(std::string_view text, int version) {
   SB_TRY(CreateBody body, wire::DecodeJson<CreateBody>(text, kLimits));
-  if (body.source)
-    return Missing("`source` is not available on this server: write the files after the sandbox was created");
   SB_TRYV(RefuseUnsupported(body, body.network_id.has_value()));
   CreateRequest out;
   out.project = body.project_id.value_or("");
   sandbox::CreateSpec& spec = out.spec;
   spec.v1 = version == 1;
+  if (body.source) {
+    SB_TRY(spec.source, ToSource(*std::move(body.source)));
+  }
   spec.name = body.name;
   spec.runtime = body.runtime;
   spec.image = body.image;

@@ -51,11 +51,24 @@ TEST(ParseCreate, NamesUnknownKeys) {
 }
 
 TEST(ParseCreate, RefusesWhatItCannotHonour) {
-  for (const char* body :
-       {R"({"persistent":true})", R"({"ports":[3000]})", R"({"source":{"type":"git","url":"https://x"}})",
-        R"({"mounts":{"/data":{"drive":"d"}}})", R"({"networkId":"net_1"})"}) {
+  for (const char* body : {R"({"persistent":true})", R"({"source":{"type":"snapshot","snapshotId":"snap_1"}})",
+                           R"({"mounts":{"/data":{"drive":"d"}}})", R"({"networkId":"net_1"})"}) {
     EXPECT_EQ(CreateError(body).code, Code::kUnsupported) << body;
   }
+}
+
+TEST(ParseCreate, Sources) {
+  auto git = ParseCreate(R"({"source":{"type":"git","url":"https://git.example/r","depth":1,"revision":"main",
+                             "username":"u","password":"p"}})",
+                         3);
+  ASSERT_TRUE(git);
+  EXPECT_EQ(git->spec.source->url, "https://git.example/r");
+  EXPECT_EQ(git->spec.source->depth, 1);
+  EXPECT_EQ(git->spec.source->password, "p");
+  auto tarball = ParseCreate(R"({"source":{"type":"tarball","url":"https://x.example/a.tgz"}})", 1);
+  EXPECT_EQ(tarball->spec.source->kind, sandbox::SourceSpec::Kind::kTarball);
+  EXPECT_TRUE(CreateError(R"({"source":{"type":"git"}})").message.contains("source.url"));
+  EXPECT_EQ(CreateError(R"({"source":{"type":"ftp","url":"x"}})").code, Code::kBadRequest);
 }
 
 TEST(ParseCreate, NetworkPolicies) {
@@ -78,15 +91,15 @@ TEST(ParseUpdate, ClearsWithNull) {
   ASSERT_TRUE(got->spec.network_id.has_value());
   EXPECT_FALSE(got->spec.network_id->has_value());
   EXPECT_TRUE(got->spec.tags.has_value() && got->spec.tags->empty());
-  EXPECT_TRUE(got->ports_given);
+  EXPECT_EQ(got->spec.ports, std::vector<int>());
   EXPECT_EQ(got->spec.resources.memory_mb, 8192);
   EXPECT_FALSE(got->spec.timeout_ms.has_value());
-  EXPECT_FALSE(ParseUpdate("{}")->ports_given);
+  EXPECT_FALSE(ParseUpdate("{}")->spec.ports);
 }
 
 TEST(ParseUpdate, Refuses) {
   EXPECT_EQ(ParseUpdate(R"({"persistent":true})").error().code, Code::kUnsupported);
-  EXPECT_EQ(ParseUpdate(R"({"ports":[3000]})").error().code, Code::kUnsupported);
+  EXPECT_EQ(ParseUpdate(R"({"ports":[3000]})")->spec.ports, std::vector<int>{3000});
   EXPECT_EQ(ParseUpdate(R"({"runtime":"node22"})").error().code, Code::kUnsupported);
   EXPECT_EQ(ParseUpdate(R"({"currentSnapshotId":"snap_1"})").error().code, Code::kNotFound);
   EXPECT_EQ(ParseUpdate(R"({"timeout":null})").error().code, Code::kBadRequest);

@@ -22,6 +22,7 @@ struct Raw {
   StopCommand stop;
   RmCommand rm;
   InspectCommand inspect;
+  NetCommand net;
   ForwardCommand forward;
   ImageCommand image;
   DoctorCommand doctor;
@@ -100,8 +101,15 @@ void AddSandboxes(CLI::App* app, Raw* raw) {
   auto* run = app->add_subcommand("run", "Run one command in a fresh sandbox: sandbar run -- node -e 1");
   run->add_option("--image", raw->run.image, "image, e.g. vercel/sandbox/universal");
   run->add_option("--runtime", raw->run.runtime, "node24 (default), node22, python3.13, bun");
-  run->add_option("--net", raw->run.network, "deny-all (default) or allow-all")
-      ->check(CLI::IsMember({"deny-all", "allow-all"}));
+  auto* net = run->add_option("--net", raw->run.network, "deny-all (default) or allow-all")
+                  ->check(CLI::IsMember({"deny-all", "allow-all"}));
+  auto* allow = run->add_option("--allow", raw->run.allow, "a domain it may reach, e.g. example.com or *.example.com")
+                    ->take_all()
+                    ->allow_extra_args(false)
+                    ->excludes(net);
+  run->add_option("--policy", raw->run.policy, "network policy, a JSON file in the SDK's form")
+      ->excludes(net)
+      ->excludes(allow);
   run->add_option("--timeout", raw->run_timeout, "life of the sandbox, e.g. 90s, 5m (default 1h)")
       ->check(CheckDuration);
   run->add_option("--vcpus", raw->run.vcpus, "1 or an even number");
@@ -140,6 +148,26 @@ void AddSandboxes(CLI::App* app, Raw* raw) {
       ->required();
 }
 
+void AddNet(CLI::App* app, Raw* raw) {
+  auto* net = app->add_subcommand("net", "A sandbox's network: what it tried, and its policy");
+  net->require_subcommand(1);
+  auto verb = [net, raw](const char* name, const char* what) {
+    auto* sub = net->add_subcommand(name, what);
+    sub->add_option("NAME", raw->net.name)->required();
+    sub->fallthrough();
+    return sub;
+  };
+  verb("log", "What it tried to reach, and what was denied and why")
+      ->add_flag("-f,--follow", raw->net.follow, "go on and print denials as they come");
+  verb("suggest", "The smallest policy that would have allowed what it tried");
+  verb("test", "What another policy would change; exit code 1 when something that worked would be denied")
+      ->add_option("POLICY", raw->net.policy, "JSON file, allow-all or deny-all")
+      ->required();
+  verb("set", "Replace the policy of the running sandbox")
+      ->add_option("POLICY", raw->net.policy, "JSON file, allow-all or deny-all")
+      ->required();
+}
+
 Command Choose(const CLI::App* sub, Raw* raw) {
   const std::string& name = sub->get_name();
   if (name == "serve") return raw->serve;
@@ -160,6 +188,10 @@ Command Choose(const CLI::App* sub, Raw* raw) {
   if (name == "token") return TokenCommand{};
   if (name == "env") return EnvCommand{};
   if (name == "doctor") return raw->doctor;
+  if (name == "net") {
+    raw->net.verb = sub->get_subcommands().front()->get_name();
+    return raw->net;
+  }
   if (name == "image") {
     raw->image.verb = sub->get_subcommands().front()->get_name();
     return raw->image;
@@ -234,6 +266,7 @@ Parsed Parse(int argc, const char* const* argv) {
   app.footer("Environment: SANDBAR_URL, SANDBAR_TOKEN, SANDBAR_DATA, NO_COLOR. Documentation: docs/operations.md");
   AddServer(&app, &raw);
   AddSandboxes(&app, &raw);
+  AddNet(&app, &raw);
   for (auto* sub : app.get_subcommands(nullptr)) {
     // With fall-through the first foreign word of `run` and `exec` would not end the options: they get copies instead.
     if (sub->get_prefix_command()) {

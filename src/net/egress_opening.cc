@@ -29,12 +29,12 @@ Task<bool> ReadMore(Stream* guest, Opening* opening) {
 // A byte more than the request would be read before encryption starts and taken as if it came after.
 Task<bool> AnswerPostgres(Stream* guest, Opening* opening) {
   bool ssl = opening->bytes == kPostgresSslRequest;
-  if (!ssl && (opening->bytes != kPostgresGssRequest || opening->postgres)) {
+  if (!ssl && opening->bytes != kPostgresGssRequest) {
     opening->problem = "bytes after a request for encryption";
     co_return false;
   }
   opening->bytes.clear();
-  opening->postgres = true;
+  opening->postgres = ssl;
   std::string answer = ssl ? "S" : "N";
   auto written = co_await WriteAll(guest, std::move(answer));
   if (!written) opening->problem = "the client closed the connection";
@@ -55,7 +55,6 @@ bool HelloDone(Opening& opening, size_t& need) {
 
 Task<> ReadAll(Stream* guest, Opening* opening) {
   size_t need = 1;
-  bool encrypting = false;
   for (;;) {
     while (opening->bytes.size() < need) {
       auto more = co_await ReadMore(guest, opening);
@@ -63,7 +62,7 @@ Task<> ReadAll(Stream* guest, Opening* opening) {
       if (!*more) co_return Result<>{};
     }
     opening->speech = Classify(opening->bytes);
-    if (encrypting && opening->speech != Speech::kTls && opening->speech != Speech::kUnknownYet) {
+    if (opening->postgres && opening->speech != Speech::kTls && opening->speech != Speech::kUnknownYet) {
       opening->problem = "not TLS after a request for encryption";
       co_return Result<>{};
     }
@@ -71,7 +70,6 @@ Task<> ReadAll(Stream* guest, Opening* opening) {
       auto answered = co_await AnswerPostgres(guest, opening);
       if (!answered) co_return std::unexpected(std::move(answered).error());
       if (!*answered) co_return Result<>{};
-      encrypting = true;
       need = 1;
     } else if (opening->speech == Speech::kUnknownYet) {
       need = opening->bytes.size() + 1;

@@ -309,14 +309,22 @@ Result<NetworkPolicy> ParsePolicy(std::string_view text) {
 json::object PolicyJson(const NetworkPolicy& policy) {
   if (policy.mode != EgressMode::kCustom) return {{"mode", ModeName(policy.mode)}};
   json::object allow, subnets, out;
+  json::array names;  // enough where no domain has rules
+  bool ruled = false;
   for (const DomainEntry& entry : policy.domains) {
     json::array rules;
     for (const Rule& rule : entry.rules) rules.emplace_back(RuleJson(rule));
+    ruled = ruled || !rules.empty();
     allow[entry.pattern] = std::move(rules);
+    names.emplace_back(entry.pattern);
   }
   AddIf(subnets, "allow", Strings(policy.allow_cidrs));
   AddIf(subnets, "deny", Strings(policy.deny_cidrs));
-  if (!allow.empty()) out["allow"] = std::move(allow);
+  if (ruled) {
+    out["allow"] = std::move(allow);
+  } else {
+    AddIf(out, "allow", std::move(names));
+  }
   if (!subnets.empty()) out["subnets"] = std::move(subnets);
   return out;
 }

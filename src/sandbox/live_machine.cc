@@ -47,10 +47,6 @@ Task<> LiveMachine::Connect() {
   co_return Result<>{};
 }
 
-net::EgressPolicy ModeOf(const net::PolicyRef& policy) {
-  return {policy->mode() == net::EgressMode::kAllowAll ? net::EgressMode::kAllowAll : net::EgressMode::kDenyAll};
-}
-
 void LiveMachine::Identify(const store::Session& owner) {
   net::InterceptorOptions options;
   // The session's own: after a restart the machine still trusts what it was given.
@@ -61,14 +57,10 @@ void LiveMachine::Identify(const store::Session& owner) {
   interceptor_.Identify(std::move(options));
 }
 
-void LiveMachine::SetPolicy(const net::PolicyRef& policy) {
-  egress_->SetPolicy(ModeOf(policy));
-}
-
-void LiveMachine::Serve(const net::PolicyRef& policy) {
+void LiveMachine::Serve(net::PolicyRef policy) {
   engine::NetworkSockets sockets = machine_->TakeNetwork();
-  egress_ = net::MakeEgress(core_->ex, std::move(sockets.tcp_listener), std::move(sockets.dns), ModeOf(policy),
-                            core_->parts.egress);
+  egress_ = net::MakeEgress(core_->ex, std::move(sockets.tcp_listener), std::move(sockets.dns), std::move(policy),
+                            core_->parts.egress, &interceptor_);
 }
 
 void LiveMachine::Listen(MachineListener* listener) {

@@ -46,8 +46,8 @@ class LiveMachine final : private engine::GuestEvents {
   const std::string& id() const { return machine_->id(); }
   engine::Machine& machine() { return *machine_; }
   net::Egress& egress() { return *egress_; }
-  void SetPolicy(const net::PolicyRef& policy);
-  // Whose it is from now on: decides the CA of its proxy and what forwarded requests say. Before SetPolicy.
+  // Whose it is from now on: decides the CA of its proxy and what forwarded requests say. Before a policy
+  // other than deny-all.
   void Identify(const store::Session& owner);
   std::string CaCertificate(const net::CompiledPolicy& policy) { return interceptor_.CaCertificate(policy); }
   // Null while the connection is down. Shared with calls in flight: a link that was replaced must outlive them.
@@ -67,7 +67,7 @@ class LiveMachine final : private engine::GuestEvents {
   Task<> Dial();
   Task<> Reconnect();
   Task<> WatchExit();
-  void Serve(const net::PolicyRef& policy);
+  void Serve(net::PolicyRef policy);
   void Lost(const std::string& why);
 
   Core* core_;

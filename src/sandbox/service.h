@@ -15,6 +15,7 @@
 #include "engine/guest_link.h"
 #include "net/egress.h"
 #include "net/policy.h"
+#include "sandbox/source.h"
 #include "store/records.h"
 
 namespace sandbar::sandbox {
@@ -33,6 +34,7 @@ struct Resources {
 };
 
 struct CreateSpec {
+  std::optional<SourceSpec> source;
   bool v1 = false;
   std::optional<std::string> name;
   std::optional<std::string> runtime, image;
@@ -121,6 +123,7 @@ struct StartedCommand {
 struct NetworkView {
   net::PolicyRef policy;  // in force; deny-all for a session that has ended
   std::vector<net::Denial> denials;
+  std::vector<net::Attempt> attempts;
 };
 
 // What a preview's name leads to.

@@ -61,6 +61,8 @@ Task<SandboxView> ServiceImpl::CreateNow(Scope scope, CreateSpec spec) {
   if (scope.team.empty() || scope.project.empty()) co_return Fail(Code::kBadRequest, "projectId: is required");
   SB_CO_TRY(auto sandbox, CheckCreate(spec, core_.config));
   net::PolicyRef policy;
+  // Said before a machine is made for nothing.
+  if (spec.source) SB_CO_TRYV(PlanSource(*spec.source));
   if (spec.network) {
     SB_CO_TRY(policy, net::Compile(*spec.network));
   }
@@ -87,7 +89,7 @@ Task<SandboxView> ServiceImpl::CreateNow(Scope scope, CreateSpec spec) {
 
   auto pooled = pool_.Take(image, sandbox.vcpus);
   row.machine_id = pooled ? pooled->id() : NewLabel("m-", 16);
-  if (pooled) {
+  if (pooled && !spec.source) {
     // Claimed and running in one commit: after a crash, recovery arms the deadlines that we have not armed yet.
     row.status = sandbox.status = store::Status::kRunning;
     row.started_at = row.created_at;
@@ -103,7 +105,8 @@ Task<SandboxView> ServiceImpl::CreateNow(Scope scope, CreateSpec spec) {
     co_return Fail(Code::kBadRequest, "a sandbox named \"" + sandbox.name + "\" exists already in this project");
   }
   auto session = AddLive(std::move(row), std::move(env));
-  auto launched = co_await Launch(session, std::move(sandbox), std::move(image), std::move(pooled));
+  auto launched =
+      co_await Launch(session, std::move(sandbox), std::move(image), std::move(pooled), std::move(spec.source));
   if (launched) co_return launched;
   Error why = launched.error();
   co_await Undo(session, std::move(why));
@@ -111,7 +114,7 @@ Task<SandboxView> ServiceImpl::CreateNow(Scope scope, CreateSpec spec) {
 }
 
 Task<SandboxView> ServiceImpl::Launch(std::shared_ptr<Session> session, store::Sandbox sandbox, images::Image image,
-                                      std::unique_ptr<LiveMachine> pooled) {
+                                      std::unique_ptr<LiveMachine> pooled, std::optional<SourceSpec> source) {
   auto live = std::move(pooled);
   if (!live) {
     engine::BootRequest request;
@@ -122,7 +125,7 @@ Task<SandboxView> ServiceImpl::Launch(std::shared_ptr<Session> session, store::S
     auto rootfs = RootfsOf(image);
     SB_CO_TRY(live, co_await LiveMachine::Boot(&core_, std::move(request), std::move(rootfs)));
   }
-  SB_CO_TRYV(co_await session->Run(std::move(live)));
+  SB_CO_TRYV(co_await session->Run(std::move(live), std::move(source)));
   SandboxView view;
   view.session = session->row();
   view.sandbox = std::move(sandbox);

@@ -72,7 +72,7 @@ class ServiceImpl final : public Domain {
   Task<images::Image> ResolveImage(bool v1, std::optional<std::string> image, std::optional<std::string> runtime);
   store::Session MakeSession(const store::Sandbox& sandbox, const images::Image& image);
   Task<SandboxView> Launch(std::shared_ptr<Session> session, store::Sandbox sandbox, images::Image image,
-                           std::unique_ptr<LiveMachine> pooled);
+                           std::unique_ptr<LiveMachine> pooled, std::optional<SourceSpec> source);
   Task<> Undo(std::shared_ptr<Session> session, Error why);
   std::shared_ptr<Session> AddLive(store::Session row, std::map<std::string, std::string> env);
 

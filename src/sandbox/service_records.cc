@@ -153,6 +153,7 @@ Task<NetworkView> ServiceImpl::Network(Scope scope, std::string session) {
   const net::Egress& egress = live->session->live()->egress();
   view.policy = live->session->policy();
   view.denials = egress.denials();
+  view.attempts = egress.attempts();
   co_return view;
 }
 

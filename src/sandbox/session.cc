@@ -82,7 +82,7 @@ Task<store::Sandbox> Session::SaveWith(store::SandboxEdit edit) {
   co_return co_await core_->Db(std::move(write));
 }
 
-Task<> Session::Run(std::unique_ptr<LiveMachine> live) {
+Task<> Session::Run(std::unique_ptr<LiveMachine> live, std::optional<SourceSpec> source) {
   live_ = std::move(live);
   live_->Identify(row_);
   live_->Listen(this);
@@ -93,13 +93,16 @@ Task<> Session::Run(std::unique_ptr<LiveMachine> live) {
     row_.started_at = NowMs();
   }
   SB_CO_TRYV(co_await ArmDeadline());
+  if (source) {
+    SB_CO_TRYV(co_await FetchSource(*std::move(source)));
+  }
   policy_ = RecordedPolicy();
   SB_CO_TRYV(co_await TrustCa(policy_));
   if (!saved) {
     SB_CO_TRYV(co_await Save());
   }
   // Only a policy that is on record may open the network.
-  live_->SetPolicy(policy_);
+  live_->egress().SetPolicy(policy_);
   phase_ = Phase::kRunning;
   tasks_.Spawn(Clock());
   started_->Set(true);
@@ -135,6 +138,7 @@ Task<> Session::Reattach(std::vector<store::Command> unfinished, bool present, b
     auto usage = co_await live_->machine().GetUsage();
     if (usage) oom_kills_ = usage->oom_kills;
     tasks_.Spawn(Clock());
+    tasks_.Spawn(TrustCaAgain());
   }
   started_->Set(true);
   co_return Result<>{};
@@ -284,6 +288,10 @@ Task<> Session::ExtendTimeout(int64_t duration_ms) {
 }
 
 void Session::OnLost(const std::string& why) {
+  if (source_) {
+    source_->lost = why;
+    source_->changed.Notify();
+  }
   // Past the deadline it was the supervisor, whether our own clock was late or the daemon was away.
   if (NowMs() >= Deadline()) {
     stop_(StopCause::kTimeout, "timeout");

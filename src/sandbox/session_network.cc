@@ -26,12 +26,18 @@ Task<> Session::TrustCa(net::PolicyRef policy) {
   co_return Result<>{};
 }
 
+Task<> Session::TrustCaAgain() {
+  auto trusted = co_await TrustCa(policy_);
+  if (!trusted) log::Warn("session {}: {}", row_.id, trusted.error().message);
+  co_return Result<>{};
+}
+
 Task<> Session::SetNetwork(net::PolicyRef policy) {
   SB_CO_TRYV(Usable());
   auto row_before = row_.network;
   // What only closes takes effect before it is on record, what may open something after.
   const bool closes = OnlyCloses(*policy, *policy_);
-  if (closes) live_->SetPolicy(policy);
+  if (closes) live_->egress().SetPolicy(policy);
   // A machine that spoils its own trust store must not be able to keep its old policy by that.
   auto trusted = co_await TrustCa(policy);
   if (!trusted) log::Warn("session {}: {}", row_.id, trusted.error().message);
@@ -40,7 +46,7 @@ Task<> Session::SetNetwork(net::PolicyRef policy) {
   if (!saved) row_.network = std::move(row_before);
   SB_CO_TRYV(Usable());
   if (saved) policy_ = std::move(policy);
-  live_->SetPolicy(policy_);
+  live_->egress().SetPolicy(policy_);
   if (!saved) co_return std::unexpected(std::move(saved).error());
   co_return Result<>{};
 }

@@ -36,13 +36,6 @@ std::string Hmac(std::string_view key, std::string_view text) {
   return out;
 }
 
-std::string Base64(std::string_view in) {
-  std::string out(4 * ((in.size() + 2) / 3) + 1, '\0');
-  int n = EVP_EncodeBlock(Bytes(out), Bytes(in), static_cast<int>(in.size()));
-  out.resize(static_cast<size_t>(n));
-  return out;
-}
-
 Result<std::string> FromBase64(std::string_view in) {
   std::string out(3 * (in.size() / 4), '\0');
   int n = EVP_DecodeBlock(Bytes(out), Bytes(in), static_cast<int>(in.size()));
@@ -53,6 +46,13 @@ Result<std::string> FromBase64(std::string_view in) {
 }
 
 }  // namespace
+
+std::string Base64(std::string_view in) {
+  std::string out(4 * ((in.size() + 2) / 3) + 1, '\0');
+  int n = EVP_EncodeBlock(Bytes(out), Bytes(in), static_cast<int>(in.size()));
+  out.resize(static_cast<size_t>(n));
+  return out;
+}
 
 Vault::Vault(std::string_view secret) : secret_(secret), key_(Derive("records at rest")) {
   SB_CHECK(secret.size() >= 32);

@@ -119,7 +119,8 @@ Result<HelloProgress> ParseClientHello(std::string_view bytes) {
     if (length == 0 || length > kMaxRecord) return Bad("bad record length");
     if (message.empty() && bytes.size() - at > kRecordHead && bytes[at + kRecordHead] != kClientHello)
       return Bad("not a ClientHello");
-    if (message.size() + length > kHandshakeHead + kMaxClientHello) return Fail(Code::kTooLarge, "tls: ClientHello too long");
+    if (message.size() + length > kHandshakeHead + kMaxClientHello)
+      return Fail(Code::kTooLarge, "tls: ClientHello too long");
     at += kRecordHead;
     if (bytes.size() - at < length) return HelloProgress{.hello = {}, .need = at + length};
     message += bytes.substr(at, length);

@@ -76,10 +76,10 @@ test("loopback inside works under deny-all", async () => {
   assert.equal(await (await box.runCommand("node", ["-e", script])).stdout(), "hi\n");
 });
 
-test("a policy that cannot be enforced is refused, not echoed", async () => {
-  const custom = { allow: ["example.com"] };
-  assert.equal((await apiError(sandbox({ networkPolicy: custom }))).status, 422);
+test("a policy that makes no sense is refused, not echoed", async () => {
+  const custom = { allow: ["exa*mple.com"] };
+  assert.equal((await apiError(sandbox({ networkPolicy: custom }))).status, 400);
   const box = await sandbox();
-  assert.equal((await apiError(box.updateNetworkPolicy(custom))).status, 422);
+  assert.equal((await apiError(box.updateNetworkPolicy(custom))).status, 400);
   assert.equal(box.networkPolicy, "deny-all");
 });
