@@ -190,8 +190,9 @@ TEST_F(InterceptBodyTest, DuplexExchange) {
 
 TEST_F(InterceptBodyTest, SurplusBytesEndTheUpstream) {
   Upstream up(nullptr, [](Peer& peer, const Message& request) {
-    Upstream::Ok(peer, request);
-    return peer.Send("HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged");
+    EXPECT_EQ(request.head.method, "GET");
+    const std::string good = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+    return peer.Send(good + "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged");
   });
   StartPlain();
   Peer guest = Plain(up.port());
@@ -309,7 +310,7 @@ TEST_F(InterceptBodyTest, SlowSecondHead) {
 }
 
 TEST_F(InterceptBodyTest, IdleConnectionEnds) {
-  config_.idle_timeout = std::chrono::milliseconds(300);
+  config_.idle_timeout = std::chrono::milliseconds(1500);
   Upstream up(nullptr);
   StartPlain();
   Peer guest = Plain(up.port());

@@ -119,10 +119,11 @@ Task<bool> InterceptConnection::ServeOne() {
   owes_continue_ = head.expect_continue && head.version == 11 && !request_->parser().done();
   auto judged = JudgeRequest(head, context());
   if (!judged) co_return co_await Refuse(std::move(judged).error());
-  if (job_.on_host && !job_.on_host(judged->host)) co_return Fail(Code::kClosed, "cut by policy");
+  auto cut = [&] { return job_.on_host && !job_.on_host(judged->host); };
   websocket_ = judged->websocket;
   const auto* respond = judged->rule == nullptr ? nullptr : std::get_if<RespondAction>(&judged->rule->action);
   if (respond != nullptr) {
+    if (cut()) co_return Fail(Code::kClosed, "cut by policy");
     keep_ = MayKeepAlive();
     std::string answer = RuleAnswer(*respond, keep_, head.method != "HEAD");
     co_return co_await Answer(std::move(answer));
@@ -133,6 +134,7 @@ Task<bool> InterceptConnection::ServeOne() {
   first_piece_ = *std::move(early);
   auto out = PlanUpstream(head, *judged, context(), shared_->options);
   if (!out) co_return co_await Refuse(std::move(out).error());
+  if (cut()) co_return Fail(Code::kClosed, "cut by policy");
   co_return co_await Forward(std::move(*out));
 }
 

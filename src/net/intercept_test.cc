@@ -153,6 +153,7 @@ TEST_F(InterceptTest, SecretIsNeverSentInClear) {
   EXPECT_EQ(answer.head.status, 403);
   EXPECT_FALSE(answer.body.contains("canary"));
   EXPECT_EQ(up.accepted(), 0);
+  EXPECT_TRUE(OnLoop([this] { return hosts_; }).empty()) << "not let through";
 }
 
 TEST_F(InterceptTest, UpstreamWithAWrongCertificateIsRefused) {

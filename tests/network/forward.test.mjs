@@ -15,9 +15,8 @@ const proxy = defineSandboxProxy(
   (request, error) => Response.json({ refused: error.message }, { status: 403 }));
 
 // The helper takes a web Request; this is what a framework would do around it.
-let port;
-const forged = {};
-port = await world.https(async (request, response) => {
+const forged = {}; // headers that somebody in between changed
+const port = await world.https(async (request, response) => {
   const pieces = await request.toArray();
   const url = `https://${request.headers.host}${request.url}`;
   const headers = { ...request.headers, ...forged };
@@ -41,9 +40,6 @@ test("the helper accepts forwarded requests and sees the original one", async ()
 
 test("it refuses a token for another audience or one that was changed", async () => {
   const box = await sandbox({ networkPolicy: { allow: { "api.test": [{ forwardURL: `https://proxy.test:${port}/hook` }] } } });
-  forged.host = "elsewhere.test"; // changes nothing: the URL decides
-  assert.equal((await ask(box, "https://api.test/")).refused, undefined);
-  delete forged.host;
   forged["vercel-forwarded-path"] = "/k/other"; // then /hook/x is taken for the forwardURL itself
   assert.match((await ask(box, "https://api.test/x")).refused, /aud/);
   delete forged["vercel-forwarded-path"];
