@@ -51,9 +51,8 @@ TEST(ParseCreate, NamesUnknownKeys) {
 }
 
 TEST(ParseCreate, RefusesWhatItCannotHonour) {
-  for (const char* body :
-       {R"({"persistent":true})", R"({"ports":[3000]})", R"({"source":{"type":"snapshot","snapshotId":"snap_1"}})",
-        R"({"mounts":{"/data":{"drive":"d"}}})", R"({"networkId":"net_1"})"}) {
+  for (const char* body : {R"({"persistent":true})", R"({"source":{"type":"snapshot","snapshotId":"snap_1"}})",
+                           R"({"mounts":{"/data":{"drive":"d"}}})", R"({"networkId":"net_1"})"}) {
     EXPECT_EQ(CreateError(body).code, Code::kUnsupported) << body;
   }
 }
@@ -92,15 +91,15 @@ TEST(ParseUpdate, ClearsWithNull) {
   ASSERT_TRUE(got->spec.network_id.has_value());
   EXPECT_FALSE(got->spec.network_id->has_value());
   EXPECT_TRUE(got->spec.tags.has_value() && got->spec.tags->empty());
-  EXPECT_TRUE(got->ports_given);
+  EXPECT_TRUE(got->spec.ports && got->spec.ports->empty());
   EXPECT_EQ(got->spec.resources.memory_mb, 8192);
   EXPECT_FALSE(got->spec.timeout_ms.has_value());
-  EXPECT_FALSE(ParseUpdate("{}")->ports_given);
+  EXPECT_FALSE(ParseUpdate("{}")->spec.ports);
 }
 
 TEST(ParseUpdate, Refuses) {
   EXPECT_EQ(ParseUpdate(R"({"persistent":true})").error().code, Code::kUnsupported);
-  EXPECT_EQ(ParseUpdate(R"({"ports":[3000]})").error().code, Code::kUnsupported);
+  EXPECT_EQ(ParseUpdate(R"({"ports":[3000]})")->spec.ports, std::vector<int>{3000});
   EXPECT_EQ(ParseUpdate(R"({"runtime":"node22"})").error().code, Code::kUnsupported);
   EXPECT_EQ(ParseUpdate(R"({"currentSnapshotId":"snap_1"})").error().code, Code::kNotFound);
   EXPECT_EQ(ParseUpdate(R"({"timeout":null})").error().code, Code::kBadRequest);
