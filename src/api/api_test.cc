@@ -76,7 +76,7 @@ TEST_F(ApiFixture, Create) {
 }
 
 TEST_F(ApiFixture, CreateThatCannotBe) {
-  EXPECT_EQ(Ask("POST", "/v2/sandboxes", R"({"mounts":{"/d":{"drive":"x"}}})").Code(), "unsupported");
+  EXPECT_EQ(Ask("POST", "/v2/sandboxes", R"({"ports":["x"]})").Code(), "bad_request");
   EXPECT_EQ(Ask("POST", "/v2/sandboxes", R"({"persistent":true})").status, 422);
   EXPECT_EQ(Ask("POST", "/v2/sandboxes", "{nope").Code(), "bad_request");
   EXPECT_EQ(Ask("POST", "/v2/sandboxes?projectId=prj_a", R"({"projectId":"prj_b"})").status, 400);

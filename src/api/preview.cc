@@ -22,6 +22,13 @@ bool Under(std::string_view host, std::string_view suffix) {
   return host.size() > suffix.size() && wire::EqualsIgnoreCase(host.substr(host.size() - suffix.size()), suffix);
 }
 
+// "[::1]:4711" -> "::1".
+std::string AddressOf(std::string peer) {
+  peer = peer.substr(0, peer.rfind(':'));
+  std::erase_if(peer, [](char c) { return c == '[' || c == ']'; });
+  return peer;
+}
+
 std::string EscapeHtml(std::string_view text) {
   std::string out;
   for (char c : text) {
@@ -139,13 +146,16 @@ std::string TakeToken(std::string_view target, std::string* token) {
 class Previews::Place {
  public:
   Place(Previews* owner, std::string label) : owner_(owner), label_(std::move(label)) {
-    full_ = owner_->open_in_all_ >= kInAll || owner_->open_[label_] >= kPerRoute;
+    auto it = owner_->open_.find(label_);
+    full_ = owner_->open_in_all_ >= kInAll || (it != owner_->open_.end() && it->second >= kPerRoute);
+    if (full_) return;
     ++owner_->open_in_all_;
     ++owner_->open_[label_];
   }
   Place(const Place&) = delete;
   Place& operator=(const Place&) = delete;
   ~Place() {
+    if (full_) return;
     --owner_->open_in_all_;
     if (--owner_->open_[label_] == 0) owner_->open_.erase(label_);
   }
@@ -207,26 +217,31 @@ Task<> Previews::Forward(net::HttpExchange* x, sandbox::RouteTarget target) {
   request.target = TakeToken(asked.target, &token);
   request.public_host = asked.Get("host");
   request.host = Under(request.public_host, ".localhost") ? request.public_host : target.route.subdomain + ".localhost";
-  request.client = x->peer().substr(0, x->peer().rfind(':'));
+  request.client = AddressOf(x->peer());
   request.scheme = Scheme();
   SB_CO_TRY(request.headers, co_await GuestHeaders(&asked));
   co_return co_await net::ProxyToGuest(x, std::move(guest), std::move(request), limits);
 }
 
+Task<bool> Previews::IsApiToken(net::Header authorization) {
+  net::HttpRequest alone;
+  alone.headers.push_back(std::move(authorization));
+  auto bearer = BearerOf(alone);
+  if (!bearer) co_return false;
+  if (VerifyJwt(config_->jwt_key, *bearer, NowMs())) co_return true;
+  auto known = co_await service_->CheckToken(*std::move(bearer));
+  co_return known.has_value();
+}
+
 Task<std::vector<net::Header>> Previews::GuestHeaders(const net::HttpRequest* request) {
-  bool ours = false;
-  if (auto bearer = BearerOf(*request)) {
-    ours = VerifyJwt(config_->jwt_key, *bearer, NowMs()).has_value();
-    if (!ours) {
-      auto known = co_await service_->CheckToken(*std::move(bearer));
-      ours = known.has_value();
-    }
-  }
   std::vector<net::Header> out;
   for (const net::Header& h : request->headers) {
     if (wire::EqualsIgnoreCase(h.name, kTokenHeader)) continue;
-    if (ours && wire::EqualsIgnoreCase(h.name, "authorization")) continue;
     net::Header kept = h;
+    if (wire::EqualsIgnoreCase(h.name, "authorization")) {
+      SB_CO_TRY(bool ours, co_await IsApiToken(kept));
+      if (ours) continue;
+    }
     std::string token;
     if (wire::EqualsIgnoreCase(h.name, "cookie")) {
       kept.value = TakeCookie(h.value, kTokenCookie, &token);

@@ -46,6 +46,7 @@ class Previews {
   Task<> Forward(net::HttpExchange* x, sandbox::RouteTarget target);
   // Removes what is ours from the client's headers.
   Task<std::vector<net::Header>> GuestHeaders(const net::HttpRequest* request);
+  Task<bool> IsApiToken(net::Header authorization);
   std::string Scheme() const;
 
   sandbox::Service* service_;

@@ -91,7 +91,7 @@ TEST(ParseUpdate, ClearsWithNull) {
   ASSERT_TRUE(got->spec.network_id.has_value());
   EXPECT_FALSE(got->spec.network_id->has_value());
   EXPECT_TRUE(got->spec.tags.has_value() && got->spec.tags->empty());
-  EXPECT_TRUE(got->spec.ports && got->spec.ports->empty());
+  EXPECT_EQ(got->spec.ports, std::vector<int>());
   EXPECT_EQ(got->spec.resources.memory_mb, 8192);
   EXPECT_FALSE(got->spec.timeout_ms.has_value());
   EXPECT_FALSE(ParseUpdate("{}")->spec.ports);

@@ -252,6 +252,20 @@ bool IsLoopback(const std::string& host) {
   return host == "localhost" || host == "::1" || host.starts_with("127.");
 }
 
+// Without a list of registries the last two labels stand for the registrable domain.
+std::string PreviewRemark(const Config& config) {
+  auto site = [](const std::string& host) {
+    size_t dot = host.rfind('.');
+    if (dot != std::string::npos && dot > 0) dot = host.rfind('.', dot - 1);
+    return dot == std::string::npos ? host : host.substr(dot + 1);
+  };
+  auto url = wire::ParseUrl(config.public_url);
+  if (!url || site(url->host) != site(config.preview_domain)) return "";
+  return fmt::format(
+      "previews ({}) and the API ({}) share a site: pages of strangers should have a domain of their own",
+      config.preview_domain, url->host);
+}
+
 Result<> ParseListen(const std::string& text, Config* config) {
   size_t colon = text.rfind(':');
   if (colon == std::string::npos || colon == 0) return Fail(Code::kBadRequest, "`" + text + "` is not HOST:PORT");

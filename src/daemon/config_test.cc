@@ -147,6 +147,17 @@ TEST(Config, APublicAddressNeedsTlsOrTheFlag) {
   EXPECT_TRUE(LoadConfig("/data", flags, {}));
 }
 
+TEST(Config, PreviewDomains) {
+  Config c;
+  ASSERT_TRUE(
+      ApplyToml("[server]\npublic_url = \"https://box.example.org\"\npreview_domain = \"p.example.org\"", "f", &c));
+  EXPECT_THAT(PreviewRemark(c), HasSubstr("share a site"));
+  c.preview_domain = "p.example.net";
+  EXPECT_EQ(PreviewRemark(c), "");
+  c.preview_domain = "localhost";
+  EXPECT_EQ(PreviewRemark(c), "");
+}
+
 TEST(Config, LoopbackNeedsNothing) {
   for (const char* listen : {"127.0.0.1:1", "127.9.9.9:0", "localhost:80", "[::1]:8787"}) {
     cli::ServeCommand flags;

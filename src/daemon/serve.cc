@@ -177,6 +177,7 @@ Result<> Announce(const Running& r) {
                         info.engine, info.isolation_class,
                         info.isolation_class == 1 ? ": shares the host's kernel" : "", info.default_network_mode,
                         config.data));
+  if (std::string remark = PreviewRemark(config); !remark.empty()) cli::Note(remark);
   if (config.ready_fd >= 0) {
     json::object ready{{"url", url}, {"token", r.token}};
     SB_TRYV(cli::WriteAll(config.ready_fd, wire::NdjsonLine(ready)));

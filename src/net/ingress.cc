@@ -143,8 +143,10 @@ class Relay {
       while (!parser_.head_done()) {
         if (begin_ == end_) SB_CO_TRYV(co_await Fill());
         if (begin_ == end_) co_return Fail(Code::kClosed, "the server in the sandbox closed without an answer");
-        SB_CO_TRY(size_t used, parser_.Feed(buffered(), nullptr));
-        begin_ += used;
+        auto used = parser_.Feed(buffered(), nullptr);
+        // Too large or malformed: the guest's fault, whatever the parser calls it.
+        if (!used) co_return Fail(Code::kProtocol, used.error().message);
+        begin_ += *used;
       }
       const int status = parser_.head().status;
       if (status == 101 || status >= 200) co_return Result<>{};
