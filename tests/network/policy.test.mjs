@@ -6,7 +6,7 @@ import { readFile, readdir, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { apiError, load, sh, useSdk } from "../clients/sdk.mjs";
-import { binary } from "../clients/server.mjs";
+import { binary, startServer } from "../clients/server.mjs";
 import { makeWorld } from "./world.mjs";
 
 const world = await makeWorld();
@@ -159,4 +159,20 @@ test("the command line shows, suggests, tries out and sets", async () => {
   assert.notEqual(run.code, 0);
   assert.match(run.stdout, /"path":"\/"/);
   assert.match(run.stderr, /denied other\.test/);
+});
+
+test("the strict switch: what no rule of its domain matches is denied", async () => {
+  const strict = await startServer({ config: world.config("strict = true", "[pool]\nnode24 = 1\n") });
+  try {
+    const rule = { match: { path: { startsWith: "/v1" } }, transform: [{ headers: { authorization: "mine" } }] };
+    const { session } = await strict.create({ networkPolicy: { allow: { "api.test": [rule], "open.test": [] } } });
+    const ask = async (url) => JSON.parse((await strict.exec(session.id, "curl", ["-sS", "-m", "20", url])).stdout);
+    assert.equal((await ask(`https://api.test:${tls}/v1/x`)).auth, "mine");
+    assert.equal((await ask(`https://open.test:${tls}/any`)).path, "/any");
+    const { error } = await ask(`https://api.test:${tls}/v2/x`);
+    assert.equal(error.code, "egress_denied");
+    assert.ok(error.host === "api.test" && error.hint && !JSON.stringify(error).includes("mine"));
+  } finally {
+    await strict.stop();
+  }
 });
