@@ -51,6 +51,7 @@ max_timeout = "2h"
 default_timeout = "10m"
 pids = 200
 disk_mb = 64
+logs_mb = 32
 max_running = 5
 host_share = 50
 [network]
@@ -83,6 +84,7 @@ pool_bytes = 1000000
   EXPECT_EQ(c.domain.max_timeout_ms, 7'200'000);
   EXPECT_EQ(c.domain.default_timeout_ms, 600'000);
   EXPECT_EQ(c.domain.disk_bytes, 64ULL << 20);
+  EXPECT_EQ(c.domain.log_session_bytes, 32ULL << 20);
   EXPECT_EQ(c.domain.pids_per_sandbox, 200u);
   EXPECT_EQ(c.domain.default_network_mode, "deny-all");
   EXPECT_THAT(c.egress.allow_addresses, ElementsAre("10.0.0.0/8"));
