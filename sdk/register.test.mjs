@@ -45,8 +45,9 @@ test("API calls arrive at our server, with method, headers and body", async () =
       await text(fetch("https://vercel.com/api/v2/sandboxes?teamId=t", { method: "POST", headers: { probe: "1" }, body: "a" })),
       await text(fetch(new Request("https://api.vercel.com/v2/user", { method: "PUT", body: "b" }))),
       await text(fetch(new URL("https://vercel.com/api/v1"))),
+      await text(fetch("https://oidc.vercel.com/.well-known/jwks")),
     ];`, url);
-  assert.deepEqual(got, ["POST /api/v2/sandboxes?teamId=t 1 a", "PUT /api/v2/user - b", "GET /api/v1 - "]);
+  assert.deepEqual(got, ["POST /api/v2/sandboxes?teamId=t 1 a", "PUT /api/v2/user - b", "GET /api/v1 - ", "GET /.well-known/jwks - "]);
 });
 
 test("a streamed request body keeps working", async () => {
@@ -90,7 +91,7 @@ test("every other way to the vendor's hosts is refused, and telemetry goes nowhe
     const failure = (emitter) => new Promise((r) => { emitter.on("error", (e) => r(e.message)); emitter.on("response", () => r("reached")); emitter.on("secureConnect", () => r("reached")); });
     return [
       await (${errorOf})(fetch("https://sb-x.vercel.run/")),
-      await (${errorOf})(fetch("https://oidc.vercel.com/.well-known/jwks")),
+      await (${errorOf})(fetch("https://oidc.vercel.com/token")),
       await failure(https.get("https://vercel.com/")),
       await failure(https.get({ host: "API.Vercel.Com.", path: "/" })),
       await failure(tls.connect({ host: "telemetry.vercel.com", port: 443 })),

@@ -42,6 +42,8 @@ Result<std::string> FromBase64(std::string_view in) {
   if (n < 0 || in.size() % 4 != 0) return Fail(Code::kIo, "a sealed text is damaged");
   size_t padding = in.ends_with("==") ? 2 : in.ends_with('=') ? 1 : 0;
   out.resize(static_cast<size_t>(n) - padding);
+  // One spelling only: bits that no byte has are not ignored.
+  if (Base64(out) != in) return Fail(Code::kIo, "a sealed text is damaged");
   return out;
 }
 

@@ -2,7 +2,7 @@
 // below .test, web servers, and the settings with which a server under test can reach them.
 //
 //   const world = await makeWorld();
-//   const port = await world.https((request, response) => response.end("hi"));   // any *.test name leads there
+//   const port = await world.https((request, response) => response.end("hi"));   // see `names`
 //   const { sandbox } = await useSdk({ config: world.config() });
 import { execFile } from "node:child_process";
 import dgram from "node:dgram";
@@ -16,12 +16,15 @@ import { promisify } from "node:util";
 
 const run = promisify(execFile);
 
+// A wildcard right below the top is nothing that clients accept.
+const names = ["api", "open", "closed", "other", "proxy", "git", "elsewhere", "files", "x.deep"].map((n) => `${n}.test`);
+
 async function makeCertificates(dir) {
   const openssl = (...args) => run("openssl", args, { cwd: dir });
   await openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", "ca.key", "-out", "ca.pem",
     "-days", "2", "-subj", "/CN=Test authority", "-addext", "basicConstraints=critical,CA:TRUE", "-addext", "keyUsage=critical,keyCertSign");
   await openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", "leaf.key", "-out", "leaf.csr", "-subj", "/CN=leaf");
-  await writeFile(join(dir, "leaf.ext"), "subjectAltName=DNS:*.test,DNS:*.deep.test\nbasicConstraints=CA:FALSE\n");
+  await writeFile(join(dir, "leaf.ext"), `subjectAltName=${names.map((n) => `DNS:${n}`).join(",")}\nbasicConstraints=CA:FALSE\n`);
   await openssl("x509", "-req", "-in", "leaf.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", "leaf.ext", "-out", "leaf.pem");
   await chmod(join(dir, "ca.pem"), 0o644);
 }
