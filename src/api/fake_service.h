@@ -127,7 +127,12 @@ class FakeService : public sandbox::Service {
     net::Denial denial;
     denial.kind = "dns";
     denial.target = "example.com";
-    co_return sandbox::NetworkView{.policy = net::DenyAll(), .denials = {denial}};
+    denial.host = "example.com";
+    net::Attempt attempt;
+    attempt.kind = "tls";
+    attempt.host = "example.com";
+    attempt.port = 443;
+    co_return sandbox::NetworkView{.policy = net::DenyAll(), .denials = {denial}, .attempts = {attempt}};
   }
   Task<sandbox::StartedCommand> StartCommand(sandbox::Scope s, std::string id, sandbox::CommandSpec spec) override {
     command_spec = std::move(spec);

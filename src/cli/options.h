@@ -27,7 +27,7 @@ struct UpCommand {
 struct DownCommand {};
 struct RunCommand {
   std::optional<std::string> image, runtime, name, cwd;
-  std::string network;  // empty: deny-all, or what the two below say
+  std::string network = "deny-all";  // unless one of the two below is given
   std::vector<std::string> allow;
   std::optional<std::string> policy;
   std::optional<int64_t> timeout_ms;

@@ -24,7 +24,7 @@ json::object EnvObject(const std::vector<std::string>& env) {
 
 Result<json::value> PolicyOf(const RunCommand& command) {
   if (command.policy) return ReadPolicy(*command.policy);
-  if (command.allow.empty()) return json::object{{"mode", command.network.empty() ? "deny-all" : command.network}};
+  if (command.allow.empty()) return json::object{{"mode", command.network}};
   return json::object{{"allow", json::array(command.allow.begin(), command.allow.end())}};
 }
 

@@ -17,6 +17,7 @@
 namespace sandbar::daemon {
 namespace {
 
+constexpr int64_t kTerabyte = 1LL << 40;
 constexpr char kHostBundle[] = "/etc/ssl/certs/ca-certificates.crt";
 
 using Setter = std::function<Result<>(const toml::node&)>;
@@ -56,6 +57,14 @@ Setter Int(T* to, int64_t low, int64_t high) {
   return [=](const toml::node& n) -> Result<> {
     SB_TRY(int64_t v, Integer(n, low, high));
     *to = static_cast<T>(v);
+    return {};
+  };
+}
+
+Setter Megabytes(uint64_t* to_bytes) {
+  return [to_bytes](const toml::node& n) -> Result<> {
+    SB_TRY(int64_t mb, Integer(n, 16, kTerabyte >> 20));
+    *to_bytes = static_cast<uint64_t>(mb) << 20;
     return {};
   };
 }
@@ -146,7 +155,6 @@ Setter Pools(std::vector<sandbox::PoolTarget>* to) {
 }
 
 Keys TopLevel(Config* c) {
-  constexpr int64_t kTerabyte = 1LL << 40;
   Keys server = {{"listen",
                   [c](const toml::node& n) -> Result<> {
                     auto v = n.value_exact<std::string>();
@@ -165,12 +173,8 @@ Keys TopLevel(Config* c) {
                  {"max_timeout", Duration(&c->domain.max_timeout_ms)},
                  {"default_timeout", Duration(&c->domain.default_timeout_ms)},
                  {"pids", Int(&c->domain.pids_per_sandbox, 16, 1 << 22)},
-                 {"disk_mb",
-                  [c](const toml::node& n) -> Result<> {
-                    SB_TRY(int64_t mb, Integer(n, 16, kTerabyte >> 20));
-                    c->domain.disk_bytes = static_cast<uint64_t>(mb) << 20;
-                    return {};
-                  }},
+                 {"disk_mb", Megabytes(&c->domain.disk_bytes)},
+                 {"logs_mb", Megabytes(&c->domain.log_session_bytes)},
                  {"max_running", Int(&c->domain.max_running, 1, 100'000)},
                  {"host_share", Int(&c->host_share, 1, 100)}};
   Keys network = {{"default", OneOf(&c->domain.default_network_mode, {"allow-all", "deny-all"})},

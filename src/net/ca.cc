@@ -153,7 +153,8 @@ struct MachineCa::CachedLeaf {
   time_t renew_at = 0;
 };
 
-MachineCa::MachineCa(Key key, Key leaf_key) : key_(std::move(key)), leaf_key_(std::move(leaf_key)) {}
+MachineCa::MachineCa(Key key, Key leaf_key, Certificate issuer)
+    : key_(std::move(key)), issuer_(std::move(issuer)), leaf_key_(std::move(leaf_key)) {}
 MachineCa::~MachineCa() = default;
 
 Result<std::unique_ptr<MachineCa>> MachineCa::Make(std::string_view seed) {
@@ -163,10 +164,11 @@ Result<std::unique_ptr<MachineCa>> MachineCa::Make(std::string_view seed) {
   OPENSSL_cleanse(material.data(), material.size());
   Key leaf_key(EVP_EC_gen("P-256"), EVP_PKEY_free);
   if (!key || !leaf_key) return Fail(Code::kInternal, "cannot make the machine's CA key");
-  return std::unique_ptr<MachineCa>(new MachineCa(std::move(key), std::move(leaf_key)));
+  Certificate issuer(MakeCa(key.get(), std::nullopt).release(), X509_free);
+  return std::unique_ptr<MachineCa>(new MachineCa(std::move(key), std::move(leaf_key), std::move(issuer)));
 }
 
-std::string MachineCa::Certificate(const CompiledPolicy& policy) const {
+std::string MachineCa::CertificateFor(const CompiledPolicy& policy) const {
   Certificate509 ca = MakeCa(key_.get(), ConstrainedNames(policy));
   Owned<BIO, BIO_free> out(BIO_new(BIO_s_mem()));
   PEM_write_bio_X509(out.get(), ca.get());
@@ -195,16 +197,15 @@ Result<SSL_CTX*> MachineCa::Leaf(const std::string& name) {
 }
 
 Result<MachineCa::CachedLeaf> MachineCa::MakeLeaf(const std::string& name) const {
-  // Only its name and key identifier are used, and these are the same in every certificate of this CA.
-  Certificate509 ca = MakeCa(key_.get(), std::nullopt);
+  X509* ca = issuer_.get();
   Certificate509 leaf = Blank(leaf_key_.get(), name, kLeafLife);
-  X509_set_issuer_name(leaf.get(), X509_get_subject_name(ca.get()));
-  bool ok = AddExtension(leaf.get(), ca.get(), NID_basic_constraints, "critical,CA:FALSE") &&
-            AddExtension(leaf.get(), ca.get(), NID_key_usage, "critical,digitalSignature") &&
-            AddExtension(leaf.get(), ca.get(), NID_ext_key_usage, "serverAuth") &&
-            AddExtension(leaf.get(), ca.get(), NID_subject_key_identifier, "hash") &&
-            AddExtension(leaf.get(), ca.get(), NID_authority_key_identifier, "keyid:always") &&
-            AddExtension(leaf.get(), ca.get(), NID_subject_alt_name, "DNS:" + name);
+  X509_set_issuer_name(leaf.get(), X509_get_subject_name(ca));
+  bool ok = AddExtension(leaf.get(), ca, NID_basic_constraints, "critical,CA:FALSE") &&
+            AddExtension(leaf.get(), ca, NID_key_usage, "critical,digitalSignature") &&
+            AddExtension(leaf.get(), ca, NID_ext_key_usage, "serverAuth") &&
+            AddExtension(leaf.get(), ca, NID_subject_key_identifier, "hash") &&
+            AddExtension(leaf.get(), ca, NID_authority_key_identifier, "keyid:always") &&
+            AddExtension(leaf.get(), ca, NID_subject_alt_name, "DNS:" + name);
   if (!ok || X509_sign(leaf.get(), key_.get(), EVP_sha256()) <= 0)
     return Fail(Code::kInternal, "cannot make a certificate for " + name);
   CachedLeaf out{name, Owned<SSL_CTX, SSL_CTX_free>(SSL_CTX_new(TLS_server_method())),

@@ -2,7 +2,7 @@
 // in this process; leaf certificates are made as names are asked for. Single loop.
 //
 //   SB_TRY(auto ca, MachineCa::Make(seed));
-//   install(ca->Certificate(*policy));            // name-constrained to the policy's ruled domains
+//   install(ca->CertificateFor(*policy));            // name-constrained to the policy's ruled domains
 //   SB_TRY(SSL_CTX* context, ca->Leaf("api.example"));   // a server's context for that name, HTTP/1.1 only
 #pragma once
 
@@ -28,7 +28,7 @@ class MachineCa {
   MachineCa& operator=(const MachineCa&) = delete;
   ~MachineCa();
 
-  std::string Certificate(const CompiledPolicy& policy) const;
+  std::string CertificateFor(const CompiledPolicy& policy) const;
   // Valid until the next call; a stream made from it keeps what it needs.
   Result<SSL_CTX*> Leaf(const std::string& name);
   size_t cached() const { return leaves_.size(); }
@@ -36,14 +36,16 @@ class MachineCa {
  private:
   struct CachedLeaf;
   using Key = std::unique_ptr<EVP_PKEY, void (*)(EVP_PKEY*)>;
+  using Certificate = std::unique_ptr<X509, void (*)(X509*)>;
   using Leaves = std::list<CachedLeaf>;
 
-  MachineCa(Key key, Key leaf_key);
+  MachineCa(Key key, Key leaf_key, Certificate issuer);
   Result<CachedLeaf> MakeLeaf(const std::string& name) const;
 
   Key key_;
-  Key leaf_key_;   // one for all names: what is worth something is the CA's
-  Leaves leaves_;  // the last used first
+  Certificate issuer_;  // only its name and key identifier are used, the same in every certificate of this CA
+  Key leaf_key_;        // one for all names: what is worth something is the CA's
+  Leaves leaves_;       // the last used first
   std::unordered_map<std::string, Leaves::iterator> by_name_;
 };
 

@@ -154,7 +154,7 @@ Task<std::string> DnsRelay::Forward(wire::DnsQuery query) {
 
 std::optional<std::string> DnsRelay::AnswerHere(const wire::DnsQuery& query) {
   const CompiledPolicy& policy = *state_->policy;
-  if (policy.mode() == EgressMode::kDenyAll) return Denied(query, JudgeName(policy, ""));
+  if (policy.mode() == EgressMode::kDenyAll) return Denied(query, JudgeName(policy, wire::DnsNameText(query.name)));
   if (policy.mode() == EgressMode::kCustom) return AnswerByName(query);
   // The machine has no IPv6: an empty answer makes clients take the IPv4 address at once.
   if (query.type == wire::kDnsTypeAaaa) return wire::EncodeDnsError(query, wire::DnsRcode::kNoError, 0, "");

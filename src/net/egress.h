@@ -87,8 +87,9 @@ struct Attempt {
   std::string address;  // that the guest connected to; empty for DNS and where only the name counted
   uint16_t port = 0;
   bool allowed = false;
-  std::string reason;  // why not
+  std::string reason;  // why not, or why it failed
   uint64_t count = 1;
+  std::string rule;  // of a refusal: what decided, as in Denial
 };
 
 struct EgressCounters {

@@ -366,7 +366,10 @@ Task<> EgressConnection::Intercept() {
   job.name = granted_->name;
   job.policy = policy_;
   job.state = state_;
-  job.on_host = [this](const std::string& host) { OnHost(host); };
+  job.on_host = [this](const std::string& host) {
+    OnHost(host);
+    return !carriage_.cut;
+  };
   auto serving = state_->interceptor->Serve(std::move(job));
   auto served = co_await UnlessCut(std::move(serving));
   co_return served;

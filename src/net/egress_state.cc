@@ -12,6 +12,7 @@ void EgressState::Deny(Denial denial) {
   denial.at_ms = NowMs();
   if (!denial.host.empty()) {
     Attempt attempt{.kind = denial.kind, .port = denial.port, .reason = denial.reason};
+    attempt.rule = denial.rule;
     (ParseAddress(denial.host) ? attempt.address : attempt.host) = denial.host;
     Note(std::move(attempt));
   }

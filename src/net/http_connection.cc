@@ -6,7 +6,6 @@ namespace sandbar::net {
 
 namespace {
 
-constexpr std::chrono::seconds kAnswerTimeout{30};
 constexpr size_t kBufferBytes = 16 << 10;
 constexpr size_t kBodyPiece = 64 << 10;      // longest piece that ReadBody returns
 constexpr size_t kCopyBelow = 16 << 10;      // an answer this small is copied behind its head: one buffer, one packet
@@ -313,7 +312,7 @@ Task<> HttpConnection::Send(Pieces pieces) {
   // A whole answer is for anybody, token or not: whoever does not take it may not keep the connection. Only a stream,
   // which the handler chose to start, waits for its reader for ever.
   if (framing_ == Framing::kNone && !upgraded_) {
-    write_deadline_ = std::min(write_deadline_, Clock::now() + kAnswerTimeout);
+    write_deadline_ = std::min(write_deadline_, Clock::now() + shared_->options.answer_timeout);
     waiting_ = true;
     waiting_since_ = Clock::now();
   }

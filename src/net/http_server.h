@@ -86,6 +86,7 @@ struct HttpServerOptions {
   size_t max_connections = 4096;            // at the limit, the connection that waited longest for a request makes room
   std::chrono::seconds header_timeout{30};  // from the first byte to the end of the head
   std::chrono::seconds idle_timeout{120};   // keep-alive
+  std::chrono::seconds answer_timeout{30};  // for the client to take an answer that is not a stream
   std::chrono::seconds write_stall_timeout{0};  // 0: a slow reader may take for ever
   std::string tls_cert_file, tls_key_file;      // both set: HTTPS
   // Another certificate for clients that ask for a name under this suffix (".preview.example").

@@ -16,7 +16,7 @@ class MachineInterceptor final : public Interceptor {
     auto served = co_await UntilCancelled(connection.Run());
     co_return served;
   }
-  std::string CaCertificate(const CompiledPolicy& policy) override { return shared_.ca->Certificate(policy); }
+  std::string CaCertificate(const CompiledPolicy& policy) override { return shared_.ca->CertificateFor(policy); }
 
  private:
   InterceptShared shared_;
@@ -27,7 +27,6 @@ class MachineInterceptor final : public Interceptor {
 Result<std::unique_ptr<Interceptor>> MakeInterceptor(const asio::any_io_executor&, InterceptorOptions options) {
   InterceptShared shared;
   SB_TRY(shared.ca, MachineCa::Make(options.seed));
-  SB_TRY(shared.upstream_tls, MakeClientTls(options.upstream_ca_file));
   shared.options = std::move(options);
   return std::make_unique<MachineInterceptor>(std::move(shared));
 }

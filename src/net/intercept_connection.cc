@@ -27,7 +27,7 @@ Refusal BadRequest(const Error& error) {
 InterceptConnection::InterceptConnection(InterceptJob job, InterceptShared* shared)
     : job_(std::move(job)),
       shared_(shared),
-      deadline_(job_.state->config->head_timeout, job_.state->config->idle_timeout) {}
+      deadline_(job_.guest->get_executor(), job_.state->config->head_timeout, job_.state->config->idle_timeout) {}
 
 RequestContext InterceptConnection::context() const {
   return {job_.policy.get(), job_.tls, job_.name, job_.target.port, job_.state->config->strict};
@@ -36,7 +36,7 @@ RequestContext InterceptConnection::context() const {
 Task<> InterceptConnection::Run() {
   using namespace asio::experimental::awaitable_operators;
   auto serving = UntilCancelled(Serve());
-  auto watching = UntilCancelled(Watch());
+  auto watching = UntilCancelled(deadline_.Passed());
   auto ended = co_await (std::move(serving) || std::move(watching));
   Result<> served = Fail(Code::kTimeout, "a deadline passed");
   if (ended.index() == 0) served = std::get<0>(std::move(ended));
@@ -44,20 +44,15 @@ Task<> InterceptConnection::Run() {
   if (state.cancelled() != asio::cancellation_type::none) co_return Fail(Code::kCancelled, "cancelled");
   upstream_.reset();
   const bool timed_out = !served && served.error().code == Code::kTimeout;
-  const bool late = timed_out && request_ && !answered_;
+  const bool unanswered = timed_out && request_ && !answered_;
   const bool refused_handshake = !served && !timed_out && guest_ && !request_;  // its alert must arrive
   // The end of a stream may be the end of an answer: a guest must see that this one is broken.
-  if (!served && !late && !refused_handshake) {
+  if (!served && !unanswered && !refused_handshake) {
     ResetOnClose(*job_.guest);
     co_return served;
   }
-  if (late) {
-    Refusal timeout{.status = 408, .code = "request_timeout", .message = "the request did not arrive in time"};
-    if (serving_)
-      timeout = {.status = 504, .code = "upstream_timeout", .message = "the upstream did not answer in time"};
-    std::string answer = RefusalAnswer(timeout, false, true);
-    Pieces pieces{answer};
-    auto writing = guest_->WriteAll(pieces);
+  if (unanswered && request_->parser().head_started()) {
+    auto writing = SayTimeout();
     auto written = co_await WithTimeout(std::move(writing), kLingerTime);
     if (!written) co_return served;
   }
@@ -67,18 +62,17 @@ Task<> InterceptConnection::Run() {
   co_return served;
 }
 
-// Ends when the deadline has passed.
-Task<> InterceptConnection::Watch() {
-  while (Deadline::Clock::now() < deadline_.at()) {
-    auto left = deadline_.at() - Deadline::Clock::now();
-    SB_CO_TRYV(co_await Sleep(left));
-  }
-  co_return Result<>{};
+Task<> InterceptConnection::SayTimeout() {
+  Refusal refusal{.status = 408, .code = "request_timeout", .message = "the request did not arrive in time"};
+  if (serving_) refusal = {.status = 504, .code = "upstream_timeout", .message = "the upstream did not answer in time"};
+  std::string answer = RefusalAnswer(refusal, false, true);
+  Pieces pieces{answer};
+  co_return co_await guest_->WriteAll(pieces);
 }
 
 // An error: the connection is beyond a polite goodbye.
 Task<> InterceptConnection::Serve() {
-  WireCounters counters{&job_.state->counters.egress_bytes, &job_.state->counters.ingress_bytes};
+  Meter counters{&job_.state->counters.egress_bytes, &job_.state->counters.ingress_bytes, &job_.state->bandwidth};
   if (job_.tls) {
     SB_CO_TRY(SSL_CTX * leaf, shared_->ca->Leaf(job_.name));
     guest_ = BorrowTlsServer(job_.guest, std::move(job_.opening), counters, leaf);
@@ -125,7 +119,7 @@ Task<bool> InterceptConnection::ServeOne() {
   owes_continue_ = head.expect_continue && head.version == 11 && !request_->parser().done();
   auto judged = JudgeRequest(head, context());
   if (!judged) co_return co_await Refuse(std::move(judged).error());
-  if (job_.on_host) job_.on_host(judged->host);
+  if (job_.on_host && !job_.on_host(judged->host)) co_return Fail(Code::kClosed, "cut by policy");
   websocket_ = judged->websocket;
   const auto* respond = judged->rule == nullptr ? nullptr : std::get_if<RespondAction>(&judged->rule->action);
   if (respond != nullptr) {
@@ -144,8 +138,11 @@ Task<bool> InterceptConnection::ServeOne() {
 
 Task<bool> InterceptConnection::Refuse(Refusal refusal) {
   if (refusal.denied) {
-    std::string target = refusal.host + ":" + std::to_string(job_.target.port);
-    job_.state->Deny("http", std::move(target), refusal.message, refusal.hint);
+    Denial denial{.kind = "http", .host = refusal.host, .port = job_.target.port, .rule = refusal.rule};
+    denial.target = refusal.host + ":" + std::to_string(job_.target.port);
+    denial.reason = refusal.reason;
+    denial.hint = refusal.hint;
+    job_.state->Deny(std::move(denial));
   }
   keep_ = !refusal.close && MayKeepAlive();
   std::string answer = RefusalAnswer(refusal, keep_, request_->head().method != "HEAD");
@@ -240,6 +237,9 @@ Task<> InterceptConnection::Connect(const OutgoingRequest* out) {
   SB_CO_TRY(Stream socket, co_await Dial(out));
   std::unique_ptr<SocketStream> stream;
   if (out->tls) {
+    if (!shared_->upstream_tls) {
+      SB_CO_TRY(shared_->upstream_tls, MakeClientTls(shared_->options.upstream_ca_file));
+    }
     stream = OwnTlsClient(std::move(socket), shared_->upstream_tls->native_handle(), out->host);
     auto shaking = stream->Handshake();
     auto shaken = co_await WithTimeout(std::move(shaking), job_.state->config->connect_timeout);
@@ -257,7 +257,7 @@ Refusal InterceptConnection::Unreachable(const OutgoingRequest& out, const Error
   if (tls_failed_) {
     refusal.code = "upstream_tls_failed";
   } else if (error.code == Code::kForbidden) {
-    refusal = {.message = error.message, .host = out.host, .rule = "address", .denied = true};
+    refusal = {.message = error.message, .reason = error.message, .host = out.host, .rule = "server", .denied = true};
     refusal.hint = "the server's operator can add the address to network.allow_addresses";
   } else if (error.code == Code::kTimeout) {
     refusal.status = 504;
@@ -323,7 +323,6 @@ Task<> InterceptConnection::Download(const OutgoingRequest* out) {
   SB_CO_TRYV(co_await ReadFinalHead());
   const wire::HttpHead& head = upstream_->reader.head();
   BodyFraming framing = BodyFraming::kUntilClose;
-  if (upstream_->reader.parser().done() && head.content_length.value_or(0) == 0) framing = BodyFraming::kLength;
   if (request_->head().version == 11) framing = BodyFraming::kChunked;
   if (head.content_length) framing = BodyFraming::kLength;
   const bool bodiless = request_->head().method == "HEAD" || head.status == 204 || head.status == 304;

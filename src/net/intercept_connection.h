@@ -20,7 +20,7 @@ namespace sandbar::net {
 struct InterceptShared {
   InterceptorOptions options;
   std::unique_ptr<MachineCa> ca;
-  TlsContext upstream_tls;
+  TlsContext upstream_tls;  // made when first needed: most machines never do, and it holds the system's authorities
 };
 
 class InterceptConnection {
@@ -41,7 +41,7 @@ class InterceptConnection {
   };
 
   Task<> Serve();
-  Task<> Watch();
+  Task<> SayTimeout();
   Task<> ShakeHands();
   Task<bool> ServeOne();
   Task<bool> Refuse(Refusal refusal);

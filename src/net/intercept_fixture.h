@@ -273,7 +273,10 @@ class InterceptTest : public ::testing::Test {
     OnLoop([&] {
       InterceptJob job{.opening = opening, .tls = tls, .target = Local(port), .name = name, .policy = policy_};
       job.state = &state_;
-      job.on_host = [this](const std::string& host) { hosts_.push_back(host); };
+      job.on_host = [this](const std::string& host) {
+        hosts_.push_back(host);
+        return host != "cut.test";
+      };
       group_->Spawn(Serve(this, *MakeStream(io_.get_executor(), std::move(ours)), std::move(job)));
     });
     return guest;

@@ -4,6 +4,16 @@
 
 namespace sandbar::net {
 
+Task<> Deadline::Passed() {
+  while (Clock::now() < at_) {
+    timer_.expires_at(at_);
+    co_await timer_.async_wait(kToken);
+    auto state = co_await asio::this_coro::cancellation_state;
+    if (state.cancelled() != asio::cancellation_type::none) co_return Fail(Code::kCancelled, "cancelled");
+  }
+  co_return Result<>{};
+}
+
 Task<size_t> MessageReader::Fill() {
   begin_ = end_ = 0;
   SB_CO_TRY(end_, co_await stream_->ReadSome(buffer_.data(), buffer_.size()));

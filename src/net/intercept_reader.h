@@ -16,25 +16,34 @@ namespace sandbar::net {
 class Deadline {
  public:
   using Clock = std::chrono::steady_clock;
-  Deadline(std::chrono::milliseconds head, std::chrono::milliseconds idle) : head_(head), idle_(idle) { StartHead(); }
+  Deadline(const asio::any_io_executor& ex, std::chrono::milliseconds head, std::chrono::milliseconds idle)
+      : head_(head), idle_(idle), at_(Clock::now() + head), timer_(ex) {}
 
   void StartHead() {
     fixed_ = true;
-    at_ = Clock::now() + head_;
+    Set(Clock::now() + head_);
   }
   void StartIdle() {
     fixed_ = false;
     Touch();
   }
   void Touch() {
-    if (!fixed_) at_ = Clock::now() + idle_;
+    if (!fixed_) Set(Clock::now() + idle_);
   }
-  Clock::time_point at() const { return at_; }
+  // Ends when it has passed. At most one task waits.
+  Task<> Passed();
 
  private:
+  void Set(Clock::time_point at) {
+    // A later one is noticed when the timer fires; an earlier one must be told.
+    if (at < timer_.expiry()) timer_.cancel();
+    at_ = at;
+  }
+
   std::chrono::milliseconds head_, idle_;
   bool fixed_ = true;
   Clock::time_point at_;
+  asio::steady_timer timer_;
 };
 
 class MessageReader {

@@ -103,6 +103,7 @@ Refusal Bad(std::string message, int status = 400, std::string code = "bad_reque
 
 Refusal Denied(std::string host, std::string rule, std::string why, std::string hint) {
   return {.message = "request to " + host + " denied: " + why,
+          .reason = why,
           .host = std::move(host),
           .rule = std::move(rule),
           .hint = std::move(hint),
@@ -138,6 +139,13 @@ std::optional<HostPort> SplitHost(std::string_view text) {
   return out;
 }
 
+// Of what is no host name, something that can be shown.
+std::string Printable(std::string_view text) {
+  std::string out(text.substr(0, 253));
+  std::ranges::replace_if(out, [](char c) { return c < 0x20 || c == 0x7f; }, '?');
+  return out;
+}
+
 Judgement<void> JudgeHost(std::string_view text, const RequestContext& context, JudgedRequest& out) {
   auto split = SplitHost(text);
   if (!split) return std::unexpected(Bad("the Host is malformed"));
@@ -147,7 +155,7 @@ Judgement<void> JudgeHost(std::string_view text, const RequestContext& context, 
   } else {
     auto name = CanonicalName(split->host);
     if (!name)
-      return std::unexpected(Denied(std::string(split->host.substr(0, 253)), "host", name.error().message,
+      return std::unexpected(Denied(Printable(split->host), "not a host name", name.error().message,
                                     "use a host name, or an address in its usual form"));
     out.host = *std::move(name);
   }
@@ -163,12 +171,13 @@ Judgement<void> JudgeHost(std::string_view text, const RequestContext& context, 
   }
   if (out.address) {
     if (context.policy->JudgeAddress(*out.address) == AddressVerdict::kAllowed) return {};
-    return std::unexpected(Denied(out.host, "subnets", "the sandbox's network policy does not allow this address",
+    return std::unexpected(Denied(out.host, "no rule allows it",
+                                  "the sandbox's network policy does not allow this address",
                                   "add \"" + out.host + "\" to networkPolicy.subnets.allow"));
   }
   out.entry = context.policy->FindName(out.host);
   if (out.entry != nullptr) return {};
-  return std::unexpected(Denied(out.host, "allow", "the sandbox's network policy does not allow this name",
+  return std::unexpected(Denied(out.host, "no rule allows it", "the sandbox's network policy does not allow this name",
                                 "add \"" + out.host + "\" to networkPolicy.allow"));
 }
 
@@ -263,12 +272,16 @@ Judgement<std::string> ApplyForward(const ForwardAction& action, const JudgedReq
                                     const RequestContext& context, const InterceptorOptions& options,
                                     std::vector<HttpField>& fields, OutgoingRequest& out) {
   auto url = wire::ParseUrl(action.url);
-  if (options.signer == nullptr || !url) {
-    Refusal refusal = Bad("forwarding is not set up on this server", 502, "forward_unavailable");
+  auto address = url ? ParseAddress(url->host) : Fail(Code::kBadRequest, "not a URL");
+  auto name = url ? CanonicalName(url->host) : Fail(Code::kBadRequest, "not a URL");
+  if (options.signer == nullptr || (!address && !name)) {
+    const char* why =
+        options.signer == nullptr ? "forwarding is not set up on this server" : "forwardURL has no host name";
+    Refusal refusal = Bad(why, 502, "forward_unavailable");
     refusal.close = false;
     return std::unexpected(std::move(refusal));
   }
-  url->host = Lower(url->host);
+  if (name) url->host = *std::move(name);
   size_t mark = std::min(url->target.find('?'), url->target.size());
   std::string base = url->target.substr(0, mark);
   while (base.ends_with('/')) base.pop_back();
@@ -287,7 +300,7 @@ Judgement<std::string> ApplyForward(const ForwardAction& action, const JudgedReq
   out.host = url->host;
   out.port = url->port;
   out.own_policy = false;
-  if (auto address = ParseAddress(url->host)) out.address = *address;
+  if (address) out.address = *address;
   if (!query.empty() && !judged.query.empty()) return base + judged.path + query + "&" + judged.query.substr(1);
   return base + given + query;
 }

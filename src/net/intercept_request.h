@@ -21,8 +21,9 @@ struct Refusal {
   int status = 403;
   std::string code = "egress_denied";
   std::string message;
-  std::string host;  // as canonical as it got
-  std::string rule;  // the policy's part that decided
+  std::string reason;  // the same without what was asked for; for the record of denials
+  std::string host;    // as canonical as it got
+  std::string rule;    // the policy's part that decided
   std::string hint;
   bool denied = false;  // by policy: recorded as a denial
   bool close = false;   // the connection cannot be trusted to be in step

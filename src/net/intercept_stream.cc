@@ -16,14 +16,14 @@ namespace sandbar::net {
 
 namespace {
 
-constexpr size_t kFairShare = 512 << 10;  // read before other connections of the loop get their turn
+constexpr size_t kFairShare = 512 << 10;  // moved before other connections of the loop get their turn
 constexpr unsigned char kHttp11[] = {8, 'h', 't', 't', 'p', '/', '1', '.', '1'};
 
 // The socket as plain non-blocking reads and writes, with what was read before and the counters.
 class Wire {
  public:
-  Wire(Stream* socket, std::string opening, WireCounters counters)
-      : socket_(socket), opening_(std::move(opening)), counters_(counters) {}
+  Wire(Stream* socket, std::string opening, Meter meter)
+      : socket_(socket), opening_(std::move(opening)), meter_(meter) {}
   explicit Wire(Stream socket) : owned_(std::make_unique<Stream>(std::move(socket))), socket_(owned_.get()) {}
 
   // As recv(2) and send(2): -1 with errno.
@@ -35,23 +35,36 @@ class Wire {
     } else {
       got = ::recv(fd(), data, n, 0);
     }
-    if (got > 0 && counters_.read != nullptr) *counters_.read += static_cast<uint64_t>(got);
+    if (got > 0) Count(meter_.read, static_cast<size_t>(got));
     return got;
   }
   ssize_t Write(const char* data, size_t n) {
     ssize_t put = ::send(fd(), data, n, MSG_NOSIGNAL);
-    if (put > 0 && counters_.written != nullptr) *counters_.written += static_cast<uint64_t>(put);
+    if (put > 0) Count(meter_.written, static_cast<size_t>(put));
     return put;
   }
 
   Task<> Wait(Stream::wait_type what) {
-    since_turn_ = 0;
+    moved_ = 0;
     auto [ec] = co_await socket_->async_wait(what, kToken);
     if (ec) co_return std::unexpected(FromAsio(ec, what == Stream::wait_read ? "read" : "write"));
     co_return Result<>{};
   }
-  bool TurnIsOver(size_t bytes) { return (since_turn_ += bytes) >= kFairShare; }
-  void NewTurn() { since_turn_ = 0; }
+  bool MustPause() const {
+    return moved_ >= kFairShare || (meter_.bandwidth != nullptr && meter_.bandwidth->limited());
+  }
+  // Lets others run, and waits until there is bandwidth to spend.
+  Task<> Pause() {
+    if (moved_ >= kFairShare) {
+      moved_ = 0;
+      SB_CO_TRYV(co_await Yield());
+    }
+    bool ready = meter_.bandwidth == nullptr || !meter_.bandwidth->limited();
+    while (!ready) {
+      SB_CO_TRY(ready, co_await meter_.bandwidth->Ready());
+    }
+    co_return Result<>{};
+  }
 
   bool Quiet() const {
     pollfd p{fd(), POLLIN | POLLRDHUP, 0};
@@ -82,11 +95,17 @@ class Wire {
   int fd() const { return socket_->native_handle(); }
 
  private:
+  void Count(uint64_t* counter, size_t n) {
+    moved_ += n;
+    if (counter != nullptr) *counter += n;
+    if (meter_.bandwidth != nullptr) meter_.bandwidth->Spend(n);
+  }
+
   std::unique_ptr<Stream> owned_;
   Stream* socket_;
   std::string opening_;
-  WireCounters counters_;
-  size_t since_turn_ = 0;
+  Meter meter_;
+  size_t moved_ = 0;  // since the last wait or pause
 };
 
 class PlainStream final : public SocketStream {
@@ -96,16 +115,10 @@ class PlainStream final : public SocketStream {
   Task<> Handshake() override { co_return Result<>{}; }
 
   Task<size_t> ReadSome(char* data, size_t n) override {
-    if (wire_.TurnIsOver(0)) {
-      wire_.NewTurn();
-      SB_CO_TRYV(co_await Yield());
-    }
+    if (wire_.MustPause()) SB_CO_TRYV(co_await wire_.Pause());
     for (;;) {
       ssize_t got = wire_.Read(data, n);
-      if (got >= 0) {
-        wire_.TurnIsOver(static_cast<size_t>(got));
-        co_return static_cast<size_t>(got);
-      }
+      if (got >= 0) co_return static_cast<size_t>(got);
       if (errno == EINTR) continue;
       if (errno == ECONNRESET) co_return Fail(Code::kClosed, "the peer reset the connection");
       if (errno != EAGAIN) co_return FailErrno("read");
@@ -116,6 +129,7 @@ class PlainStream final : public SocketStream {
   Task<> WriteAll(Pieces pieces) override {
     for (std::string_view piece : pieces) {
       while (!piece.empty()) {
+        if (wire_.MustPause()) SB_CO_TRYV(co_await wire_.Pause());
         ssize_t put = wire_.Write(piece.data(), piece.size());
         if (put >= 0) piece.remove_prefix(static_cast<size_t>(put));
         if (put >= 0 || errno == EINTR) continue;
@@ -209,17 +223,11 @@ class TlsSocketStream final : public SocketStream {
   }
 
   Task<size_t> ReadSome(char* data, size_t n) override {
-    if (wire_.TurnIsOver(0)) {
-      wire_.NewTurn();
-      SB_CO_TRYV(co_await Yield());
-    }
+    if (wire_.MustPause()) SB_CO_TRYV(co_await wire_.Pause());
     for (;;) {
       ERR_clear_error();
       int got = SSL_read(ssl_.get(), data, static_cast<int>(std::min<size_t>(n, INT_MAX)));
-      if (got > 0) {
-        wire_.TurnIsOver(static_cast<size_t>(got));
-        co_return static_cast<size_t>(got);
-      }
+      if (got > 0) co_return static_cast<size_t>(got);
       SB_CO_TRY(bool again, co_await Again(got));
       if (again) continue;
       // Truncation is told from the end by HTTP's own framing.
@@ -233,6 +241,7 @@ class TlsSocketStream final : public SocketStream {
   Task<> WriteAll(Pieces pieces) override {
     for (std::string_view piece : pieces) {
       while (!piece.empty()) {
+        if (wire_.MustPause()) SB_CO_TRYV(co_await wire_.Pause());
         ERR_clear_error();
         int put = SSL_write(ssl_.get(), piece.data(), static_cast<int>(std::min<size_t>(piece.size(), INT_MAX)));
         if (put > 0) piece.remove_prefix(static_cast<size_t>(put));
@@ -283,13 +292,12 @@ class TlsSocketStream final : public SocketStream {
 
 }  // namespace
 
-std::unique_ptr<SocketStream> BorrowPlain(Stream* socket, std::string opening, WireCounters counters) {
-  return std::make_unique<PlainStream>(Wire(socket, std::move(opening), counters));
+std::unique_ptr<SocketStream> BorrowPlain(Stream* socket, std::string opening, Meter meter) {
+  return std::make_unique<PlainStream>(Wire(socket, std::move(opening), meter));
 }
 
-std::unique_ptr<SocketStream> BorrowTlsServer(Stream* socket, std::string opening, WireCounters counters,
-                                              SSL_CTX* context) {
-  return std::make_unique<TlsSocketStream>(Wire(socket, std::move(opening), counters), context, true);
+std::unique_ptr<SocketStream> BorrowTlsServer(Stream* socket, std::string opening, Meter meter, SSL_CTX* context) {
+  return std::make_unique<TlsSocketStream>(Wire(socket, std::move(opening), meter), context, true);
 }
 
 std::unique_ptr<SocketStream> OwnPlain(Stream socket) {

@@ -13,15 +13,17 @@
 #include <memory>
 #include <string>
 
+#include "net/bandwidth.h"
 #include "net/guarded_connect.h"
 #include "net/http_stream.h"
 
 namespace sandbar::net {
 
-// Bytes on the wire are added to these, when set. They outlive the stream.
-struct WireCounters {
+// Bytes on the wire are added to these and wait for the bandwidth. All outlive the stream; null: not wanted.
+struct Meter {
   uint64_t* read = nullptr;
   uint64_t* written = nullptr;
+  Bandwidth* bandwidth = nullptr;
 };
 
 class SocketStream : public ByteStream {
@@ -33,10 +35,9 @@ class SocketStream : public ByteStream {
 };
 
 // `socket` outlives them and is not closed by them; `opening` is taken as if it had come first.
-std::unique_ptr<SocketStream> BorrowPlain(Stream* socket, std::string opening, WireCounters counters);
+std::unique_ptr<SocketStream> BorrowPlain(Stream* socket, std::string opening, Meter meter);
 // Handshake() fails with kUnsupported when the client's ALPN has nothing of ours. The context may be freed before.
-std::unique_ptr<SocketStream> BorrowTlsServer(Stream* socket, std::string opening, WireCounters counters,
-                                              SSL_CTX* context);
+std::unique_ptr<SocketStream> BorrowTlsServer(Stream* socket, std::string opening, Meter meter, SSL_CTX* context);
 
 std::unique_ptr<SocketStream> OwnPlain(Stream socket);
 // Sends `host` as SNI when it is a name, offers HTTP/1.1, and verifies that the certificate is for `host`.

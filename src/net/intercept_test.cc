@@ -95,7 +95,8 @@ TEST_F(InterceptTest, EachPlainRequestIsJudgedByItsHost) {
   EXPECT_EQ(guest.Ask(Get("good.test")).body, "hello");
   Message denied = guest.Ask(Get("evil.test", "/steal"));
   EXPECT_EQ(denied.head.status, 403);
-  for (const char* part : {R"("code":"egress_denied")", R"("host":"evil.test")", R"("rule":"allow")", "\"hint\":"})
+  for (const char* part :
+       {R"("code":"egress_denied")", R"("host":"evil.test")", R"("rule":"no rule allows it")", "\"hint\":"})
     EXPECT_TRUE(denied.body.contains(part)) << denied.body;
   EXPECT_EQ(guest.Ask(Get("fine.test")).body, "hello");
   auto seen = up.seen();
@@ -105,6 +106,18 @@ TEST_F(InterceptTest, EachPlainRequestIsJudgedByItsHost) {
   ASSERT_EQ(denials.size(), 1u);
   EXPECT_EQ(denials[0].kind, "http");
   EXPECT_EQ(denials[0].target, "evil.test:" + std::to_string(up.port()));
+  EXPECT_EQ(denials[0].host, "evil.test");
+  EXPECT_EQ(denials[0].port, up.port());
+}
+
+TEST_F(InterceptTest, HostThatWasCutMeanwhileIsNotServed) {
+  Upstream up(nullptr);
+  Start({{"*", {}}});
+  Peer guest = Plain(up.port());
+  EXPECT_EQ(guest.Ask(Get("good.test")).body, "hello");
+  guest.Send(Get("cut.test"));
+  EXPECT_EQ(guest.ReadAll(), "");
+  EXPECT_EQ(up.seen().size(), 1u);
 }
 
 TEST_F(InterceptTest, AddressesAsHost) {

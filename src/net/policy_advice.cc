@@ -13,7 +13,9 @@ bool ByName(const Attempt& attempt) {
 }
 
 // A name that was asked for and resolved is followed by the connection that counts; only a refused one stands for it.
+// What the operator's own rules refuse no policy can allow.
 bool Matters(const Attempt& attempt) {
+  if (attempt.rule == "server") return false;
   if (attempt.kind != "dns") return true;
   return !attempt.allowed && !attempt.host.ends_with(".arpa");
 }
@@ -24,8 +26,10 @@ Verdict Judge(const CompiledPolicy& policy, const Attempt& attempt) {
   if (address) by_address = JudgeAddress(policy, *address);
   // A subnet decides first when it says anything; then the name, where the protocol shows one.
   bool subnet = by_address.rule.starts_with("subnets.");
-  if (subnet || !ByName(attempt)) return by_address;
-  return JudgeName(policy, attempt.host);
+  if (address && (subnet || !ByName(attempt))) return by_address;
+  Verdict by_name = JudgeName(policy, attempt.host);
+  if (!ByName(attempt) && by_name.entry != nullptr) return {.rule = "no rule allows it"};
+  return by_name;
 }
 
 }  // namespace

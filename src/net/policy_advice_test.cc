@@ -37,6 +37,21 @@ TEST(Suggest, NothingTriedIsDenyAll) {
   EXPECT_EQ(Suggest({Tried("dns", "looked-up.test", "", true)}).mode, EgressMode::kDenyAll);
 }
 
+TEST(Suggest, WhatTheServerItselfRefusesIsLeftOut) {
+  Attempt metadata = Tried("tcp", "", "169.254.169.254");
+  metadata.rule = "server";
+  EXPECT_EQ(Suggest({metadata}).mode, EgressMode::kDenyAll);
+}
+
+TEST(Replay, ANameAloneDoesNotOpenOtherProtocols) {
+  NetworkPolicy wanted{.mode = EgressMode::kCustom};
+  wanted.domains = {{"git.test", {}}};
+  auto candidate = *Compile(wanted);
+  auto changes = Replay({Tried("tcp", "git.test", "")}, *AllowAll(), *candidate);
+  ASSERT_EQ(changes.size(), 1u);
+  EXPECT_FALSE(changes[0].allowed_then);
+}
+
 TEST(Replay, WhatItSuggestsLetsEverythingThroughThatMatters) {
   auto suggested = *Compile(Suggest(kTried));
   for (const AttemptChange& c : Replay(kTried, *AllowAll(), *suggested)) {

@@ -79,9 +79,11 @@ Task<> SpliceOneWay(Stream* from, Stream* to, uint64_t* bytes, Carriage* carriag
   size_t since_turn = 0;
   while (!carriage->cut) {
     if (pipe.held() == 0) {
-      auto ready = co_await carriage->bandwidth->Ready();
-      if (!ready) co_return std::unexpected(std::move(ready).error());
-      if (!*ready) continue;
+      if (carriage->bandwidth->limited()) {
+        auto ready = co_await carriage->bandwidth->Ready();
+        if (!ready) co_return std::unexpected(std::move(ready).error());
+        if (!*ready) continue;
+      }
       SB_CO_TRYV(pipe.Acquire());
       ssize_t n = pipe.Fill(from->native_handle(), carriage->bandwidth->Chunk());
       if (n == 0) {

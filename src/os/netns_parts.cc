@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <nftables/libnftables.h>
 #include <sched.h>
+#include <sys/select.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -12,6 +13,34 @@
 #include <memory>
 
 namespace sandbar::os {
+namespace {
+
+// libnftables waits for its socket with select(), which aborts the process for descriptors from FD_SETSIZE on. Where so
+// many are open, standard input makes room below for as long as this lives. Single-threaded callers only.
+class RoomBelow {
+ public:
+  static Result<RoomBelow> Make() {
+    RoomBelow room;
+    const Fd probe(::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0));
+    if (!probe) return FailErrno("duplicate a descriptor");
+    if (probe.get() < FD_SETSIZE) return room;
+    room.stdin_ = Fd(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, FD_SETSIZE));
+    if (!room.stdin_) return FailErrno("move standard input");
+    ::close(STDIN_FILENO);
+    return room;
+  }
+  RoomBelow(RoomBelow&&) = default;
+  RoomBelow& operator=(RoomBelow&&) = delete;
+  ~RoomBelow() {
+    if (stdin_) SB_CHECK(::dup2(stdin_.get(), STDIN_FILENO) == STDIN_FILENO);
+  }
+
+ private:
+  RoomBelow() = default;
+  Fd stdin_;
+};
+
+}  // namespace
 
 NetnsVisit::~NetnsVisit() {
   SB_CHECK(::setns(home_.get(), CLONE_NEWNET) == 0);
@@ -34,6 +63,7 @@ Result<> WriteSettings(std::span<const Setting> settings) {
 }
 
 Result<std::string> RunNft(const char* script) {
+  SB_TRY(const RoomBelow room, RoomBelow::Make());
   std::unique_ptr<nft_ctx, void (*)(nft_ctx*)> context(nft_ctx_new(NFT_CTX_DEFAULT), nft_ctx_free);
   if (!context) return Fail(Code::kInternal, "nftables context");
   nft_ctx_buffer_error(context.get());

@@ -7,15 +7,18 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "os/netns_testing.h"
 
@@ -184,6 +187,27 @@ TEST_F(LocalNet, OtherUdpAndPingFailAtOnce) {
               return ::recv(ping.get(), echo, sizeof echo, 0) == 8 ? 0 : 7;
             })),
             0);
+}
+
+// The process that makes networks holds several descriptors of every machine, and the library that loads rules cannot
+// deal with high ones.
+TEST_F(LocalNet, IsMadeWithThousandsOfDescriptorsOpen) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit raised{std::max<rlim_t>(before.rlim_cur, 4096), std::max<rlim_t>(before.rlim_max, 4096)};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &raised), 0);
+  {
+    std::vector<Fd> many;
+    while (many.empty() || many.back().get() < 2000) many.emplace_back(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    struct stat stdin_before{}, stdin_after{};
+    const bool had_stdin = ::fstat(0, &stdin_before) == 0;
+    auto net = CreateLocalNet();
+    ASSERT_TRUE(net) << net.error().message;
+    EXPECT_EQ(*DroppedPackets(net->netns.get()), 0U);
+    EXPECT_EQ(::fstat(0, &stdin_after) == 0, had_stdin);
+    EXPECT_EQ(stdin_after.st_ino, stdin_before.st_ino);
+  }
+  EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
 TEST_F(LocalNet, WhatGoesNowhereIsCounted) {

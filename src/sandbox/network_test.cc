@@ -134,6 +134,47 @@ TEST_F(DomainTest, PolicyThatCannotBeOpenedIsDenyAll) {
   EXPECT_EQ(world.Run(world.service->Network(world.scope, view.session.id))->policy->mode(), net::EgressMode::kCustom);
 }
 
+TEST_F(DomainTest, CaIsInTheMachineWhenThePolicyNeedsIt) {
+  Boot();
+  CreateSpec spec;
+  spec.network = *net::ParsePolicy(R"({"allow":["plain.example"]})");
+  auto view = world.Create(spec);
+  auto& files = world.Machine(view)->agent.files;
+  files["/etc/ssl/certs/ca-certificates.crt"] = "the image's own\n";
+  EXPECT_FALSE(files.contains("//.upload"));
+  ASSERT_TRUE(world.Run(world.service->SetNetwork(world.scope, view.session.id, Custom())));
+  const std::string upload = files["//.upload"];
+  EXPECT_THAT(upload, HasSubstr("usr/local/share/ca-certificates/vercel-proxy-ca.pem"));
+  EXPECT_THAT(upload, HasSubstr("etc/pki/ca-trust/source/anchors/vercel-proxy-ca.pem"));
+  EXPECT_THAT(upload, HasSubstr("the image's own\n-----BEGIN CERTIFICATE-----"));
+  EXPECT_THAT(upload, Not(HasSubstr("PRIVATE")));
+}
+
+TEST_F(DomainTest, MachineThatSpoilsItsTrustStoreIsStillClosed) {
+  Boot();
+  CreateSpec spec;
+  spec.network = net::NetworkPolicy{.mode = net::EgressMode::kAllowAll};
+  auto view = world.Create(spec);
+  world.Machine(view)->agent.files["/etc/ssl/certs/ca-certificates.crt"] = std::string(5 << 20, 'x');
+  ASSERT_TRUE(world.Run(world.service->SetNetwork(world.scope, view.session.id, Custom())));
+  EXPECT_EQ(world.Run(world.service->Network(world.scope, view.session.id))->policy->mode(), net::EgressMode::kCustom);
+}
+
+TEST_F(DomainTest, SourceThatFailsLeavesNothing) {
+  Boot();
+  CreateSpec spec;
+  spec.source = SourceSpec{.url = "https://git.example/repo"};
+  // The fake machine has no shell.
+  auto failed = world.Run(world.service->Create(world.scope, spec));
+  ASSERT_FALSE(failed);
+  EXPECT_THAT(failed.error().message, HasSubstr("source"));
+  EXPECT_TRUE(world.host.ids().empty());
+  EXPECT_TRUE(world.Run(world.service->List(world.scope, {}))->items.empty());
+  spec.source->url = "file:///etc";
+  EXPECT_EQ(world.Run(world.service->Create(world.scope, spec)).error().code, Code::kBadRequest);
+  EXPECT_EQ(world.host.boots, 1);
+}
+
 TEST_F(DomainTest, WrongPoliciesAreNamed) {
   Boot();
   CreateSpec spec;

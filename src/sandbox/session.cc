@@ -138,6 +138,7 @@ Task<> Session::Reattach(std::vector<store::Command> unfinished, bool present, b
     auto usage = co_await live_->machine().GetUsage();
     if (usage) oom_kills_ = usage->oom_kills;
     tasks_.Spawn(Clock());
+    tasks_.Spawn(TrustCaAgain());
   }
   started_->Set(true);
   co_return Result<>{};

@@ -100,6 +100,8 @@ class Session final : public MachineListener {
   // Whether a command that died like this was a victim of the memory limit.
   Task<bool> WasOutOfMemory(int code);
   Task<> FinishLostCommands();
+  // Holds the output of ended commands to the session's budget, once so much of it is new that a look is worth it.
+  Task<> TrimOutput(uint64_t added);
   Task<> RecoverCommands(std::vector<store::Command> unfinished);
   Task<> Clock();
   Task<> ArmDeadline();
@@ -110,6 +112,8 @@ class Session final : public MachineListener {
   net::PolicyRef RecordedPolicy() const;
   // The machine trusts our CA from then on, if the policy needs that.
   Task<> TrustCa(net::PolicyRef policy);
+  // For a machine that the daemon before us may have left without it.
+  Task<> TrustCaAgain();
   // Brings the row's byte counts up to date; true when they changed.
   bool CountBytes();
   int64_t Deadline() const { return row_.started_at.value_or(row_.created_at) + row_.timeout_ms; }
@@ -127,6 +131,7 @@ class Session final : public MachineListener {
   std::vector<std::string> unacked_exits_;             // recorded while no connection was at hand
   uint64_t earlier_ingress_ = 0, earlier_egress_ = 0;  // of daemons before us
   uint64_t oom_kills_ = 0;                             // counted so far
+  uint64_t untrimmed_ = UINT64_MAX / 2;                // bytes of output since the last look; the first is at once
   Event command_ended_;
   Event deadline_moved_;
   TaskGroup tasks_;

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "sandbox/environment.h"
 #include "sandbox/session.h"
+#include "sandbox/session_logs.h"
 #include "sandbox/validate.h"
 
 namespace sandbar::sandbox {
@@ -191,6 +192,22 @@ Task<> Session::FinishCommand(std::shared_ptr<RunningCommand> run, wire::Exit ex
   run->row = row;
   run->done->Set(std::move(row));
   command_ended_.Notify();
+  const uint64_t added = log.received();
+  co_return co_await TrimOutput(added);
+}
+
+Task<> Session::TrimOutput(uint64_t added) {
+  // What one command leaves is bounded, however much it wrote.
+  untrimmed_ += std::min(added, core_->config.log_head_bytes + core_->config.log_tail_bytes);
+  if (untrimmed_ < core_->config.log_session_bytes / 8) co_return Result<>{};
+  untrimmed_ = 0;
+  std::set<std::string> running;
+  for (const auto& [id, run] : commands_) running.insert(id);
+  auto trim = [dir = core_->LogDir(row_.id), budget = core_->config.log_session_bytes, running = std::move(running)] {
+    return TrimLogs(dir, budget, running);
+  };
+  auto trimmed = co_await core_->Files(std::move(trim));
+  if (!trimmed) log::Warn("logs of {}: {}", row_.id, trimmed.error().message);
   co_return Result<>{};
 }
 

@@ -26,6 +26,12 @@ Task<> Session::TrustCa(net::PolicyRef policy) {
   co_return Result<>{};
 }
 
+Task<> Session::TrustCaAgain() {
+  auto trusted = co_await TrustCa(policy_);
+  if (!trusted) log::Warn("session {}: {}", row_.id, trusted.error().message);
+  co_return Result<>{};
+}
+
 Task<> Session::SetNetwork(net::PolicyRef policy) {
   SB_CO_TRYV(Usable());
   auto row_before = row_.network;

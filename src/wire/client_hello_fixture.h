@@ -1,4 +1,4 @@
-// Test support: ClientHello messages, well-formed and not. Only *_test.cc files include this.
+// Test support: ClientHello messages, well-formed and not. Only *_test.cc files and benchmarks include this.
 #pragma once
 
 #include <string>
