@@ -299,6 +299,16 @@ test("open streams end with their sandbox", async () => {
   assert.equal((await fetch(there)).status, 410);
 });
 
+test("open streams end when their route is withdrawn", async () => {
+  const changing = await sandbox({ ports: [3000] });
+  await serve(changing, app(3000, "127.0.0.1"));
+  const socket = new WebSocket(changing.domain(3000).replace("http", "ws"));
+  await new Promise((done) => (socket.onopen = done));
+  const closed = new Promise((done) => (socket.onclose = done));
+  await changing.update({ ports: [] });
+  await closed;
+});
+
 test("a restart of the server keeps every URL, and its place in the machine", async () => {
   await server.crash();
   await server.start();
