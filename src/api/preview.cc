@@ -17,6 +17,8 @@ constexpr std::string_view kTokenParameter = "sandbar_token";
 constexpr std::string_view kTokenHeader = "x-sandbar-preview-token";
 constexpr std::string_view kTokenCookie = "sandbar_preview_token";
 
+constexpr std::chrono::seconds kRecheck{10};
+
 bool Under(std::string_view host, std::string_view suffix) {
   host = host.substr(0, host.rfind(':'));
   return host.size() > suffix.size() && wire::EqualsIgnoreCase(host.substr(host.size() - suffix.size()), suffix);
@@ -220,7 +222,22 @@ Task<> Previews::Forward(net::HttpExchange* x, sandbox::RouteTarget target) {
   request.client = AddressOf(x->peer());
   request.scheme = Scheme();
   SB_CO_TRY(request.headers, co_await GuestHeaders(&asked));
-  co_return co_await net::ProxyToGuest(x, std::move(guest), std::move(request), limits);
+  using namespace asio::experimental::awaitable_operators;
+  auto proxy = net::ProxyToGuest(x, std::move(guest), std::move(request), limits);
+  auto withdrawn = AwaitWithdrawal(std::move(target.route));
+  auto first = co_await (std::move(proxy) || std::move(withdrawn));
+  if (first.index() == 1) co_return Fail(Code::kClosed, "the route was withdrawn");
+  co_return std::get<0>(std::move(first));
+}
+
+// Ends when the route is gone or asks for another token: what is open must not outlive that by much.
+Task<> Previews::AwaitWithdrawal(store::PortRoute route) {
+  while (true) {
+    SB_CO_TRYV(co_await Sleep(kRecheck));
+    auto now = co_await service_->FindRoute(route.subdomain);
+    if (now && now->route != route) co_return Result<>{};
+    if (!now && now.error().code == Code::kNotFound) co_return Result<>{};
+  }
 }
 
 Task<bool> Previews::IsApiToken(net::Header authorization) {

@@ -44,6 +44,7 @@ class Previews {
  private:
   class Place;
   Task<> Forward(net::HttpExchange* x, sandbox::RouteTarget target);
+  Task<> AwaitWithdrawal(store::PortRoute route);
   // Removes what is ours from the client's headers.
   Task<std::vector<net::Header>> GuestHeaders(const net::HttpRequest* request);
   Task<bool> IsApiToken(net::Header authorization);

@@ -282,3 +282,36 @@ test("requests that never end leave the API and other previews alone", async () 
   }
   await until(async () => (await fetch(busy.domain(3000))).status === 200, "the places are free again");
 });
+
+test("open streams end with their sandbox", async () => {
+  const ending = await sandbox({ ports: [3000] });
+  await serve(ending, app(3000, "127.0.0.1"));
+  const there = ending.domain(3000);
+  const events = (await fetch(`${there}/events`)).body.getReader();
+  await events.read();
+  const socket = new WebSocket(there.replace("http", "ws"));
+  await new Promise((done) => (socket.onopen = done));
+  const closed = new Promise((done) => (socket.onclose = done));
+  const stopped = ending.stop();
+  await events.read().then(({ done }) => assert.ok(done), () => {});
+  await closed;
+  await stopped;
+  assert.equal((await fetch(there)).status, 410);
+});
+
+test("open streams end when their route is withdrawn", async () => {
+  const changing = await sandbox({ ports: [3000] });
+  await serve(changing, app(3000, "127.0.0.1"));
+  const socket = new WebSocket(changing.domain(3000).replace("http", "ws"));
+  await new Promise((done) => (socket.onopen = done));
+  const closed = new Promise((done) => (socket.onclose = done));
+  await changing.update({ ports: [] });
+  await closed;
+});
+
+test("a restart of the server keeps every URL, and its place in the machine", async () => {
+  await server.crash();
+  await server.start();
+  assert.equal((await fetch(`${url}/again`)).status, 200);
+  assert.equal((await Sandbox.get({ name: box.name, ...credentials })).domain(3000), url);
+});
