@@ -16,6 +16,8 @@ namespace sandbar::spawner {
 inline constexpr uint32_t kProtocolVersion = 1;
 inline constexpr size_t kMaxMessage = 64 << 10;
 inline constexpr size_t kMaxLayers = 64;
+inline constexpr size_t kMaxSnapshotChain = 64;
+inline constexpr size_t kSnapshotsPerPage = 500;
 
 struct Limits {
   uint32_t vcpus = 1;
@@ -38,6 +40,7 @@ struct ConfigureReq {
   std::vector<std::string> layers;
   std::string image_digest;
   std::string hostname;
+  std::vector<std::string> snapshots;  // topmost first, above the layers
 };
 struct ListReq {};
 struct AttachReq {
@@ -60,6 +63,13 @@ struct FreezeReq {
 };
 struct DestroyReq {
   std::string machine;
+  std::string keep_as;  // not empty: what the machine wrote becomes the snapshot of this name
+};
+struct ListSnapshotsReq {
+  std::string after;  // pages in the order of names; empty: from the first
+};
+struct RemoveSnapshotReq {
+  std::string snapshot;
 };
 struct DialReq {
   std::string machine;
@@ -67,7 +77,7 @@ struct DialReq {
 };  // fd: connected to 127.0.0.1:port inside
 struct ShutdownReq {};  // destroy every machine, then exit
 using Request = std::variant<HelloReq, BootReq, ConfigureReq, ListReq, AttachReq, SetLimitsReq, SetDeadlineReq,
-                             UsageReq, FreezeReq, DestroyReq, DialReq, ShutdownReq>;
+                             UsageReq, FreezeReq, DestroyReq, DialReq, ShutdownReq, ListSnapshotsReq, RemoveSnapshotReq>;
 
 // Answers
 struct MachineEntry {
@@ -99,12 +109,15 @@ struct UsageResp {
   uint32_t pids = 0;
   uint64_t oom_kills = 0;
 };
+struct SnapshotsResp {
+  std::vector<std::string> snapshots;  // fewer than kSnapshotsPerPage: the last page
+};
 struct ExitedEvent {
   std::string machine;
   int32_t status = 0;
   bool deadline = false;
 };  // tag 0
-using Response = std::variant<OkResp, HelloResp, ErrorResp, BootResp, ListResp, UsageResp, ExitedEvent>;
+using Response = std::variant<OkResp, HelloResp, ErrorResp, BootResp, ListResp, UsageResp, ExitedEvent, SnapshotsResp>;
 
 struct TaggedRequest {
   uint32_t tag = 0;

@@ -75,12 +75,14 @@ class Server {
   void Handle(uint32_t tag, const DestroyReq& r);
   void Handle(uint32_t tag, const DialReq& r);
   void Handle(uint32_t tag, const ShutdownReq& r);
+  void Handle(uint32_t tag, const ListSnapshotsReq& r);
+  void Handle(uint32_t tag, const RemoveSnapshotReq& r);
 
   Slot* Find(const std::string& machine);
   void OnMachine(Slot& slot);
   void OnStatus(Slot& slot, bool ended);
   bool Reap(Slot& slot);
-  void BeginDestroy(Slot& slot);
+  Result<> BeginDestroy(Slot& slot, const std::string& keep_as);
   void DestroyAll();
   // Deadlines and retries; returns how long the loop may sleep, in milliseconds (-1: for ever).
   int Tick();

@@ -60,7 +60,7 @@ void Server::Handle(uint32_t tag, const BootReq& r) {
   by_id_[r.machine] = slot.serial;
   Slot& kept = slots_.emplace(slot.serial, std::move(slot)).first->second;
   if (!fds) {
-    BeginDestroy(kept);
+    if (auto begun = BeginDestroy(kept, ""); !begun) log::Error("{}", begun.error().message);
     return ReplyError(tag, fds.error());
   }
   Reply(tag, BootResp{host_->options.data + "/run/agents/" + kept.machine->socket_name()}, std::move(*fds));
@@ -130,9 +130,26 @@ void Server::Handle(uint32_t tag, const FreezeReq& r) {
 void Server::Handle(uint32_t tag, const DestroyReq& r) {
   Slot* slot = Find(r.machine);
   // Destroying twice is fine: the first answer may have been lost with its connection.
-  if (slot == nullptr) return Reply(tag, UsageResp{});
+  if (slot == nullptr) {
+    if (r.keep_as.empty() || host_->disk->SnapshotLayer(r.keep_as)) return Reply(tag, UsageResp{});
+    return ReplyError(tag, NoSuchMachine());
+  }
+  if (auto begun = BeginDestroy(*slot, r.keep_as); !begun) return ReplyError(tag, begun.error());
   slot->destroy.push_back(Owed{tag, connection_});
-  BeginDestroy(*slot);
+}
+
+void Server::Handle(uint32_t tag, const ListSnapshotsReq& r) {
+  auto names = host_->disk->ListSnapshots(r.after, kSnapshotsPerPage);
+  if (!names) return ReplyError(tag, names.error());
+  Reply(tag, SnapshotsResp{std::move(*names)});
+}
+
+void Server::Handle(uint32_t tag, const RemoveSnapshotReq& r) {
+  // One that is not there is gone, which is what was asked for.
+  if (!host_->disk->SnapshotLayer(r.snapshot)) return Reply(tag, OkResp{});
+  if (auto removed = host_->disk->RemoveSnapshot(r.snapshot); !removed) return ReplyError(tag, removed.error());
+  background_ = true;
+  Reply(tag, OkResp{});
 }
 
 void Server::Handle(uint32_t tag, const DialReq& r) {
