@@ -53,9 +53,7 @@ class PlainDisk : public Disk {
   }
   Result<uint64_t> Usage(const DiskSlot&) const override { return 0; }
 
-  Result<> Destroy(const DiskSlot& slot) override {
-    return MoveToTrash(machines_.get(), slot.name);
-  }
+  Result<> Destroy(const DiskSlot& slot) override { return MoveToTrash(machines_.get(), slot.name); }
 
   Result<> Publish(const DiskSlot& slot, const std::string& snapshot) override {
     return snapshots_->Take(machines_.get(), slot.name, snapshot);
@@ -135,8 +133,8 @@ Result<std::unique_ptr<Disk>> OpenPlainDisk(const DiskOptions& options) {
   }
   SB_TRYV(os::RemoveTree(root.get(), "site"));
   SB_TRYV(os::EnsureDir(root.get(), "site", 0700));
-  auto disk = std::make_unique<PlainDisk>(options.mount_point, std::move(machines), std::move(snapshots),
-                                          std::move(trash));
+  auto disk =
+      std::make_unique<PlainDisk>(options.mount_point, std::move(machines), std::move(snapshots), std::move(trash));
   disk->MarkTrash();
   return disk;
 }

@@ -76,8 +76,9 @@ struct DialReq {
   uint32_t port = 0;
 };  // fd: connected to 127.0.0.1:port inside
 struct ShutdownReq {};  // destroy every machine, then exit
-using Request = std::variant<HelloReq, BootReq, ConfigureReq, ListReq, AttachReq, SetLimitsReq, SetDeadlineReq,
-                             UsageReq, FreezeReq, DestroyReq, DialReq, ShutdownReq, ListSnapshotsReq, RemoveSnapshotReq>;
+using Request =
+    std::variant<HelloReq, BootReq, ConfigureReq, ListReq, AttachReq, SetLimitsReq, SetDeadlineReq, UsageReq, FreezeReq,
+                 DestroyReq, DialReq, ShutdownReq, ListSnapshotsReq, RemoveSnapshotReq>;
 
 // Answers
 struct MachineEntry {

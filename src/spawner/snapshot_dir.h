@@ -1,5 +1,5 @@
-// The snapshots of a disk: <store>/snapshots/<name>/upper, each a directory that was a machine's writable layer. What the
-// two kinds of disk have in common. Single thread.
+// The snapshots of a disk: <store>/snapshots/<name>/upper, each a directory that was a machine's writable layer. What
+// the two kinds of disk have in common. Single thread.
 #pragma once
 
 #include <string>

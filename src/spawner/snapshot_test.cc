@@ -53,8 +53,9 @@ class SnapshotTest : public testing::TestWithParam<const char*> {
 
 TEST_P(SnapshotTest, FilesDeletesAndRenamesSurviveInAnotherMachine) {
   ASSERT_TRUE(Start("m1", {}));
-  ASSERT_EQ(Run("m1", "echo one > /etc/note; chown 1000:1000 /etc/note; chmod 640 /etc/note; rm -r /home/user; "
-                      "mv /opt/moved /opt/there; ln -s note /etc/link; mkdir /data; echo x > /data/x"),
+  ASSERT_EQ(Run("m1",
+                "echo one > /etc/note; chown 1000:1000 /etc/note; chmod 640 /etc/note; rm -r /home/user; "
+                "mv /opt/moved /opt/there; ln -s note /etc/link; mkdir /data; echo x > /data/x"),
             "exit:0\n");
   auto kept = Keep("m1", "snap_one");
   ASSERT_TRUE(kept) << kept.error().message;

@@ -11,6 +11,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,7 @@ struct FakeFaults {
   FakeFault connect = FakeFault::kNone;
   FakeFault set_deadline = FakeFault::kNone;
   FakeFault destroy = FakeFault::kNone;
+  FakeFault remove_snapshot = FakeFault::kNone;
 };
 
 struct FakeMachineState {
@@ -50,6 +52,7 @@ class FakeHost {
 
   FakeFaults faults;
   int boots = 0;
+  std::set<std::string> snapshots;
 
   FakeMachineState* Find(const std::string& id);
   std::vector<std::string> ids() const;
