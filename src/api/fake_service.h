@@ -112,9 +112,10 @@ class FakeService : public sandbox::Service {
     SB_CO_TRYV(Begin(s, std::move(id)));
     co_return session_;
   }
-  Task<store::Session> SetNetwork(sandbox::Scope s, std::string id, std::string mode) override {
+  Task<store::Session> SetNetwork(sandbox::Scope s, std::string id, net::NetworkPolicy policy) override {
     SB_CO_TRYV(Begin(s, std::move(id)));
-    session_.network_mode = std::move(mode);
+    std::string mode(net::ModeName(policy.mode));
+    session_.network = store::NetworkPolicyRow{mode, R"({"mode":")" + mode + "\"}", ""};
     co_return session_;
   }
   Task<std::vector<net::Denial>> Denials(sandbox::Scope s, std::string id) override {

@@ -55,9 +55,9 @@ void PolicyBody::ReadJson(wire::JsonDecoder& decoder, const json::value& value) 
   Wire body;
   decoder.Read(value, body);
   if (body.mode == Mode::kAllowAll) {
-    mode = "allow-all";
+    policy.mode = net::EgressMode::kAllowAll;
   } else if (body.mode == Mode::kDenyAll || !body.AllowsSomething()) {
-    mode = "deny-all";
+    policy.mode = net::EgressMode::kDenyAll;
   } else {
     unsupported =
         "network policies with rules are not available on this server: it enforces \"allow-all\" and \"deny-all\" only";

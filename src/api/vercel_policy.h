@@ -8,6 +8,8 @@
 #include <boost/json/fwd.hpp>
 #include <string>
 
+#include "net/policy.h"
+
 namespace sandbar::wire {
 class JsonDecoder;
 }
@@ -15,7 +17,7 @@ class JsonDecoder;
 namespace sandbar::api {
 
 struct PolicyBody {
-  std::string mode;         // "allow-all" or "deny-all"
+  net::NetworkPolicy policy;
   std::string unsupported;  // not empty: refuse with this text
   void ReadJson(wire::JsonDecoder& decoder, const boost::json::value& value);
 };

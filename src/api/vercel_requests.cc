@@ -46,9 +46,9 @@ sandbox::Resources ToResources(const std::optional<ResourcesBody>& body) {
   return out;
 }
 
-std::optional<std::string> ToMode(const std::optional<PolicyBody>& policy) {
-  if (!policy) return std::nullopt;
-  return policy->mode;
+std::optional<net::NetworkPolicy> ToPolicy(const std::optional<PolicyBody>& body) {
+  if (!body) return std::nullopt;
+  return body->policy;
 }
 
 store::KeepLastSnapshots ToKeepLast(const KeepLastBody& body) {
@@ -85,7 +85,7 @@ Result<CreateRequest> ParseCreate(std::string_view text, int version) {
   spec.timeout_ms = body.timeout;
   spec.resources = ToResources(body.resources);
   spec.persistent = false;  // see api.h
-  spec.network_mode = ToMode(body.network_policy);
+  spec.network = ToPolicy(body.network_policy);
   spec.env = std::move(body.env);
   spec.tags = std::move(body.tags);
   spec.region = body.region;
@@ -109,7 +109,7 @@ Result<UpdateRequest> ParseUpdate(std::string_view text) {
   spec.persistent = body.persistent;
   spec.resources = ToResources(body.resources);
   spec.timeout_ms = body.timeout;
-  spec.network_mode = ToMode(body.network_policy);
+  spec.network = ToPolicy(body.network_policy);
   spec.env = std::move(body.env);
   spec.tags = std::move(body.tags);
   spec.region = body.region;
@@ -159,10 +159,10 @@ Result<int64_t> ParseExtend(std::string_view text) {
   return body.duration;
 }
 
-Result<std::string> ParseNetworkPolicy(std::string_view text) {
+Result<net::NetworkPolicy> ParseNetworkPolicy(std::string_view text) {
   SB_TRY(PolicyBody body, wire::DecodeJson<PolicyBody>(text, kLimits));
   if (!body.unsupported.empty()) return Missing(body.unsupported);
-  return body.mode;
+  return body.policy;
 }
 
 Result<std::string> ParseProjectName(std::string_view text) {

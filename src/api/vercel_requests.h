@@ -49,7 +49,7 @@ Result<PathRequest> ParseMakeDir(std::string_view body);
 Result<int64_t> ParseExtend(std::string_view body);
 // The mode to enforce: allow-all or deny-all. Both request dialects; rules that would need a custom policy are
 // kUnsupported, a policy that allows nothing is deny-all.
-Result<std::string> ParseNetworkPolicy(std::string_view body);
+Result<net::NetworkPolicy> ParseNetworkPolicy(std::string_view body);
 Result<std::string> ParseProjectName(std::string_view body);
 
 // limit, cursor, sortBy, sortOrder, namePrefix, tags, name, since, until.

@@ -23,7 +23,7 @@ TEST(ParseCreate, WhatTheSdkSends) {
   EXPECT_EQ(spec.name, "demo");
   EXPECT_EQ(spec.timeout_ms, 600000);
   EXPECT_EQ(spec.resources.vcpus, 4);
-  EXPECT_EQ(spec.network_mode, "deny-all");
+  EXPECT_EQ(spec.network->mode, net::EgressMode::kDenyAll);
   EXPECT_EQ(spec.env.at("A"), "1");
   EXPECT_EQ(spec.tags.at("team"), "infra");
   EXPECT_EQ(spec.region, "fra1");
@@ -63,12 +63,12 @@ TEST(ParseCreate, RefusesWhatItCannotHonour) {
 }
 
 TEST(ParseNetworkPolicy, BothDialects) {
-  EXPECT_EQ(ParseNetworkPolicy(R"({"mode":"allow-all"})").value(), "allow-all");
-  EXPECT_EQ(ParseNetworkPolicy(R"({"mode":"deny-all"})").value(), "deny-all");
+  EXPECT_EQ(ParseNetworkPolicy(R"({"mode":"allow-all"})").value().mode, net::EgressMode::kAllowAll);
+  EXPECT_EQ(ParseNetworkPolicy(R"({"mode":"deny-all"})").value().mode, net::EgressMode::kDenyAll);
   for (const char* empty : {"{}", R"({"mode":"custom"})", R"({"allow":[]})", R"({"allow":{}})", R"({"subnets":{}})",
                             R"({"subnets":{"deny":["10.0.0.0/8"]}})",
                             R"({"mode":"custom","allowedDomains":[],"deniedCIDRs":["0.0.0.0/0"]})"})
-    EXPECT_EQ(ParseNetworkPolicy(empty).value(), "deny-all") << empty;
+    EXPECT_EQ(ParseNetworkPolicy(empty).value().mode, net::EgressMode::kDenyAll) << empty;
   for (const char* wrong : {R"({"mode":"open"})", R"({"mode":"allow-all","allow":["x"]})", R"({"alow":[]})", "[]",
                             R"("deny-all")", R"({"allow":"x.com"})", R"({"mode":null})"}) {
     auto got = ParseNetworkPolicy(wrong);

@@ -68,9 +68,9 @@ Task<> ExtendTimeout(Call* call) {
 
 Task<> SetNetworkPolicy(Call* call) {
   SB_CO_TRY(std::string text, co_await call->Body());
-  SB_CO_TRY(std::string mode, ParseNetworkPolicy(text));
+  SB_CO_TRY(net::NetworkPolicy policy, ParseNetworkPolicy(text));
   std::string id = call->Param("session");
-  auto session = co_await call->service->SetNetwork(call->scope, std::move(id), std::move(mode));
+  auto session = co_await call->service->SetNetwork(call->scope, std::move(id), std::move(policy));
   if (!session) co_return std::unexpected(std::move(session).error());
   json::object body = Wrapped(*session, call->v1());
   co_return co_await call->Reply(std::move(body));

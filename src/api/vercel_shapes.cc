@@ -21,8 +21,8 @@ json::array Strings(const std::vector<std::string>& list) {
   return out;
 }
 
-void AddPolicy(json::object& out, const std::optional<std::string>& mode) {
-  if (mode) out["networkPolicy"] = json::object{{"mode", *mode}};
+void AddPolicy(json::object& out, const std::optional<store::NetworkPolicyRow>& policy) {
+  if (policy) out["networkPolicy"] = json::parse(policy->shown);
 }
 
 json::object KeepLastJson(const store::KeepLastSnapshots& keep) {
@@ -60,7 +60,7 @@ json::object SandboxJson(const store::Sandbox& s, const store::Session* current)
   AddIf(out, "runtime", s.runtime);
   AddIf(out, "image", s.image);
   AddIf(out, "cwd", s.cwd);
-  AddPolicy(out, s.network_mode);
+  AddPolicy(out, s.network);
   if (!s.tags.empty()) {
     json::object tags;
     for (const auto& [key, value] : s.tags) tags[key] = value;
@@ -95,7 +95,7 @@ json::object SessionJson(const store::Session& s) {
   AddIf(out, "requestedStopAt", s.requested_stop_at);
   AddIf(out, "stoppedAt", s.stopped_at);
   AddIf(out, "abortedAt", s.aborted_at);
-  AddPolicy(out, s.network_mode);
+  AddPolicy(out, s.network);
   AddUsage(out, s);
   return out;
 }

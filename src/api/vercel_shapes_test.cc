@@ -55,7 +55,7 @@ TEST(Shapes, UsageOnceStopped) {
   session.cpu_ms = 7;
   session.ingress = 1;
   session.egress = 2;
-  session.network_mode = "deny-all";
+  session.network = store::NetworkPolicyRow{"deny-all", R"({"mode":"deny-all"})", ""};
   json::object out = SessionJson(session);
   EXPECT_EQ(out.at("duration"), 3000);
   EXPECT_EQ(out.at("activeCpuDurationMs"), 7);

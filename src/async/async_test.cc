@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <boost/asio/io_context.hpp>
+#include <latch>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -92,6 +93,48 @@ Task<> Groups() {
 
 TEST(Async, GroupsCancelAndJoin) {
   EXPECT_TRUE(RunTask(Groups()).has_value());
+}
+
+// Hears no cancellation while the pool works, so the only thing that can end its long sleep is a second one.
+Task<> WorkThenSleep(asio::thread_pool* pool, std::latch* working, std::latch* go, bool* slept_through) {
+  co_await asio::this_coro::throw_if_cancelled(false);
+  auto work = [working, go] {
+    working->count_down();
+    go->wait();
+    return 0;
+  };
+  co_await Offload(*pool, work);
+  auto slept = co_await Sleep(10s);
+  *slept_through = slept.has_value();
+  co_return Result<>{};
+}
+
+Task<> LetGo(std::latch* go) {
+  go->count_down();
+  co_return Result<>{};
+}
+
+Task<> CloseWhileOffloaded(asio::thread_pool* pool, bool* slept_through) {
+  auto ex = co_await asio::this_coro::executor;
+  std::latch working(1);
+  std::latch go(1);
+  TaskGroup group(ex);
+  group.Spawn(WorkThenSleep(pool, &working, &go, slept_through));
+  SB_CO_TRYV(co_await Sleep(1ms));
+  working.wait();
+  TaskGroup helper(ex);
+  helper.Spawn(LetGo(&go));  // runs once Close has cancelled and waits
+  co_await group.Close();
+  co_await helper.Close();
+  co_return Result<>{};
+}
+
+TEST(Async, CloseEndsATaskThatCouldNotHearTheFirstCancellation) {
+  asio::thread_pool pool(1);
+  bool slept_through = true;
+  EXPECT_TRUE(RunTask(CloseWhileOffloaded(&pool, &slept_through)).has_value());
+  EXPECT_FALSE(slept_through);
+  pool.join();
 }
 
 }  // namespace

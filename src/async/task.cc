@@ -4,6 +4,11 @@
 #include <boost/system/system_error.hpp>
 
 namespace sandbar {
+namespace {
+
+constexpr std::chrono::milliseconds kCancelAgain{20};
+
+}  // namespace
 
 Error FromAsio(const boost::system::error_code& ec, std::string_view doing) {
   Code code = Code::kIo;
@@ -31,6 +36,16 @@ Task<> Sleep(std::chrono::nanoseconds d) {
   auto [ec] = co_await timer.async_wait(kToken);
   if (ec) co_return std::unexpected(FromAsio(ec, "sleep"));
   co_return Result<>{};
+}
+
+asio::awaitable<void> TaskGroup::Close() {
+  using namespace asio::experimental::awaitable_operators;
+  asio::steady_timer again(ex_);
+  while (!live_.empty()) {
+    Cancel();
+    again.expires_after(kCancelAgain);
+    co_await (Join() || again.async_wait(kToken));
+  }
 }
 
 Task<> Event::Wait() {

@@ -98,11 +98,9 @@ class TaskGroup {
                      if (live_.empty()) idle_.cancel();
                    }));
   }
-  // Cancels every task and waits for the last one to end.
-  asio::awaitable<void> Close() {
-    Cancel();
-    co_await Join();
-  }
+  // Cancels every task and waits for the last one to end. Cancels again and again: an operation that cannot be
+  // cancelled (Offload) swallows the signal, and what its task awaits next would never hear of it.
+  asio::awaitable<void> Close();
   void Cancel() {
     auto n = live_.size();
     auto it = live_.begin();

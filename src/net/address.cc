@@ -136,6 +136,18 @@ Result<IpAddress> ParseAddress(std::string_view text) {
   return Fail(Code::kBadRequest, "not an IP address: '" + z + "'");
 }
 
+Result<IpAddress> FromRaw(std::string_view bytes) {
+  IpAddress a;
+  if (bytes.size() == a.bytes.size()) {
+    std::memcpy(a.bytes.data(), bytes.data(), bytes.size());
+    return a;
+  }
+  in_addr v4{};
+  if (bytes.size() != sizeof(v4)) return Fail(Code::kProtocol, "an address has 4 or 16 bytes");
+  std::memcpy(&v4, bytes.data(), sizeof(v4));
+  return FromV4(v4);
+}
+
 Result<Endpoint> ParseEndpoint(std::string_view text) {
   size_t colon = text.rfind(':');
   if (colon == std::string_view::npos) return Fail(Code::kBadRequest, "expected address:port");

@@ -45,7 +45,4 @@ class DnsRelay {
   TaskGroup group_;
 };
 
-// The configured resolver, else the first usable nameserver of a resolv.conf's text; nothing when there is none.
-std::optional<OperatorEndpoint> ChooseResolver(const std::string& configured, std::string_view resolv_conf);
-
 }  // namespace sandbar::net

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "net/egress_fixture.h"
+#include "net/resolver.h"
 #include "wire/dns.h"
 
 namespace sandbar::net::testing {

@@ -111,7 +111,7 @@ void LiveMachine::Lost(const std::string& why) {
 
 asio::awaitable<void> LiveMachine::Close() {
   closing_ = true;
-  co_await CloseGroup(&tasks_);
+  co_await tasks_.Close();
   // The pointer stays: calls in flight hold it too and see it fail.
   if (link_) co_await link_->Close();
   if (egress_) co_await egress_->Close();

@@ -60,8 +60,4 @@ Task<T> RunToEnd(TaskGroup* group, Task<T> work) {
   co_return co_await outcome->Take();
 }
 
-// Cancels and joins a group, again and again: an operation that cannot be cancelled (a store call) swallows the signal,
-// and what its task awaits next would never hear of it.
-asio::awaitable<void> CloseGroup(TaskGroup* group);
-
 }  // namespace sandbar::sandbox

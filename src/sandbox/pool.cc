@@ -148,7 +148,7 @@ Task<> Pool::Remove(std::unique_ptr<Member> member) {
 
 Task<> Pool::Drain() {
   closing_ = true;
-  co_await CloseGroup(&tasks_);
+  co_await tasks_.Close();
   Result<> out;
   while (!members_.empty()) {
     auto member = std::move(members_.front());
@@ -161,7 +161,7 @@ Task<> Pool::Drain() {
 
 asio::awaitable<void> Pool::Close() {
   closing_ = true;
-  co_await CloseGroup(&tasks_);
+  co_await tasks_.Close();
   for (auto& m : members_) co_await m->live->Close();
   members_.clear();
 }

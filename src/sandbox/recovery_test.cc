@@ -209,11 +209,11 @@ TEST_F(RecoveryTest, TheClockGoesOnFromTheStartOfTheSession) {
 TEST_F(RecoveryTest, PolicyIsBackAtOnce) {
   Boot();
   CreateSpec spec;
-  spec.network_mode = "allow-all";
+  spec.network = net::NetworkPolicy{.mode = net::EgressMode::kAllowAll};
   auto view = world.Create(spec);
-  ASSERT_TRUE(world.Run(world.service->SetNetwork(world.scope, view.session.id, "deny-all")));
+  ASSERT_TRUE(world.Run(world.service->SetNetwork(world.scope, view.session.id, {.mode = net::EgressMode::kDenyAll})));
   Restart();
-  EXPECT_EQ(Row(view).network_mode, "deny-all");
+  EXPECT_EQ(Row(view).network->mode, "deny-all");
 }
 
 TEST_F(RecoveryTest, MachinesWithoutARowAreFrozenAndLeft) {

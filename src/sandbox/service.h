@@ -13,6 +13,7 @@
 #include "async/task.h"
 #include "engine/guest_link.h"
 #include "net/egress.h"
+#include "net/policy.h"
 #include "store/records.h"
 
 namespace sandbar::sandbox {
@@ -37,7 +38,7 @@ struct CreateSpec {
   std::optional<int64_t> timeout_ms;
   Resources resources;
   std::optional<bool> persistent;
-  std::optional<std::string> network_mode;
+  std::optional<net::NetworkPolicy> network;
   std::map<std::string, std::string> env, tags;
   std::vector<int> ports;
   std::optional<std::string> region;
@@ -52,7 +53,7 @@ struct UpdateSpec {
   std::optional<bool> persistent;
   Resources resources;
   std::optional<int64_t> timeout_ms;
-  std::optional<std::string> network_mode;
+  std::optional<net::NetworkPolicy> network;
   std::optional<std::map<std::string, std::string>> env, tags;
   std::optional<std::string> region;
   std::optional<std::vector<std::string>> failover_regions;
@@ -136,7 +137,8 @@ class Service {
   virtual Task<SandboxView> GetSession(Scope scope, std::string session) = 0;
   virtual Task<SandboxView> Stop(Scope scope, std::string session) = 0;  // blocks until stopped; idempotent
   virtual Task<store::Session> ExtendTimeout(Scope scope, std::string session, int64_t duration_ms) = 0;
-  virtual Task<store::Session> SetNetwork(Scope scope, std::string session, std::string mode) = 0;
+  // Replaces the running session's policy; the answer comes when it is in force.
+  virtual Task<store::Session> SetNetwork(Scope scope, std::string session, net::NetworkPolicy policy) = 0;
   virtual Task<std::vector<net::Denial>> Denials(Scope scope, std::string session) = 0;
 
   virtual Task<StartedCommand> StartCommand(Scope scope, std::string session, CommandSpec spec) = 0;

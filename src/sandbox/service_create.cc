@@ -35,7 +35,7 @@ store::Session ServiceImpl::MakeSession(const store::Sandbox& sandbox, const ima
   s.image = PinnedName(image);
   s.cwd = image.cwd;
   s.timeout_ms = sandbox.timeout_ms;
-  s.network_mode = sandbox.network_mode;
+  s.network = sandbox.network;
   s.requested_at = s.created_at = s.updated_at = NowMs();
   const engine::EngineInfo engine = core_.parts.engine->info();
   s.engine = engine.name;

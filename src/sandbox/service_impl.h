@@ -26,7 +26,7 @@ class ServiceImpl final : public Domain {
   Task<SandboxView> Stop(Scope scope, std::string session) override;
   Task<store::Sandbox> Delete(Scope scope, std::string name) override;
   Task<store::Session> ExtendTimeout(Scope scope, std::string session, int64_t duration_ms) override;
-  Task<store::Session> SetNetwork(Scope scope, std::string session, std::string mode) override;
+  Task<store::Session> SetNetwork(Scope scope, std::string session, net::NetworkPolicy policy) override;
 
   // service_create.cc
   Task<SandboxView> Create(Scope scope, CreateSpec spec) override;

@@ -13,7 +13,8 @@ ServiceImpl::ServiceImpl(asio::any_io_executor ex, Config config, Parts parts)
     : core_(std::move(ex), std::move(config), parts), pool_(&core_), tasks_(core_.ex) {}
 
 Result<std::unique_ptr<Domain>> MakeService(asio::any_io_executor ex, Config config, Parts parts) {
-  SB_TRYV(CheckNetworkMode(config.default_network_mode));
+  if (config.default_network_mode != "allow-all" && config.default_network_mode != "deny-all")
+    return Fail(Code::kBadRequest, "network.default: allow-all or deny-all");
   if (config.log_segment_bytes < 4096) return Fail(Code::kBadRequest, "log_segment_bytes: at least 4096");
   std::error_code ec;
   std::filesystem::create_directories(config.data_dir + "/logs", ec);
@@ -48,7 +49,7 @@ Task<> ServiceImpl::StopAll() {
 
 asio::awaitable<void> ServiceImpl::Close() {
   core_.closing = true;
-  co_await CloseGroup(&tasks_);
+  co_await tasks_.Close();
   co_await pool_.Close();
   auto sessions = std::exchange(sessions_, {});
   for (auto& [id, live] : sessions) co_await live.session->Detach();
@@ -142,10 +143,9 @@ Task<store::Session> ServiceImpl::ExtendTimeout(Scope scope, std::string session
   co_return co_await RunToEnd(&tasks_, std::move(work));
 }
 
-Task<store::Session> ServiceImpl::SetNetwork(Scope scope, std::string session, std::string mode) {
+Task<store::Session> ServiceImpl::SetNetwork(Scope scope, std::string session, net::NetworkPolicy policy) {
   SB_CO_TRY(auto live, co_await FindLive(std::move(scope), std::move(session)));
-  SB_CO_TRYV(CheckNetworkMode(mode));
-  auto work = Apply(live, live->SetNetwork(std::move(mode)));
+  auto work = Apply(live, live->SetNetwork(std::move(policy)));
   co_return co_await RunToEnd(&tasks_, std::move(work));
 }
 

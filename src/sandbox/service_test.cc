@@ -249,17 +249,19 @@ TEST_F(DomainTest, ExtendTimeoutIsExactAndBounded) {
 TEST_F(DomainTest, NetworkModes) {
   Boot();
   CreateSpec spec;
-  spec.network_mode = "custom";
+  spec.network = net::NetworkPolicy{.mode = net::EgressMode::kCustom};
   auto refused = world.Run(world.service->Create(world.scope, spec));
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::kUnsupported);
-  spec.network_mode = "deny-all";
+  spec.network = net::NetworkPolicy{.mode = net::EgressMode::kDenyAll};
   auto view = world.Create(spec);
-  EXPECT_EQ(view.session.network_mode, "deny-all");
-  auto open = world.Run(world.service->SetNetwork(world.scope, view.session.id, "allow-all"));
+  EXPECT_EQ(view.session.network->mode, "deny-all");
+  auto open = world.Run(world.service->SetNetwork(world.scope, view.session.id, {.mode = net::EgressMode::kAllowAll}));
   ASSERT_TRUE(open);
-  EXPECT_EQ(open->network_mode, "allow-all");
-  EXPECT_EQ(world.Run(world.service->SetNetwork(world.scope, view.session.id, "sometimes")).error().code,
+  EXPECT_EQ(open->network->mode, "allow-all");
+  EXPECT_EQ(world.Run(world.service->SetNetwork(world.scope, view.session.id, {.mode = net::EgressMode::kCustom}))
+                .error()
+                .code,
             Code::kUnsupported);
   EXPECT_TRUE(world.Run(world.service->Denials(world.scope, view.session.id)));
 }

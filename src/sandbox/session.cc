@@ -4,6 +4,7 @@
 
 #include "base/ids.h"
 #include "base/log.h"
+#include "sandbox/validate.h"
 
 namespace sandbar::sandbox {
 namespace {
@@ -51,7 +52,7 @@ Result<std::shared_ptr<engine::GuestLink>> Session::Link() const {
 }
 
 net::EgressPolicy Session::Policy() const {
-  const std::string mode = row_.network_mode.value_or(core_->config.default_network_mode);
+  const std::string mode = row_.network ? row_.network->mode : core_->config.default_network_mode;
   return {mode == "allow-all" ? net::EgressMode::kAllowAll : net::EgressMode::kDenyAll};
 }
 
@@ -222,7 +223,7 @@ Task<store::Sandbox> Session::End(StopCause cause) {
     // The row says "stopped", so the next start finds the machine and destroys it.
     if (!destroyed) log::Error("machine {}: not destroyed: {}", row_.machine_id, destroyed.error().message);
   }
-  co_await CloseGroup(&tasks_);
+  co_await tasks_.Close();
   auto lost = co_await FinishLostCommands();
   if (!lost) log::Error("session {}: {}", row_.id, lost.error().message);
   phase_ = Phase::kEnded;
@@ -253,12 +254,12 @@ Task<> Session::Discard() {
     auto destroyed = co_await live_->Destroy();
     if (!destroyed) out = std::unexpected(std::move(destroyed).error());
   }
-  co_await CloseGroup(&tasks_);
+  co_await tasks_.Close();
   co_return out;
 }
 
 asio::awaitable<void> Session::Detach() {
-  co_await CloseGroup(&tasks_);
+  co_await tasks_.Close();
   if (phase_ == Phase::kRunning && CountBytes()) co_await Save();
   if (live_) co_await live_->Close();
   for (auto& [id, run] : commands_) run->log->OnProgress({});
@@ -285,13 +286,14 @@ Task<> Session::ExtendTimeout(int64_t duration_ms) {
   co_return r;
 }
 
-Task<> Session::SetNetwork(std::string mode) {
+Task<> Session::SetNetwork(net::NetworkPolicy policy) {
   SB_CO_TRYV(Usable());
-  auto before = std::exchange(row_.network_mode, std::move(mode));
+  SB_CO_TRY(auto row, NetworkRow(policy));
+  auto before = std::exchange(row_.network, std::move(row));
   // Closing takes effect before it is on record, opening after: at no moment is more open than the record says.
   if (Policy().mode == net::EgressMode::kDenyAll) live_->egress().SetPolicy(Policy());
   auto saved = co_await Save();
-  if (!saved) row_.network_mode = std::move(before);
+  if (!saved) row_.network = std::move(before);
   SB_CO_TRYV(Usable());
   live_->egress().SetPolicy(Policy());
   if (!saved) co_return std::unexpected(std::move(saved).error());

@@ -64,7 +64,7 @@ class Session final : public MachineListener {
   asio::awaitable<void> Detach();
 
   Task<> ExtendTimeout(int64_t duration_ms);
-  Task<> SetNetwork(std::string mode);
+  Task<> SetNetwork(net::NetworkPolicy policy);
   void SetEnv(std::map<std::string, std::string> env) { env_ = std::move(env); }
 
   Task<StartedCommand> Start(CommandSpec spec);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/ids.h"
 #include "wire/guest_frames.h"
 
 namespace sandbar::sandbox {
@@ -128,8 +129,9 @@ Result<int64_t> CheckTimeout(int64_t timeout_ms, const Config& config) {
   return timeout_ms;
 }
 
-Result<> CheckNetworkMode(const std::string& mode) {
-  if (mode == "allow-all" || mode == "deny-all") return {};
+Result<store::NetworkPolicyRow> NetworkRow(const net::NetworkPolicy& policy) {
+  std::string mode(net::ModeName(policy.mode));
+  if (policy.mode != net::EgressMode::kCustom) return store::NetworkPolicyRow{mode, R"({"mode":")" + mode + "\"}", ""};
   return Fail(Code::kUnsupported,
               "networkPolicy: this server enforces only \"allow-all\" and \"deny-all\"; other policies are refused");
 }
@@ -156,14 +158,15 @@ Result<store::Sandbox> CheckCreate(const CreateSpec& spec, const Config& config)
   row.memory_mb = size.memory_mb;
   SB_TRY(row.timeout_ms, CheckTimeout(spec.timeout_ms.value_or(config.default_timeout_ms), config));
   row.persistent = spec.persistent.value_or(!spec.v1);
-  if (spec.network_mode) SB_TRYV(CheckNetworkMode(*spec.network_mode));
-  row.network_mode = spec.network_mode;
+  if (spec.network) {
+    SB_TRY(row.network, NetworkRow(*spec.network));
+  }
   SB_TRYV(CheckEnv(spec.env));
   row.env = spec.env;
   SB_TRYV(CheckTags(spec.tags));
   row.tags = spec.tags;
   SB_TRYV(CheckPorts(spec.ports, spec.v1));
-  row.ports = spec.ports;
+  for (int port : spec.ports) row.routes.push_back({port, NewLabel("sb-", 12), ""});
   if (spec.region) {
     SB_TRYV(CheckRegionName(*spec.region));
     row.region = *spec.region;
@@ -192,9 +195,8 @@ Result<> ApplyUpdate(const UpdateSpec& spec, const Config& config, store::Sandbo
   if (spec.timeout_ms) {
     SB_TRY(row.timeout_ms, CheckTimeout(*spec.timeout_ms, config));
   }
-  if (spec.network_mode) {
-    SB_TRYV(CheckNetworkMode(*spec.network_mode));
-    row.network_mode = *spec.network_mode;
+  if (spec.network) {
+    SB_TRY(row.network, NetworkRow(*spec.network));
   }
   if (spec.env) {
     SB_TRYV(CheckEnv(*spec.env));

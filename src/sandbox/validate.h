@@ -15,7 +15,7 @@ struct Size {
 };
 Result<Size> CheckResources(const Resources& wanted, const Config& config);
 Result<int64_t> CheckTimeout(int64_t timeout_ms, const Config& config);
-Result<> CheckNetworkMode(const std::string& mode);
+Result<store::NetworkPolicyRow> NetworkRow(const net::NetworkPolicy& policy);
 Result<> CheckName(const std::string& name);
 
 // A sandbox row with everything that the spec decides; identity, image and status are the caller's.

@@ -35,7 +35,7 @@ TEST_F(ValidateTest, Defaults) {
   EXPECT_EQ(row->timeout_ms, 300000);
   EXPECT_TRUE(row->persistent);
   EXPECT_EQ(row->region, "iad1");
-  EXPECT_FALSE(row->network_mode);
+  EXPECT_FALSE(row->network);
 }
 
 TEST_F(ValidateTest, Names) {

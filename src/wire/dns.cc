@@ -12,6 +12,7 @@ namespace {
 constexpr size_t kHeader = 12;
 constexpr size_t kMaxName = 255;
 constexpr size_t kMaxLabel = 63;
+constexpr size_t kPointer = 0xc0;
 constexpr uint16_t kTypeOpt = 41;
 constexpr uint16_t kOptionEde = 15;
 constexpr uint16_t kFlagQr = 0x8000, kFlagTc = 0x0200, kFlagRd = 0x0100, kFlagRa = 0x0080, kFlagCd = 0x0010;
@@ -44,6 +45,17 @@ Result<size_t> NameLength(std::string_view in, size_t at) {
   return Fail(Code::kProtocol, "dns: name cut short");
 }
 
+// Where the record after the name at `at` goes on. A compression pointer ends a name; it is not followed.
+std::optional<size_t> SkipName(std::string_view in, size_t at) {
+  while (at < in.size()) {
+    size_t label = Byte(in, at);
+    if (label == 0) return at + 1;
+    if (label > kMaxLabel) return label >= kPointer && in.size() - at >= 2 ? std::optional(at + 2) : std::nullopt;
+    at += 1 + label;
+  }
+  return std::nullopt;
+}
+
 char Lower(char c) {
   return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
 }
@@ -65,14 +77,14 @@ Result<void> ParseOpt(std::string_view in, size_t at, DnsQuery& query) {
   return {};
 }
 
-std::string Head(const DnsQuery& query, uint16_t flags, uint16_t additional) {
+std::string Head(const DnsQuery& query, uint16_t flags, uint16_t additional, uint16_t answers = 0) {
   std::string out;
   Put16(out, query.id);
   if (query.recursion_desired) flags |= kFlagRd;
   if (query.checking_disabled) flags |= kFlagCd;
   Put16(out, flags);
   Put16(out, 1);
-  Put16(out, 0);
+  Put16(out, answers);
   Put16(out, 0);
   Put16(out, additional);
   out += query.name;
@@ -137,6 +149,25 @@ Result<DnsReplyHead> ParseDnsReply(std::string_view in, const DnsQuery& query) {
   };
 }
 
+std::vector<std::string> DnsAddresses(std::string_view in, const DnsQuery& query, size_t limit) {
+  constexpr size_t kFixed = 10;  // type, class, ttl, rdlength
+  const size_t length = query.type == kDnsTypeA ? 4 : 16;
+  std::vector<std::string> out;
+  size_t at = kHeader + query.name.size() + 4;
+  if (in.size() < at) return out;
+  for (size_t left = U16(in, 6); left != 0 && out.size() < limit; --left) {
+    auto name = SkipName(in, at);
+    if (!name || in.size() - *name < kFixed) break;
+    at = *name + kFixed;
+    size_t size = U16(in, at - 2);
+    if (in.size() - at < size) break;
+    bool wanted = U16(in, *name) == query.type && U16(in, *name + 2) == query.klass && size == length;
+    if (wanted) out.emplace_back(in.substr(at, size));
+    at += size;
+  }
+  return out;
+}
+
 std::string EncodeDnsQuery(const DnsQuery& query) {
   std::string out = Head(query, 0, query.edns ? 1 : 0);
   if (query.edns) PutOpt(out, query.dnssec_ok, {});
@@ -156,6 +187,19 @@ std::string EncodeDnsError(const DnsQuery& query, DnsRcode rcode, uint16_t ede, 
     option += text;
   }
   PutOpt(out, query.dnssec_ok, option);
+  return out;
+}
+
+std::string EncodeDnsAddress(const DnsQuery& query, std::string_view v4, uint32_t ttl) {
+  std::string out = Head(query, kFlagQr | kFlagRa, query.edns ? 1 : 0, 1);
+  Put16(out, static_cast<uint16_t>(kPointer << 8 | kHeader));  // the question's name
+  Put16(out, kDnsTypeA);
+  Put16(out, query.klass);
+  Put16(out, static_cast<uint16_t>(ttl >> 16));
+  Put16(out, static_cast<uint16_t>(ttl & 0xffff));
+  Put16(out, static_cast<uint16_t>(v4.size()));
+  out += v4;
+  if (query.edns) PutOpt(out, query.dnssec_ok, {});
   return out;
 }
 

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 
@@ -57,9 +58,15 @@ Result<DnsQuery> ParseDnsQuery(std::string_view bytes);
 // Whether `bytes` answer `query` (id, QR, opcode, question equal but for case). kProtocol when not.
 Result<DnsReplyHead> ParseDnsReply(std::string_view bytes, const DnsQuery& query);
 
+// The addresses that a reply to `query` (A or AAAA; one that ParseDnsReply took) gives, 4 or 16 raw bytes each, at most
+// `limit`. Records of other types (the aliases on the way) are passed over; a malformed rest ends the list.
+std::vector<std::string> DnsAddresses(std::string_view reply, const DnsQuery& query, size_t limit);
+
 std::string EncodeDnsQuery(const DnsQuery& query);
 // An answer without records. The extended error goes along when the query had EDNS; ede 0: none.
 std::string EncodeDnsError(const DnsQuery& query, DnsRcode rcode, uint16_t ede, std::string_view text);
+// An answer with one A record (`v4` is 4 raw bytes) that may be kept for `ttl` seconds.
+std::string EncodeDnsAddress(const DnsQuery& query, std::string_view v4, uint32_t ttl);
 // An empty answer with TC set: "ask again by TCP".
 std::string EncodeDnsTruncated(const DnsQuery& query);
 // FORMERR for bytes that are no query we understand; nothing when not even a query's header is there.
