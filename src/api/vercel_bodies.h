@@ -28,10 +28,17 @@ struct KeepLastBody {
 };
 BOOST_DESCRIBE_STRUCT(KeepLastBody, (), (count, expiration, delete_evicted))
 
+struct SourceBody {
+  std::string type;
+  std::optional<std::string> snapshot_id;
+};
+BOOST_DESCRIBE_STRUCT(SourceBody, (), (type, snapshot_id))
+
 struct CreateBody {
   std::optional<std::string> project_id, name, runtime, image, region, network_id;
   std::vector<int> ports;
-  std::optional<boost::json::value> source, mounts;
+  std::optional<SourceBody> source;
+  std::optional<boost::json::value> mounts;
   std::optional<int64_t> timeout, snapshot_expiration;
   std::optional<ResourcesBody> resources;
   std::optional<bool> persistent;
@@ -62,6 +69,28 @@ BOOST_DESCRIBE_STRUCT(UpdateBody, (),
                       (persistent, resources, timeout, snapshot_expiration, network_policy, network_id, env, tags,
                        ports, keep_last_snapshots, current_snapshot_id, region, runtime, image, failover_regions,
                        mounts))
+
+struct ForkBody {
+  std::optional<std::string> name, region, image;
+  std::optional<bool> persistent;
+  std::optional<ResourcesBody> resources;
+  std::optional<int64_t> timeout, snapshot_expiration;
+  std::optional<PolicyBody> network_policy;
+  std::optional<std::optional<std::string>> network_id;
+  std::optional<StringMap> env, tags;
+  std::optional<std::vector<int>> ports;
+  std::optional<std::optional<KeepLastBody>> keep_last_snapshots;
+  std::optional<std::vector<std::string>> failover_regions;
+  std::optional<boost::json::value> mounts;
+};
+BOOST_DESCRIBE_STRUCT(ForkBody, (),
+                      (name, region, image, persistent, resources, timeout, snapshot_expiration, network_policy,
+                       network_id, env, tags, ports, keep_last_snapshots, failover_regions, mounts))
+
+struct SnapshotBody {
+  std::optional<int64_t> expiration;
+};
+BOOST_DESCRIBE_STRUCT(SnapshotBody, (), (expiration))
 
 struct CommandBody {
   std::string command;

@@ -96,7 +96,21 @@ Task<SandboxView> ServiceImpl::Resume(Scope scope, std::string name) {
       co_return view;
     }
   }
-  co_return Fail(Code::kSnapshotMissing, "sandbox \"" + name + "\" has stopped and has no snapshot to resume from");
+  // Everyone who asks while it boots gets the same session.
+  const std::string key = view.sandbox.team + "/" + view.sandbox.project + "/" + view.sandbox.name;
+  if (auto it = resuming_.find(key); it != resuming_.end()) {
+    auto outcome = it->second;
+    SB_CO_TRY(view, co_await outcome->Wait());
+    view.resumed = false;
+    co_return view;
+  }
+  auto outcome = std::make_shared<Outcome<SandboxView>>(core_.ex);
+  resuming_[key] = outcome;
+  auto work = ResumeNow(std::move(view.sandbox));
+  auto resumed = co_await RunToEnd(&tasks_, std::move(work));
+  resuming_.erase(key);
+  outcome->Set(resumed);
+  co_return resumed;
 }
 
 Task<Page<store::Sandbox>> ServiceImpl::List(Scope scope, ListQuery query) {
@@ -115,10 +129,15 @@ Task<Page<store::Session>> ServiceImpl::ListSessions(Scope scope, ListQuery quer
 
 Task<store::Sandbox> ServiceImpl::Update(Scope scope, std::string name, UpdateSpec spec) {
   if (scope.project.empty() || scope.team.empty()) co_return Fail(Code::kBadRequest, "projectId: is required");
+  if (spec.current_snapshot) {
+    auto usable = co_await UsableSnapshot(scope, *spec.current_snapshot);
+    if (!usable) co_return Fail(Code::kNotFound, "currentSnapshotId: there is no such snapshot in this project");
+  }
   auto edit = [key = store::SandboxKey{scope.team, scope.project, name}, spec,
                config = &core_.config](store::Store& store) {
     auto apply = [&spec, config](store::Sandbox& row) -> Result<> {
       SB_TRYV(ApplyUpdate(spec, *config, row));
+      if (spec.current_snapshot) row.current_snapshot = *spec.current_snapshot;
       row.updated_at = NowMs();
       return {};
     };

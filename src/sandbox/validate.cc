@@ -83,10 +83,7 @@ Result<std::vector<std::string>> CheckFailover(const std::string& region, const 
 }
 
 Result<> CheckExpiration(int64_t ms) {
-  if (ms != 0 && ms < kDayMs) {
-    return Bad(fmt::format("snapshotExpiration: 0 (never) or at least {} ms (a day), got {}", kDayMs, ms));
-  }
-  return {};
+  return CheckSnapshotExpiration("snapshotExpiration", ms);
 }
 
 Result<> CheckKeepLast(const store::KeepLastSnapshots& keep) {
@@ -134,6 +131,25 @@ Result<store::NetworkPolicyRow> NetworkRow(const net::NetworkPolicy& policy) {
   if (policy.mode != net::EgressMode::kCustom) return store::NetworkPolicyRow{mode, R"({"mode":")" + mode + "\"}", ""};
   return Fail(Code::kUnsupported,
               "networkPolicy: this server enforces only \"allow-all\" and \"deny-all\"; other policies are refused");
+}
+
+Result<> CheckSnapshotExpiration(std::string_view field, int64_t ms) {
+  if (ms != 0 && ms < kDayMs) {
+    return Bad(fmt::format("{}: 0 (never) or at least {} ms (a day), got {}", field, kDayMs, ms));
+  }
+  return {};
+}
+
+Result<std::vector<store::PortRoute>> ForkRoutes(const std::vector<store::PortRoute>& source,
+                                                 const std::optional<std::vector<int>>& ports) {
+  std::vector<int> wanted = ports.value_or(std::vector<int>{});
+  if (!ports) {
+    for (const store::PortRoute& route : source) wanted.push_back(route.port);
+  }
+  SB_TRYV(CheckPorts(wanted, false));
+  std::vector<store::PortRoute> out;
+  for (int port : wanted) out.push_back({port, NewLabel("sb-", 12), ""});
+  return out;
 }
 
 Result<> CheckName(const std::string& name) {
