@@ -21,7 +21,6 @@ Task<> RefuseOnSession(Call* call, std::string why) {
   co_return Fail(Code::kUnsupported, std::move(why));
 }
 
-
 }  // namespace
 
 Task<> OpenInteractive(Call* call) {

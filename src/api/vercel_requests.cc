@@ -77,7 +77,8 @@ sandbox::UpdateSpec ToChanges(const Body& body) {
 }
 
 Result<> ReadSource(const SourceBody& source, sandbox::CreateSpec& spec) {
-  if (source.type != "snapshot") return Missing("`source.type` \"" + source.type + "\" is not available on this server");
+  if (source.type != "snapshot")
+    return Missing("`source.type` \"" + source.type + "\" is not available on this server");
   if (!source.snapshot_id) return Fail(Code::kBadRequest, "`source.snapshotId`: is required");
   spec.source_snapshot = source.snapshot_id;
   return {};

@@ -117,6 +117,9 @@ class Engine {
   virtual Task<std::unique_ptr<Machine>> Attach(std::string machine_id) = 0;
   // Every snapshot on disk, in the order of names.
   virtual Task<std::vector<std::string>> ListSnapshots() = 0;
+  // Makes one layer that shows what these show (topmost first). Takes as long as there are files; the old ones stay.
+  // Idempotent: when `target` exists already, it is taken as done.
+  virtual Task<> FlattenSnapshots(std::vector<std::string> layers, std::string target) = 0;
   // No machine may run on it. Not an error when it is gone already.
   virtual Task<> RemoveSnapshot(std::string snapshot) = 0;
 };

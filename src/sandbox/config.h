@@ -36,6 +36,8 @@ struct Config {
   uint64_t log_tail_bytes = 8ULL << 20;
   uint64_t log_segment_bytes = 1ULL << 20;
 
+  size_t flatten_at = 12;  // a snapshot that stands on this many layers is made into one in the background
+
   std::vector<PoolTarget> pools;
   std::chrono::milliseconds agent_timeout{30000};  // longest wait for an answer of an agent that must be alive
 };

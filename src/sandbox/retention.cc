@@ -51,8 +51,7 @@ Result<store::Sandbox> SaveWithSnapshot(store::Store& store, const store::Sessio
                                         const store::SandboxEdit& edit) {
   SB_TRY(auto record, store.FindSandbox(store::KeyOf(session)));
   const auto by_record = record ? record->snapshot_expiration_ms : std::nullopt;
-  snapshot.expiration_ms =
-      session.snapshot_expiration_ms.value_or(by_record.value_or(kDefaultSnapshotExpirationMs));
+  snapshot.expiration_ms = session.snapshot_expiration_ms.value_or(by_record.value_or(kDefaultSnapshotExpirationMs));
   auto with_head = [&](store::Sandbox& s) -> Result<> {
     if (edit) SB_TRYV(edit(s));
     s.current_snapshot = snapshot.id;
@@ -117,6 +116,23 @@ Result<> ExpireSnapshots(store::Store& store, int64_t now) {
     if (snapshot.deleted || !at || *at > now || used.contains(snapshot.id)) continue;
     SB_TRYV(MarkDeleted(store, snapshot.id));
   }
+  return {};
+}
+
+Result<std::optional<store::Snapshot>> FindLongChain(store::Store& store, size_t limit) {
+  SB_TRY(auto all, store.AllSnapshots());
+  for (store::Snapshot& snapshot : all) {
+    if (!snapshot.deleted && snapshot.snapshot_layers.size() >= limit) return std::move(snapshot);
+  }
+  return std::nullopt;
+}
+
+Result<> ReplaceLayers(store::Store& store, const store::Snapshot& flattened, const std::string& layer) {
+  auto edit = [&](store::Snapshot& s) -> Result<> {
+    if (s.snapshot_layers == flattened.snapshot_layers) s.snapshot_layers = {layer};
+    return {};
+  };
+  SB_TRYV(store.EditSnapshot(flattened.id, edit));
   return {};
 }
 

@@ -25,6 +25,11 @@ Result<> DeleteSnapshotsOf(store::Store& store, const store::SandboxKey& key);
 // Marks what has expired. A snapshot that a session runs on does not expire.
 Result<> ExpireSnapshots(store::Store& store, int64_t now);
 
+// A living snapshot that stands on at least `limit` layers, if there is one.
+Result<std::optional<store::Snapshot>> FindLongChain(store::Store& store, size_t limit);
+// From now on the snapshot stands on one layer, unless its layers changed meanwhile.
+Result<> ReplaceLayers(store::Store& store, const store::Snapshot& flattened, const std::string& layer);
+
 // Which of the layers on disk nothing can ask for any more: not part of a living snapshot nor of an unfinished session.
 // Layers that no record knows are not among them: the database may be the thing that was lost.
 Result<std::vector<std::string>> UnusedLayers(store::Store& store, const std::vector<std::string>& on_disk);

@@ -98,6 +98,7 @@ class ServiceImpl final : public Domain {
   // service_snapshots.cc
   Task<> KeepSnapshotsTidy();
   Task<> Tidy();
+  Task<> FlattenLongChains();
   void Collect() { collect_.Notify(); }
   Task<SnapshotTreeNode> TreeNode(store::Snapshot snapshot);
 

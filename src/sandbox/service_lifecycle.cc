@@ -138,8 +138,8 @@ Task<store::Sandbox> ServiceImpl::DeleteNow(Scope scope, std::string name, bool 
   if (auto stop = RequestStop(sandbox.current_session, StopCause::kRequested, "deleted", nothing)) {
     SB_CO_TRY(sandbox, co_await stop->Wait());
   }
-  auto remove = [key = store::KeyOf(sandbox), orphan_snapshots](store::Store& store)
-      -> Result<std::vector<std::string>> {
+  auto remove = [key = store::KeyOf(sandbox),
+                 orphan_snapshots](store::Store& store) -> Result<std::vector<std::string>> {
     SB_TRY(auto sessions, store.SessionIds(key));
     SB_TRYV(store.DeleteSandbox(key));
     if (orphan_snapshots) SB_TRYV(DeleteSnapshotsOf(store, key));

@@ -123,10 +123,27 @@ Task<> ServiceImpl::Tidy() {
   co_return Result<>{};
 }
 
+Task<> ServiceImpl::FlattenLongChains() {
+  while (!core_.closing) {
+    auto find = [limit = core_.config.flatten_at](store::Store& store) { return FindLongChain(store, limit); };
+    SB_CO_TRY(auto snapshot, co_await core_.Db(std::move(find)));
+    if (!snapshot) co_return Result<>{};
+    const std::string layer = "flat_" + snapshot->id;
+    SB_CO_TRYV(co_await core_.parts.engine->FlattenSnapshots(snapshot->snapshot_layers, layer));
+    log::Info("snapshot {}: {} layers made into one", snapshot->id, snapshot->snapshot_layers.size());
+    auto replace = [flattened = *std::move(snapshot), layer](store::Store& store) {
+      return ReplaceLayers(store, flattened, layer);
+    };
+    SB_CO_TRYV(co_await core_.Db(std::move(replace)));
+  }
+  co_return Result<>{};
+}
+
 Task<> ServiceImpl::KeepSnapshotsTidy() {
   co_await asio::this_coro::throw_if_cancelled(false);
   while (!core_.closing) {
-    auto tidied = co_await Tidy();
+    auto tidied = co_await FlattenLongChains();
+    if (tidied) tidied = co_await Tidy();
     if (!tidied && !core_.closing) log::Warn("snapshots: {}", tidied.error().message);
     auto asked = collect_.Wait();
     auto waited = co_await WithTimeout(std::move(asked), kTidyEvery);

@@ -84,7 +84,9 @@ TEST_F(DomainTest, ForeignIdsAnswerLikeUnknownOnes) {
 
 TEST_F(DomainTest, StoppedSessionsAnswerStopped) {
   Boot();
-  auto view = world.Create();
+  CreateSpec spec;
+  spec.persistent = false;
+  auto view = world.Create(spec);
   ASSERT_TRUE(world.Run(world.service->Stop(world.scope, view.session.id)));
   auto again = world.Run(world.service->Stop(world.scope, view.session.id));
   ASSERT_TRUE(again) << "stop is idempotent";

@@ -81,6 +81,8 @@ void Fields(A& a, M& m) {
     a.Id(m.after);
   } else if constexpr (std::is_same_v<T, RemoveSnapshotReq>) {
     a.Id(m.snapshot);
+  } else if constexpr (std::is_same_v<T, FlattenReq>) {
+    a.Ids(m.layers, kMaxSnapshotChain), a.Id(m.target);
   } else if constexpr (std::is_same_v<T, SnapshotsResp>) {
     a.Ids(m.snapshots, kSnapshotsPerPage);
   } else if constexpr (std::is_same_v<T, SetLimitsReq>) {

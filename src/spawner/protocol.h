@@ -71,6 +71,10 @@ struct ListSnapshotsReq {
 struct RemoveSnapshotReq {
   std::string snapshot;
 };
+struct FlattenReq {
+  std::vector<std::string> layers;  // topmost first
+  std::string target;               // the new layer that shows what they show
+};
 struct DialReq {
   std::string machine;
   uint32_t port = 0;
@@ -78,7 +82,7 @@ struct DialReq {
 struct ShutdownReq {};  // destroy every machine, then exit
 using Request =
     std::variant<HelloReq, BootReq, ConfigureReq, ListReq, AttachReq, SetLimitsReq, SetDeadlineReq, UsageReq, FreezeReq,
-                 DestroyReq, DialReq, ShutdownReq, ListSnapshotsReq, RemoveSnapshotReq>;
+                 DestroyReq, DialReq, ShutdownReq, ListSnapshotsReq, RemoveSnapshotReq, FlattenReq>;
 
 // Answers
 struct MachineEntry {

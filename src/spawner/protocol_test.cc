@@ -20,7 +20,8 @@ std::vector<Request> EveryRequest() {
           DialReq{"m1", 8080},
           ShutdownReq{},
           ListSnapshotsReq{"snap_1"},
-          RemoveSnapshotReq{"snap_1"}};
+          RemoveSnapshotReq{"snap_1"},
+          FlattenReq{{"snap_2", "snap_1"}, "flat_1"}};
 }
 
 std::vector<Response> EveryResponse() {

@@ -26,7 +26,8 @@ constexpr int kIdleMs = 4;
 constexpr int64_t kHousekeepMs = 1000;
 
 // epoll keys: the kind in the low three bits, a machine's serial above.
-enum Kind : uint64_t { kListener, kPeer, kTimer, kSignals, kPidfd, kStatus };
+enum Kind : uint64_t { kListener, kPeer, kTimer, kSignals, kPidfd, kStatus, kJob };
+
 ErrorResp ToResponse(const Error& error) {
   return {static_cast<int32_t>(error.code), error.message, error.sys_errno};
 }
@@ -105,9 +106,21 @@ void Server::OnEvent(uint64_t key, uint32_t events) {
     if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) OnReadable();
     return;
   }
+  if (kind == kJob) return OnJob(key >> 3);
   auto it = slots_.find(key >> 3);
   if (it == slots_.end()) return;
   OnMachine(it->second);
+}
+
+void Server::OnJob(uint64_t serial) {
+  auto it = jobs_.find(serial);
+  if (it == jobs_.end()) return;
+  Unwatch(it->second.work->pidfd());
+  auto done = it->second.work->Finish();
+  if (done) ReplyTo(it->second.owed, OkResp{});
+  if (!done) ReplyTo(it->second.owed, ToResponse(done.error()));
+  jobs_.erase(it);
+  background_ = true;
 }
 
 void Server::OnAccept() {

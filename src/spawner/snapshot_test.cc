@@ -155,6 +155,48 @@ TEST_P(SnapshotTest, AMachineThatEndedByItselfCanStillBeKept) {
   EXPECT_EQ(Run("m2", "cat /late"), "late\nexit:0\n");
 }
 
+TEST_P(SnapshotTest, AFlattenedChainShowsTheSame) {
+  const char* steps[] = {
+      // Files, links, a sparse file, a directory that hides one of the image, deletions of the image's.
+      "mkdir -p /a/b/c /a/d; echo 1 > /a/b/c/f; ln /a/b/c/f /a/hard; ln -s ../b /a/d/link; chown 1000:1000 /a/d; "
+      "chmod 2750 /a/d; truncate -s 1000000 /a/sparse; rm -r /home/user; mkfifo /a/pipe; echo gone > /a/gone",
+      // Renames of directories of the image and of the layer below.
+      "mv /opt/moved /opt/there; mv /a/b /a/e; echo 2 > /a/e/new; rm /a/gone; rm /a/e/c/f; echo x > /opt/there/x",
+      // A directory deleted and made anew, and one renamed a second time, with a rename inside.
+      "rm -r /a/d; mkdir /a/d; echo fresh > /a/d/fresh; mv /a/e /z; mv /z/c /z/cc; mv /opt/there /opt/far; "
+      "echo 3 > /a/hard; rm /opt/far/x",
+      "mkdir /home/user; echo back > /home/user/back; chmod 700 /z; touch -d '2001-02-03 04:05:06' /z/new",
+  };
+  std::vector<std::string> chain;
+  for (size_t i = 0; i < std::size(steps); ++i) {
+    std::string id = "s" + std::to_string(i);
+    auto started = Start(id, chain);
+    ASSERT_TRUE(started) << started.error().message;
+    ASSERT_EQ(Run(id, steps[i]), "exit:0\n");
+    ASSERT_TRUE(Keep(id, "snap_" + std::to_string(i)));
+    chain.insert(chain.begin(), "snap_" + std::to_string(i));
+  }
+  auto flat = client_->Call(FlattenReq{chain, "flat"});
+  ASSERT_TRUE(flat) << flat.error().message;
+  // Asked again: it is there.
+  EXPECT_TRUE(client_->Call(FlattenReq{chain, "flat"}));
+  EXPECT_THAT(List(), ElementsAre("flat", "snap_0", "snap_1", "snap_2", "snap_3"));
+  ASSERT_TRUE(Start("chained", chain));
+  ASSERT_TRUE(Start("flattened", {"flat"}));
+  const char* everything =
+      "cd /; find a opt home z etc bin -exec stat -c '%n %F %a %u:%g %s %h %Y' {} + | grep -v ' directory ' | sort; "
+      "find a opt home z etc -type d -exec stat -c '%n %a %u:%g %Y' {} + | sort; "
+      "find a opt home z etc -type f -exec md5sum {} + | sort -k2; find a -type l -exec readlink {} +";
+  std::string whole = Run("chained", everything);
+  EXPECT_THAT(whole, HasSubstr("home/user/back"));
+  EXPECT_THAT(whole, HasSubstr("z/cc"));
+  EXPECT_EQ(Run("flattened", everything), whole);
+  // What was hidden stays hidden, and the copy can be worked with.
+  EXPECT_EQ(Run("flattened", "mv /z /y && mv /opt/far /opt/again && rm -r /a && ls / /opt | grep -c far"),
+            "0\nexit:1\n");
+  EXPECT_EQ(client_->Call(FlattenReq{{"snap_0", "missing"}, "bad"}).error().code, Code::kNotFound);
+}
+
 INSTANTIATE_TEST_SUITE_P(Disks, SnapshotTest, testing::Values("btrfs", "none"));
 
 }  // namespace

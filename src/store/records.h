@@ -93,8 +93,8 @@ struct Session {
   uint64_t carried_ingress = 0, carried_egress = 0;
 };
 
-// What a stopped session left: a layer on disk, and what it takes to boot on it. A deleted one stays as a tombstone; its
-// layer stays too for as long as another one stands on it.
+// What a stopped session left: a layer on disk, and what it takes to boot on it. A deleted one stays as a tombstone;
+// its layer stays too for as long as another one stands on it.
 struct Snapshot {
   std::string id, team, project, sandbox, session;
   std::string parent;  // the snapshot its session was booted from; empty: none

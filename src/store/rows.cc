@@ -9,7 +9,8 @@ const std::string kSandboxColumns =
     "failover_regions, network_id, vcpus, memory_mb, runtime, image, cwd, timeout_ms, network_mode, network_shown, "
     "network_sealed, env, "
     "tags, routes, "
-    "snapshot_expiration_ms, keep_last_snapshots, current_snapshot, total_egress, total_ingress, total_cpu_ms, total_duration_ms";
+    "snapshot_expiration_ms, keep_last_snapshots, current_snapshot, total_egress, total_ingress, total_cpu_ms, "
+    "total_duration_ms";
 const std::string kSessionColumns =
     "id, team, project, sandbox, machine_id, status, vcpus, memory_mb, region, runtime, image, cwd, timeout_ms, "
     "network_mode, network_shown, network_sealed, requested_at, created_at, updated_at, started_at, requested_stop_at, "
@@ -68,7 +69,12 @@ void Bind(Query& q, const Session& s) {
   q.Bind(s.requested_stop_at).Bind(s.stopped_at).Bind(s.aborted_at).Bind(s.cpu_ms).Bind(s.ingress).Bind(s.egress);
   q.Bind(s.stop_reason).Bind(s.engine).Bind(s.isolation_class).Bind(s.user).Bind(s.home).Bind(s.uid).Bind(s.gid);
   q.Bind(ToJson(s.image_env)).Bind(s.carried_ingress).Bind(s.carried_egress);
-  q.Bind(s.source_snapshot).Bind(ToJson(s.image_layers)).Bind(ToJson(s.snapshot_layers)).Bind(s.snapshot).Bind(s.snapshot_manual).Bind(s.snapshot_expiration_ms);
+  q.Bind(s.source_snapshot)
+      .Bind(ToJson(s.image_layers))
+      .Bind(ToJson(s.snapshot_layers))
+      .Bind(s.snapshot)
+      .Bind(s.snapshot_manual)
+      .Bind(s.snapshot_expiration_ms);
 }
 
 void Bind(Query& q, const Snapshot& s) {

@@ -178,6 +178,14 @@ class FakeEngine final : public Engine {
     co_return std::vector<std::string>(host_->snapshots.begin(), host_->snapshots.end());
   }
 
+  Task<> FlattenSnapshots(std::vector<std::string> layers, std::string target) override {
+    for (const std::string& layer : layers) {
+      if (!host_->snapshots.contains(layer)) co_return Fail(Code::kNotFound, "no such snapshot: " + layer);
+    }
+    host_->snapshots.insert(std::move(target));
+    co_return Result<>{};
+  }
+
   Task<> RemoveSnapshot(std::string snapshot) override {
     SB_CO_TRYV(co_await host_->Meet(host_->faults.remove_snapshot, "remove snapshot"));
     host_->snapshots.erase(snapshot);

@@ -193,6 +193,15 @@ class NamespacesEngineImpl : public NamespacesEngine {
     }
   }
 
+  Task<> FlattenSnapshots(std::vector<std::string> layers, std::string target) override {
+    spawner::FlattenReq request;
+    request.layers = std::move(layers);
+    request.target = std::move(target);
+    SB_CO_TRY(SpawnerReply reply, co_await connection_->Call(std::move(request)));
+    SB_CO_TRYV(Expect<spawner::OkResp>(reply));
+    co_return Result<>{};
+  }
+
   Task<> RemoveSnapshot(std::string snapshot) override {
     spawner::RemoveSnapshotReq request;
     request.snapshot = std::move(snapshot);
