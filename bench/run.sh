@@ -1,7 +1,7 @@
 #!/bin/bash
 # `make bench`: the release build against bubblewrap, crun and runc on the same rootfs, in one run, and through the SDK.
 # Prints medians and ratios with the budgets beside them; an exceeded budget is said, not an error. Root, Debian 12.
-#   bench/run.sh [create] [sdk]        default: both.   ROUNDS=50 by default.
+#   bench/run.sh [create] [sdk] [idle]        default: create sdk.   ROUNDS=50, IDLE=1000 by default.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 . tools/setup.sh
@@ -66,7 +66,7 @@ if mountpoint -q /sys/fs/cgroup/unified; then
 fi
 cat > "$work/bench.toml" <<'TOML'
 [limits]
-max_running = 256
+max_running = 1100
 [pool]
 node24 = 4
 TOML
@@ -93,4 +93,7 @@ if [[ " $what " == *" create "* ]]; then
 fi
 if [[ " $what " == *" sdk "* ]]; then
   SANDBAR_URL="http://127.0.0.1:$port" SANDBAR_TOKEN="$token" node bench/sdk.mjs
+fi
+if [[ " $what " == *" idle "* ]]; then
+  SANDBAR_URL="http://127.0.0.1:$port" SANDBAR_TOKEN="$token" node bench/idle.mjs --data "$work/data" --pid "$server" --count "${IDLE:-1000}"
 fi

@@ -18,6 +18,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
          {EncodeDnsError(*query, DnsRcode::kNxDomain, kEdeProhibited, "text"), EncodeDnsTruncated(*query)})
       if (!ParseDnsReply(reply, *query) || reply.size() > kDnsPlainUdp) std::abort();
     if (DnsNameText(query->name).size() > 4 * query->name.size() + 1) std::abort();
+    auto own = DnsAddresses(EncodeDnsAddress(*query, "\x01\x02\x03\x04", 30), *query, 16);
+    if (query->type == kDnsTypeA && query->klass == kDnsClassIn && own.size() != 1) std::abort();
     // The same bytes as somebody's answer to this query.
     (void)ParseDnsReply(in, *query);
   }
@@ -26,6 +28,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   fixed.name = *DnsNameFromText("example.org");
   fixed.type = kDnsTypeA;
   if (auto head = ParseDnsReply(in, fixed); head && head->question_end > size) std::abort();
+  for (uint16_t type : {kDnsTypeA, kDnsTypeAaaa}) {
+    fixed.type = type;
+    for (const auto& address : DnsAddresses(in, fixed, 16))
+      if (address.size() != (type == kDnsTypeA ? 4 : 16)) std::abort();
+  }
   (void)EncodeDnsFormErr(in);
   (void)DnsNameText(in);
   (void)DnsNameFromText(in);

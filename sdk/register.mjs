@@ -3,8 +3,13 @@
 //
 // It fails closed. Calls to the vendor's API go to SANDBAR_URL; when that is unset or does not answer, they fail with an
 // error that says so. A second guard below refuses any other connection to the vendor's hosts, whatever made it.
+//
+// Previews: sandbox.domain(port) returns the route's own URL on your server. Names under .localhost, which are no names
+// in DNS, are reached at SANDBAR_URL by whatever connects to them in this program: fetch, http, WebSocket.
 // Node.js 18.19 or newer; no dependencies.
+import module from "node:module";
 import net from "node:net";
+import tls from "node:tls";
 
 const installed = Symbol.for("sandbar.register");
 
@@ -27,10 +32,22 @@ if (!globalThis[installed]) {
     return error;
   };
 
+  const isPreview = (host) => ours && /^sb-[a-z0-9]+\.localhost$/i.test(String(host ?? ""));
+  const bareHost = ours?.hostname.replace(/^\[|\]$/g, "");
+  const localPreview = (subdomain) => `${ours.protocol}//${subdomain}.localhost${ours.port ? `:${ours.port}` : ""}`;
+
+  // What domain() returns. The server's own idea of its port may differ from the address that we were given.
+  globalThis[Symbol.for("sandbar.domain")] = (route) =>
+    route.url && !isPreview(new URL(route.url).hostname) ? route.url.replace(/\/$/, "") : localPreview(route.subdomain);
+
   // Where a vendor URL leads instead; undefined: nowhere.
   const rewrite = (url) => {
+    const preview = /^(sb-[a-z0-9]+)\.vercel\.run$/.exec(url.hostname);
+    if (preview) return localPreview(preview[1]) + url.pathname + url.search;
     if (url.hostname === "vercel.com" || url.hostname === "www.vercel.com") return base + url.pathname + url.search;
     if (url.hostname === "api.vercel.com") return `${base}/api${url.pathname}${url.search}`;
+    // The keys of tokens that our proxy signs in the vendor's name, for programs that check them.
+    if (url.hostname === "oidc.vercel.com" && url.pathname === "/.well-known/jwks") return base + url.pathname;
     return undefined;
   };
 
@@ -50,8 +67,8 @@ if (!globalThis[installed]) {
     if (!base) throw refusal(`SANDBAR_URL is not set, and ${url.hostname} is not contacted from here`);
     const to = rewrite(url);
     if (!to) throw refusal(`${url.hostname} is not contacted from here (SANDBAR_URL is ${base})`);
-    // Our server never redirects; one that did could lead back to the vendor.
-    const options = { redirect: "error", ...init };
+    // Our API never redirects; one that did could lead back to the vendor. Servers in sandboxes may.
+    const options = url.hostname.endsWith(".vercel.run") ? { ...init } : { redirect: "error", ...init };
     if (options.body && typeof options.body === "object" && !options.duplex) options.duplex = "half";
     try {
       if (input instanceof Request) return await realFetch(new Request(to, input), options);
@@ -68,10 +85,59 @@ if (!globalThis[installed]) {
   net.Socket.prototype.connect = function connect(...args) {
     const first = Array.isArray(args[0]) ? args[0][0] : args[0];
     const host = first && typeof first === "object" ? (first.host ?? first.servername) : args[1];
+    if (isPreview(host)) {
+      if (first && typeof first === "object") {
+        const there = { ...first, host: bareHost };
+        if (Array.isArray(args[0])) args[0][0] = there;
+        else args[0] = there;
+      } else {
+        args[1] = bareHost;
+      }
+      return realConnect.apply(this, args);
+    }
     if (isVendor(host)) {
       process.nextTick(() => this.destroy(refusal(`${host} is not contacted from here (SANDBAR_URL is ${base || "not set"})`)));
       return this;
     }
     return realConnect.apply(this, args);
   };
+
+  // Over TLS a preview under .localhost shows the certificate of SANDBAR_URL, and that is the name it is checked for.
+  const realTls = tls.connect;
+  tls.connect = function connect(...args) {
+    const options = args[0];
+    if (options && typeof options === "object" && isPreview(options.servername || options.host))
+      args[0] = { ...options, host: bareHost, servername: net.isIP(bareHost) ? "" : bareHost };
+    return realTls.apply(this, args);
+  };
+
+  // The SDK spells the vendor's domain in one place; here it asks us instead. Without these hooks (a very old Node, a
+  // bundled program) domain() returns the vendor's name, and fetch above still leads it here.
+  const apply = (source) =>
+    source.replace(/`https:\/\/\$\{(\w+)\.subdomain\}\.vercel\.run`/g, 'globalThis[Symbol.for("sandbar.domain")]($1)');
+  const wanted = /\/dist\/(session|sandbox)\.c?js$/;
+  if (base) {
+    const realCompile = module.prototype._compile;
+    module.prototype._compile = function _compile(content, filename, ...rest) {
+      const isOurs = typeof content === "string" && wanted.test(String(filename).replaceAll("\\", "/"));
+      return realCompile.call(this, isOurs ? apply(content) : content, filename, ...rest);
+    };
+    const text = (source) => (typeof source === "string" ? source : new TextDecoder().decode(source));
+    if (module.registerHooks) {
+      module.registerHooks({
+        load(url, context, next) {
+          const loaded = next(url, context);
+          return wanted.test(url) && loaded.source ? { ...loaded, source: apply(text(loaded.source)) } : loaded;
+        },
+      });
+    } else if (module.register) {
+      const hook = `const wanted = ${wanted}; const apply = ${apply}; const text = ${text};
+        export async function load(url, context, next) {
+          const loaded = await next(url, context);
+          return wanted.test(url) && loaded.source ? { ...loaded, source: apply(text(loaded.source)) } : loaded;
+        }`;
+      module.register(`data:text/javascript,${encodeURIComponent(hook)}`);
+    }
+    module.syncBuiltinESMExports();
+  }
 }

@@ -21,7 +21,7 @@ THIRD_PARTY = {
     "libmnl/": {"os"},
     "boost/beast": {"wire", "net"},
     "boost/asio": {"async", "net", "engine", "engine/namespaces", "engine/fake", "guest", "sandbox", "api", "cli", "daemon"},
-    "boost/json": {"wire", "images", "sandbox", "api", "cli", "daemon", "store"},
+    "boost/json": {"wire", "net", "images", "sandbox", "api", "cli", "daemon", "store"},
     "openssl/": {"net", "sandbox", "api", "cli", "daemon"},
     "zlib.h": {"wire", "guest", "cli"},
 }

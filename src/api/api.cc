@@ -5,6 +5,7 @@
 #include "api/auth.h"
 #include "api/call.h"
 #include "api/errors.h"
+#include "api/preview.h"
 #include "api/web_guard.h"
 #include "base/ids.h"
 #include "wire/url.h"
@@ -20,12 +21,6 @@ std::unique_ptr<WebGuard> MakeGuard(const ApiConfig& config) {
   guard.public_url = config.public_url;
   guard.preview_domain = config.preview_domain;
   return std::make_unique<WebGuard>(guard);
-}
-
-net::HttpResponse NoPreview() {
-  net::HttpResponse response = ErrorResponse(Error{Code::kNotFound, ""});
-  response.body = ErrorBody("SANDBOX_NOT_FOUND", "there is no sandbox behind this name");
-  return response;
 }
 
 net::HttpResponse WrongMethod(const Match& match) {
@@ -45,7 +40,11 @@ int VersionNumber(std::string_view version) {
 }  // namespace
 
 Api::Api(sandbox::Service* service, images::Catalog* catalog, ApiConfig config)
-    : service_(service), catalog_(catalog), config_(std::move(config)), guard_(MakeGuard(config_)) {
+    : service_(service),
+      catalog_(catalog),
+      config_(std::move(config)),
+      guard_(MakeGuard(config_)),
+      previews_(std::make_unique<Previews>(service_, &config_)) {
   SB_CHECK(config_.jwt_key.size() >= 32);
 }
 
@@ -98,8 +97,8 @@ Task<> Api::Authenticate(Call* call) {
 Task<> Api::Dispatch(net::HttpExchange* exchange) {
   const net::HttpRequest& request = exchange->request();
   if (guard_->Classify(request.Get("host")) == WebGuard::Place::kPreview) {
-    net::HttpResponse none = NoPreview();
-    co_return co_await exchange->Respond(std::move(none));
+    std::string label = guard_->PreviewLabel(request.Get("host"));
+    co_return co_await previews_->Serve(exchange, std::move(label));
   }
   SB_CO_TRYV(guard_->Check(request));
   Match match = MatchRoute(RouteTable(), request.method, request.path);
@@ -114,6 +113,7 @@ Task<> Api::Dispatch(net::HttpExchange* exchange) {
   call.catalog = catalog_;
   call.config = &config_;
   call.base_url = BaseUrl(request);
+  call.preview_urls = PreviewUrlsOf(config_);
   call.params = std::move(match.params);
   call.version = VersionNumber(match.version);
   SB_CO_TRY(call.query, wire::ParseQuery(request.query));

@@ -10,10 +10,13 @@
 // Every request passes, in this order: Host and Origin (web_guard.h), the route table (routes.h), the token and its
 // scope (auth.h), the handler (handlers.h); what fails becomes {"error":{"code","message"}} by errors.h.
 //
-// What does not exist yet (snapshots and so persistence, fork, sources, ports, mounts and drives, interactive shells,
-// custom network policies) is refused with 422 "unsupported", never echoed. Persistence is the one with a default that
-// clients rely on: a create that does not say gets a sandbox that reports persistent:false, an explicit
-// persistent:true is refused. (The Vercel CLI always says so; it needs --non-persistent.)
+// A Host of the form sb-….<preview domain> is a preview and goes to a server in a sandbox (preview.h), never to a
+// route.
+//
+// What does not exist yet (snapshots and so persistence, fork, mounts and drives, interactive shells) is refused with
+// 422 "unsupported", never echoed. Persistence is the one with a default that clients rely on: a create that does not
+// say gets a sandbox that reports persistent:false, an explicit persistent:true is refused. (The Vercel CLI always says
+// so; it needs --non-persistent.)
 #pragma once
 
 #include <chrono>
@@ -31,6 +34,7 @@
 
 namespace sandbar::api {
 
+class Previews;
 class WebGuard;
 
 struct ApiConfig {
@@ -43,6 +47,7 @@ struct ApiConfig {
   std::string jwt_key;                       // at least 32 bytes
   std::string version;
   std::string register_mjs;                             // text of sdk/register.mjs
+  std::string jwks;                                     // public keys of what forwarded requests are signed with
   std::chrono::milliseconds stream_keep_alive{15'000};  // longest silence of a streamed answer
 };
 
@@ -72,6 +77,7 @@ class Api {
   images::Catalog* catalog_;
   ApiConfig config_;
   std::unique_ptr<WebGuard> guard_;
+  std::unique_ptr<Previews> previews_;
 };
 
 }  // namespace sandbar::api

@@ -76,7 +76,7 @@ TEST_F(ApiFixture, Create) {
 }
 
 TEST_F(ApiFixture, CreateThatCannotBe) {
-  EXPECT_EQ(Ask("POST", "/v2/sandboxes", R"({"ports":[3000]})").Code(), "unsupported");
+  EXPECT_EQ(Ask("POST", "/v2/sandboxes", R"({"ports":["x"]})").Code(), "bad_request");
   EXPECT_EQ(Ask("POST", "/v2/sandboxes", "{nope").Code(), "bad_request");
   EXPECT_EQ(Ask("POST", "/v2/sandboxes?projectId=prj_a", R"({"projectId":"prj_b"})").status, 400);
   EXPECT_EQ(OnLoop([&] { return service_.calls; }), 0);
@@ -128,7 +128,8 @@ TEST_F(ApiFixture, Sessions) {
   EXPECT_EQ(Ask("GET", kSession).Json().at("session").at("id"), "sbx_1");
   Answer policy = Ask("POST", std::string(kSession) + "/network-policy", R"({"mode":"deny-all"})");
   EXPECT_EQ(policy.Json().at("session").at("networkPolicy").at("mode"), "deny-all");
-  EXPECT_EQ(Ask("POST", std::string(kSession) + "/network-policy", R"({"allow":["x.com"]})").status, 422);
+  EXPECT_EQ(Ask("POST", std::string(kSession) + "/network-policy", R"({"allow":["x.com"]})").status, 200);
+  EXPECT_EQ(Ask("POST", std::string(kSession) + "/network-policy", R"({"alow":["x.com"]})").status, 400);
   EXPECT_EQ(Ask("POST", std::string(kSession) + "/extend-timeout", R"({"duration":5000})").status, 200);
   EXPECT_EQ(OnLoop([&] { return service_.number; }), 5000);
   json::object stopped = Ask("POST", std::string(kSession) + "/stop").Json();
@@ -273,6 +274,18 @@ TEST_F(ApiFixture, Native) {
   json::object inspect = Ask("GET", "/x/v1/sandboxes/demo").Json();
   EXPECT_EQ(inspect.at("isolation").at("class"), 1);
   EXPECT_EQ(inspect.at("session").at("id"), "sbx_1");
+  json::object log = Ask("GET", "/x/v1/sessions/sbx_1/network/log").Json();
+  EXPECT_EQ(log.at("denials").at(0).at("host"), "example.com");
+  EXPECT_EQ(log.at("attempts").at(0).at("allowed"), false);
+  EXPECT_EQ(log.at("networkPolicy").at("mode"), "deny-all");
+  json::object suggested = Ask("GET", "/x/v1/sessions/sbx_1/network/suggest").Json();
+  EXPECT_EQ(suggested.at("networkPolicy").at("allow"), json::array{"example.com"});
+  json::object tried =
+      Ask("POST", "/x/v1/sessions/sbx_1/network/test", R"({"policy":{"allow":["example.com"]}})").Json();
+  EXPECT_EQ(tried.at("changes").at(0).at("allowedThen"), true);
+  EXPECT_EQ(Ask("POST", "/x/v1/sessions/sbx_1/network/test", R"({"policy":{"mode":"deny-all"}})").Json().at("changes"),
+            json::array{});
+  EXPECT_EQ(Ask("POST", "/x/v1/sessions/sbx_1/network/test", R"({"policy":{"subnets":{"allow":["x"]}}})").status, 400);
   EXPECT_EQ(Ask("GET", "/x/v1/sessions/sbx_1/denials").Json().at("denials").at(0).at("target"), "example.com");
   EXPECT_EQ(Ask("GET", "/x/v1/routes").Json().at("routes").as_array().size(), Api::Routes().size());
 }

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "api/auth.h"
+#include "api/vercel_shapes.h"
 #include "async/task.h"
 #include "images/images.h"
 #include "net/http_server.h"
@@ -27,6 +28,7 @@ struct Call {
   images::Catalog* catalog = nullptr;
   const ApiConfig* config = nullptr;
   std::string base_url;  // of this server, without a slash at its end
+  PreviewUrls preview_urls;
 
   std::map<std::string, std::string> params;
   wire::Query query;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "sandbox/service.h"
+#include "sandbox/tokens.h"
 
 namespace sandbar::api {
 
@@ -48,6 +50,8 @@ class FakeService : public sandbox::Service {
   std::map<std::string, store::Token> tokens;
   std::vector<std::string> pieces;  // of the file that ReadFile finds
   std::optional<Error> read_ends_with;
+  std::function<Fd()> dial;  // a connection to the server in the sandbox
+  std::vector<store::PortRoute>& routes() { return sandbox_.routes; }
   void Say(Step step) {
     log_.push_back(std::move(step));
     changed_.Notify();
@@ -152,12 +156,17 @@ class FakeService : public sandbox::Service {
     session_.network = store::NetworkPolicyRow{mode, R"({"mode":")" + mode + "\"}", ""};
     co_return session_;
   }
-  Task<std::vector<net::Denial>> Denials(sandbox::Scope s, std::string id) override {
+  Task<sandbox::NetworkView> Network(sandbox::Scope s, std::string id) override {
     SB_CO_TRYV(Begin(s, std::move(id)));
     net::Denial denial;
     denial.kind = "dns";
     denial.target = "example.com";
-    co_return std::vector<net::Denial>{denial};
+    denial.host = "example.com";
+    net::Attempt attempt;
+    attempt.kind = "tls";
+    attempt.host = "example.com";
+    attempt.port = 443;
+    co_return sandbox::NetworkView{.policy = net::DenyAll(), .denials = {denial}, .attempts = {attempt}};
   }
   Task<sandbox::StartedCommand> StartCommand(sandbox::Scope s, std::string id, sandbox::CommandSpec spec) override {
     command_spec = std::move(spec);
@@ -218,6 +227,27 @@ class FakeService : public sandbox::Service {
     cwd = std::move(dir);
     flag = recursive;
     co_return Begin(s, std::move(path));
+  }
+  Task<sandbox::RouteTarget> FindRoute(std::string subdomain) override {
+    for (const store::PortRoute& route : sandbox_.routes)
+      if (route.subdomain == subdomain) co_return sandbox::RouteTarget{sandbox_.name, session_.id, route};
+    co_return Fail(Code::kNotFound, "no such route");
+  }
+  Task<Fd> DialPort(sandbox::Scope s, std::string id, int port) override {
+    number = port;
+    SB_CO_TRYV(Begin(s, std::move(id)));
+    if (!dial) co_return Fail(Code::kUnavailable, "nothing listens");
+    co_return dial();
+  }
+  Task<store::PortRoute> SetRouteToken(sandbox::Scope s, std::string name, int port,
+                                       std::optional<std::string> token) override {
+    SB_CO_TRYV(Begin(s, std::move(name)));
+    for (store::PortRoute& route : sandbox_.routes) {
+      if (route.port != port) continue;
+      route.token = token ? sandbox::Sha256Hex(*token) : "";
+      co_return route;
+    }
+    co_return Fail(Code::kNotFound, "no such port");
   }
   Task<store::Token> CheckToken(std::string presented) override {
     auto it = tokens.find(presented);

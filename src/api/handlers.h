@@ -25,6 +25,11 @@ Task<> StopSession(Call* call);
 Task<> ExtendTimeout(Call* call);
 Task<> SetNetworkPolicy(Call* call);
 
+// native_ports.cc
+Task<> MakeRouteToken(Call* call);
+Task<> RemoveRouteToken(Call* call);
+Task<> ForwardPort(Call* call);
+
 // vercel_commands.cc
 Task<> StartCommand(Call* call);
 Task<> ListCommands(Call* call);
@@ -57,8 +62,14 @@ Task<> GetTeam(Call* call);
 Task<> GetProject(Call* call);
 Task<> CreateProject(Call* call);
 
+// native_network.cc
+Task<> NativeNetworkLog(Call* call);
+Task<> NativeNetworkSuggest(Call* call);
+Task<> NativeNetworkTest(Call* call);
+
 // native.cc
 Task<> Health(Call* call);
+Task<> Jwks(Call* call);
 Task<> NativeInfo(Call* call);
 Task<> NativeRoutes(Call* call);
 Task<> NativeImages(Call* call);

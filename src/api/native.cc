@@ -15,6 +15,11 @@ Task<> Health(Call* call) {
   co_return co_await call->Reply(std::move(body));
 }
 
+Task<> Jwks(Call* call) {
+  std::string keys = call->config->jwks;
+  co_return co_await call->ReplyText(std::move(keys), "application/json");
+}
+
 Task<> NativeInfo(Call* call) {
   sandbox::ServerInfo info = call->service->info();
   json::object body{{"version", call->config->version},
@@ -55,7 +60,7 @@ Task<> NativeInspect(Call* call) {
   auto view = co_await call->service->Get(call->scope, std::move(name), false);
   if (!view) co_return std::unexpected(std::move(view).error());
   const store::Session& session = view->session;
-  json::object body = ViewJson(*view, false, false);
+  json::object body = ViewJson(*view, call->preview_urls, false, false);
   body["image"] = session.image;
   body["isolation"] = json::object{{"engine", session.engine}, {"class", session.isolation_class}};
   if (!session.stop_reason.empty()) body["stopReason"] = session.stop_reason;
@@ -64,10 +69,10 @@ Task<> NativeInspect(Call* call) {
 
 Task<> NativeDenials(Call* call) {
   std::string id = call->Param("session");
-  auto denials = co_await call->service->Denials(call->scope, std::move(id));
-  if (!denials) co_return std::unexpected(std::move(denials).error());
+  auto view = co_await call->service->Network(call->scope, std::move(id));
+  if (!view) co_return std::unexpected(std::move(view).error());
   json::array rows;
-  for (const net::Denial& d : *denials) {
+  for (const net::Denial& d : view->denials) {
     json::object row{{"at", d.at_ms}, {"kind", d.kind}, {"target", d.target}, {"reason", d.reason}, {"hint", d.hint}};
     rows.emplace_back(std::move(row));
   }

@@ -15,6 +15,7 @@ namespace {
 constexpr Route kRoutes[] = {
     {"GET", "/health", Health, Access::kOpen},
     {"HEAD", "/health", Health, Access::kOpen},
+    {"GET", "/.well-known/jwks", Jwks, Access::kOpen},
     {"GET", "/sdk/register.mjs", SdkRegister, Access::kOpen},
     {"GET", "/sdk/env.sh", SdkEnv},
 
@@ -83,6 +84,12 @@ constexpr Route kRoutes[] = {
     {"GET", "/x/v1/images", NativeImages},
     {"GET", "/x/v1/sandboxes/{name}", NativeInspect},
     {"GET", "/x/v1/sessions/{session}/denials", NativeDenials},
+    {"GET", "/x/v1/sessions/{session}/network/log", NativeNetworkLog},
+    {"GET", "/x/v1/sessions/{session}/network/suggest", NativeNetworkSuggest},
+    {"POST", "/x/v1/sessions/{session}/network/test", NativeNetworkTest},
+    {"POST", "/x/v1/sandboxes/{name}/routes/{port}/token", MakeRouteToken},
+    {"DELETE", "/x/v1/sandboxes/{name}/routes/{port}/token", RemoveRouteToken},
+    {"GET", "/x/v1/sessions/{session}/ports/{port}", ForwardPort},
 };
 
 #undef SB_V2

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "api/vercel_policy.h"
+#include "net/policy_json.h"
 #include "wire/json_decode.h"
 
 namespace sandbar::api {
@@ -28,11 +28,19 @@ struct KeepLastBody {
 };
 BOOST_DESCRIBE_STRUCT(KeepLastBody, (), (count, expiration, delete_evicted))
 
+enum class SourceType { kGit, kTarball, kSnapshot };
+BOOST_DESCRIBE_ENUM(SourceType, kGit, kTarball, kSnapshot)
+
 struct SourceBody {
-  std::string type;
-  std::optional<std::string> snapshot_id;
+  SourceType type = SourceType::kGit;
+  std::optional<std::string> url, revision, username, password, snapshot_id;
+  std::optional<int> depth;
+  void Check(wire::JsonIssues& issues) const {
+    if (type != SourceType::kSnapshot && !url) issues.Add("url", "is required");
+    if (type == SourceType::kSnapshot && !snapshot_id) issues.Add("snapshotId", "is required");
+  }
 };
-BOOST_DESCRIBE_STRUCT(SourceBody, (), (type, snapshot_id))
+BOOST_DESCRIBE_STRUCT(SourceBody, (), (type, url, revision, username, password, snapshot_id, depth))
 
 struct CreateBody {
   std::optional<std::string> project_id, name, runtime, image, region, network_id;
@@ -42,7 +50,7 @@ struct CreateBody {
   std::optional<int64_t> timeout, snapshot_expiration;
   std::optional<ResourcesBody> resources;
   std::optional<bool> persistent;
-  std::optional<PolicyBody> network_policy;
+  std::optional<net::PolicyBody> network_policy;
   StringMap env, tags;
   std::optional<KeepLastBody> keep_last_snapshots;
   std::vector<std::string> failover_regions;
@@ -56,7 +64,7 @@ struct UpdateBody {
   std::optional<bool> persistent;
   std::optional<ResourcesBody> resources;
   std::optional<int64_t> timeout, snapshot_expiration;
-  std::optional<PolicyBody> network_policy;
+  std::optional<net::PolicyBody> network_policy;
   std::optional<std::optional<std::string>> network_id;
   std::optional<StringMap> env, tags;
   std::optional<std::vector<int>> ports;

@@ -24,12 +24,9 @@ bool IsEmpty(const boost::json::value& v) {
 
 // The parts of a create or update that are valid but that nothing here would enforce.
 template <class Body>
-Result<> RefuseUnsupported(const Body& body, bool has_ports, bool has_network) {
-  if (has_ports) return Missing("`ports` are not available on this server: it has no previews");
+Result<> RefuseUnsupported(const Body& body, bool has_network) {
   if (has_network) return Missing("`networkId` is not available on this server: it has no private networks");
   if (body.mounts && !IsEmpty(*body.mounts)) return Missing("`mounts` are not available on this server: no drives");
-  if (body.network_policy && !body.network_policy->unsupported.empty())
-    return Missing(body.network_policy->unsupported);
   return {};
 }
 
@@ -42,9 +39,20 @@ sandbox::Resources ToResources(const std::optional<ResourcesBody>& body) {
   return out;
 }
 
-std::optional<net::NetworkPolicy> ToPolicy(const std::optional<PolicyBody>& body) {
+std::optional<net::NetworkPolicy> ToPolicy(const std::optional<net::PolicyBody>& body) {
   if (!body) return std::nullopt;
   return body->policy;
+}
+
+sandbox::SourceSpec ToSource(SourceBody body) {
+  sandbox::SourceSpec out;
+  if (body.type == SourceType::kTarball) out.kind = sandbox::SourceSpec::Kind::kTarball;
+  out.url = body.url.value_or("");
+  out.depth = body.depth;
+  out.revision = std::move(body.revision);
+  out.username = std::move(body.username);
+  out.password = std::move(body.password);
+  return out;
 }
 
 store::KeepLastSnapshots ToKeepLast(const KeepLastBody& body) {
@@ -65,6 +73,7 @@ sandbox::UpdateSpec ToChanges(const Body& body) {
   spec.network = ToPolicy(body.network_policy);
   spec.env = body.env;
   spec.tags = body.tags;
+  spec.ports = body.ports;
   spec.region = body.region;
   spec.failover_regions = body.failover_regions;
   spec.network_id = body.network_id;
@@ -74,14 +83,6 @@ sandbox::UpdateSpec ToChanges(const Body& body) {
     if (*body.keep_last_snapshots) spec.keep_last_snapshots->emplace(ToKeepLast(**body.keep_last_snapshots));
   }
   return spec;
-}
-
-Result<> ReadSource(const SourceBody& source, sandbox::CreateSpec& spec) {
-  if (source.type != "snapshot")
-    return Missing("`source.type` \"" + source.type + "\" is not available on this server");
-  if (!source.snapshot_id) return Fail(Code::kBadRequest, "`source.snapshotId`: is required");
-  spec.source_snapshot = source.snapshot_id;
-  return {};
 }
 
 Result<int64_t> Number(std::string_view name, std::string_view text) {
@@ -104,32 +105,34 @@ Result<sandbox::ForkSpec> ParseFork(std::string_view text) {
   sandbox::ForkSpec out;
   if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) return out;
   SB_TRY(ForkBody body, wire::DecodeJson<ForkBody>(text, kLimits));
-  SB_TRYV(RefuseUnsupported(body, false, body.network_id && body.network_id->has_value()));
+  SB_TRYV(RefuseUnsupported(body, body.network_id && body.network_id->has_value()));
   if (body.image) return Missing("a fork keeps its source's image: leave `image` out");
   out.name = body.name;
-  out.ports = body.ports;
   out.changes = ToChanges(body);
   return out;
 }
 
 Result<CreateRequest> ParseCreate(std::string_view text, int version) {
   SB_TRY(CreateBody body, wire::DecodeJson<CreateBody>(text, kLimits));
-  SB_TRYV(RefuseUnsupported(body, !body.ports.empty(), body.network_id.has_value()));
+  SB_TRYV(RefuseUnsupported(body, body.network_id.has_value()));
   CreateRequest out;
   out.project = body.project_id.value_or("");
   sandbox::CreateSpec& spec = out.spec;
   spec.v1 = version == 1;
+  const bool from_snapshot = body.source && body.source->type == SourceType::kSnapshot;
+  if (from_snapshot) spec.source_snapshot = body.source->snapshot_id;
+  if (body.source && !from_snapshot) spec.source = ToSource(*std::move(body.source));
   spec.name = body.name;
   spec.runtime = body.runtime;
   spec.image = body.image;
-  if (version == 2 && !spec.runtime && !spec.image && !body.source) spec.runtime = "node24";
+  if (version == 2 && !spec.runtime && !spec.image && !from_snapshot) spec.runtime = "node24";
   spec.timeout_ms = body.timeout;
   spec.resources = ToResources(body.resources);
   spec.persistent = body.persistent;
-  if (body.source) SB_TRYV(ReadSource(*body.source, spec));
   spec.network = ToPolicy(body.network_policy);
   spec.env = std::move(body.env);
   spec.tags = std::move(body.tags);
+  spec.ports = std::move(body.ports);
   spec.region = body.region;
   spec.failover_regions = std::move(body.failover_regions);
   spec.snapshot_expiration_ms = body.snapshot_expiration;
@@ -139,13 +142,11 @@ Result<CreateRequest> ParseCreate(std::string_view text, int version) {
 
 Result<UpdateRequest> ParseUpdate(std::string_view text) {
   SB_TRY(UpdateBody body, wire::DecodeJson<UpdateBody>(text, kLimits));
-  bool ports = body.ports && !body.ports->empty();
   bool network = body.network_id && body.network_id->has_value();
-  SB_TRYV(RefuseUnsupported(body, ports, network));
+  SB_TRYV(RefuseUnsupported(body, network));
   if (body.runtime || body.image)
     return Missing("the image of an existing sandbox cannot be changed on this server: create another one");
   UpdateRequest out;
-  out.ports_given = body.ports.has_value();
   out.spec = ToChanges(body);
   out.spec.current_snapshot = body.current_snapshot_id;
   return out;
@@ -185,12 +186,6 @@ Result<PathRequest> ParseMakeDir(std::string_view text) {
 Result<int64_t> ParseExtend(std::string_view text) {
   SB_TRY(ExtendBody body, wire::DecodeJson<ExtendBody>(text, kLimits));
   return body.duration;
-}
-
-Result<net::NetworkPolicy> ParseNetworkPolicy(std::string_view text) {
-  SB_TRY(PolicyBody body, wire::DecodeJson<PolicyBody>(text, kLimits));
-  if (!body.unsupported.empty()) return Missing(body.unsupported);
-  return body.policy;
 }
 
 Result<std::string> ParseProjectName(std::string_view text) {

@@ -23,7 +23,6 @@ struct CreateRequest {
 
 struct UpdateRequest {
   sandbox::UpdateSpec spec;
-  bool ports_given = false;
 };
 
 struct CommandRequest {
@@ -50,9 +49,6 @@ Result<int> ParseKill(std::string_view body);
 Result<PathRequest> ParseRead(std::string_view body);
 Result<PathRequest> ParseMakeDir(std::string_view body);
 Result<int64_t> ParseExtend(std::string_view body);
-// The mode to enforce: allow-all or deny-all. Both request dialects; rules that would need a custom policy are
-// kUnsupported, a policy that allows nothing is deny-all.
-Result<net::NetworkPolicy> ParseNetworkPolicy(std::string_view body);
 Result<std::string> ParseProjectName(std::string_view body);
 
 // limit, cursor, sortBy, sortOrder, namePrefix, tags, name, since, until.

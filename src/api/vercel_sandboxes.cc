@@ -20,7 +20,7 @@ Task<> CreateSandbox(Call* call) {
     if (view.error().code == Code::kConflict) view.error().code = Code::kBadRequest;
     co_return std::unexpected(std::move(view).error());
   }
-  json::object body = ViewJson(*view, call->v1(), false);
+  json::object body = ViewJson(*view, call->preview_urls, call->v1(), false);
   co_return co_await call->Reply(std::move(body));
 }
 
@@ -29,7 +29,7 @@ Task<> GetSandbox(Call* call) {
   std::string name = call->Param("name");
   auto view = co_await call->service->Get(call->scope, std::move(name), resume);
   if (!view) co_return std::unexpected(std::move(view).error());
-  json::object body = ViewJson(*view, false, resume);
+  json::object body = ViewJson(*view, call->preview_urls, false, resume);
   co_return co_await call->Reply(std::move(body));
 }
 
@@ -46,11 +46,12 @@ Task<> ListSandboxes(Call* call) {
 Task<> UpdateSandbox(Call* call) {
   SB_CO_TRY(std::string text, co_await call->Body());
   SB_CO_TRY(UpdateRequest request, ParseUpdate(text));
+  const bool ports_given = request.spec.ports.has_value();
   std::string name = call->Param("name");
   auto sandbox = co_await call->service->Update(call->scope, std::move(name), std::move(request.spec));
   if (!sandbox) co_return std::unexpected(std::move(sandbox).error());
   json::object body{{"sandbox", SandboxJson(*sandbox, nullptr)}};
-  if (request.ports_given) body["routes"] = json::array{};
+  if (ports_given) body["routes"] = RoutesJson(sandbox->routes, call->preview_urls);
   co_return co_await call->Reply(std::move(body));
 }
 

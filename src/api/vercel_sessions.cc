@@ -5,6 +5,7 @@
 #include "api/handlers.h"
 #include "api/vercel_requests.h"
 #include "api/vercel_shapes.h"
+#include "net/policy_json.h"
 
 namespace sandbar::api {
 namespace {
@@ -43,7 +44,7 @@ Task<> GetSession(Call* call) {
   auto view = co_await call->service->GetSession(call->scope, std::move(id));
   if (!view) co_return std::unexpected(std::move(view).error());
   json::object body = Wrapped(view->session, call->v1());
-  body["routes"] = json::array{};
+  body["routes"] = RoutesJson(view->sandbox.routes, call->preview_urls);
   co_return co_await call->Reply(std::move(body));
 }
 
@@ -69,7 +70,7 @@ Task<> ExtendTimeout(Call* call) {
 
 Task<> SetNetworkPolicy(Call* call) {
   SB_CO_TRY(std::string text, co_await call->Body());
-  SB_CO_TRY(net::NetworkPolicy policy, ParseNetworkPolicy(text));
+  SB_CO_TRY(net::NetworkPolicy policy, net::ParsePolicy(text));
   std::string id = call->Param("session");
   auto session = co_await call->service->SetNetwork(call->scope, std::move(id), std::move(policy));
   if (!session) co_return std::unexpected(std::move(session).error());

@@ -136,8 +136,19 @@ std::string_view WrapperKey(bool v1) {
   return v1 ? "sandbox" : "session";
 }
 
-json::object ViewJson(const sandbox::SandboxView& view, bool v1, bool with_resumed) {
-  json::object out{{WrapperKey(v1), SessionJson(view.session)}, {"routes", json::array{}}};
+json::array RoutesJson(const std::vector<store::PortRoute>& routes, const PreviewUrls& urls) {
+  json::array out;
+  for (const store::PortRoute& r : routes) {
+    json::object row{{"url", urls.before + r.subdomain + urls.after}, {"subdomain", r.subdomain}, {"port", r.port}};
+    // Ours: whoever opens it has to show the route's token.
+    if (!r.token.empty()) row["protected"] = true;
+    out.emplace_back(std::move(row));
+  }
+  return out;
+}
+
+json::object ViewJson(const sandbox::SandboxView& view, const PreviewUrls& urls, bool v1, bool with_resumed) {
+  json::object out{{WrapperKey(v1), SessionJson(view.session)}, {"routes", RoutesJson(view.sandbox.routes, urls)}};
   if (!v1) out["sandbox"] = SandboxJson(view.sandbox, &view.session);
   if (with_resumed) out["resumed"] = view.resumed;
   return out;

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "sandbox/service.h"
 #include "store/records.h"
@@ -24,8 +25,14 @@ boost::json::object SessionJson(const store::Session& session);
 boost::json::object SnapshotJson(const store::Snapshot& snapshot, bool v1);
 boost::json::object CommandJson(const store::Command& command, bool v1);
 
+// Where a preview with a given name is reached: "http://" name ".localhost:8787".
+struct PreviewUrls {
+  std::string before, after;
+};
+boost::json::array RoutesJson(const std::vector<store::PortRoute>& routes, const PreviewUrls& urls);
+
 // {sandbox, session, routes[, resumed]}; v1: {sandbox: <session>, routes}.
-boost::json::object ViewJson(const sandbox::SandboxView& view, bool v1, bool with_resumed);
+boost::json::object ViewJson(const sandbox::SandboxView& view, const PreviewUrls& urls, bool v1, bool with_resumed);
 // {session, routes}; v1: {sandbox, routes}.
 std::string_view WrapperKey(bool v1);
 

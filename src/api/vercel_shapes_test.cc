@@ -7,6 +7,8 @@
 namespace sandbar::api {
 namespace {
 
+const PreviewUrls kUrls{"http://", ".localhost:8787"};
+
 namespace json = boost::json;
 
 bool HasNull(const json::value& v) {
@@ -83,10 +85,10 @@ TEST(Shapes, CommandOfBothVersions) {
 TEST(Shapes, V1WrapsTheSessionAsSandbox) {
   sandbox::SandboxView view;
   view.session.id = "sbx_1";
-  json::object v1 = ViewJson(view, true, false);
+  json::object v1 = ViewJson(view, kUrls, true, false);
   EXPECT_EQ(v1.at("sandbox").at("id"), "sbx_1");
   EXPECT_FALSE(v1.contains("session"));
-  json::object v2 = ViewJson(view, false, true);
+  json::object v2 = ViewJson(view, kUrls, false, true);
   EXPECT_EQ(v2.at("session").at("id"), "sbx_1");
   EXPECT_TRUE(v2.at("sandbox").as_object().contains("name"));
   EXPECT_EQ(v2.at("resumed"), false);

@@ -33,7 +33,8 @@ std::string_view WithoutPort(std::string_view host) {
 
 }  // namespace
 
-WebGuard::WebGuard(const WebGuardConfig& config) : preview_suffix_("." + Lower(config.preview_domain)) {
+WebGuard::WebGuard(const WebGuardConfig& config) : preview_suffixes_{".localhost"} {
+  if (!config.preview_domain.empty()) preview_suffixes_.push_back("." + Lower(config.preview_domain));
   auto add = [this](const std::string& name, uint16_t port, bool tls) {
     for (const std::string& spelling : Spellings(name, port, tls)) {
       authorities_.push_back(spelling);
@@ -52,9 +53,16 @@ WebGuard::WebGuard(const WebGuardConfig& config) : preview_suffix_("." + Lower(c
 WebGuard::Place WebGuard::Classify(std::string_view host) const {
   std::string name = Lower(host);
   if (Contains(authorities_, name)) return Place::kApi;
+  return PreviewLabel(name).empty() ? Place::kForeign : Place::kPreview;
+}
+
+std::string WebGuard::PreviewLabel(std::string_view host) const {
+  const std::string name = Lower(host);
   std::string_view bare = WithoutPort(name);
-  if (bare.starts_with("sb-") && preview_suffix_.size() > 1 && bare.ends_with(preview_suffix_)) return Place::kPreview;
-  return Place::kForeign;
+  if (!bare.starts_with("sb-")) return "";
+  for (const std::string& suffix : preview_suffixes_)
+    if (bare.ends_with(suffix)) return std::string(bare.substr(0, bare.size() - suffix.size()));
+  return "";
 }
 
 Result<> WebGuard::Check(const net::HttpRequest& request) const {

@@ -20,7 +20,7 @@ struct WebGuardConfig {
   uint16_t port = 0;
   bool tls = false;
   std::string public_url;      // where a reverse proxy publishes us, e.g. "https://sandbar.example.com"; may be empty
-  std::string preview_domain;  // previews are sb-<label>.<this>
+  std::string preview_domain;  // previews are sb-<label>.<this>, and sb-<label>.localhost
 };
 
 class WebGuard {
@@ -30,13 +30,15 @@ class WebGuard {
   explicit WebGuard(const WebGuardConfig& config);
 
   Place Classify(std::string_view host) const;
+  // "sb-x" of "sb-x.localhost:8787"; empty when the Host is no preview's.
+  std::string PreviewLabel(std::string_view host) const;
   // kMisdirected for a foreign Host, kNotFound for a preview, kForbidden for a request that a foreign page sent.
   Result<> Check(const net::HttpRequest& request) const;
 
  private:
   std::vector<std::string> authorities_;  // "name:port", and "name" where the port is the scheme's own
   std::vector<std::string> origins_;
-  std::string preview_suffix_;  // ".localhost"
+  std::vector<std::string> preview_suffixes_;  // ".localhost" always, and that of the configured domain
 };
 
 }  // namespace sandbar::api

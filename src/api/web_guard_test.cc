@@ -52,6 +52,18 @@ TEST(WebGuard, PreviewsAreNeverTheApi) {
   EXPECT_EQ(guard.Classify("sb-abc.evil.example:8787"), WebGuard::Place::kForeign);
 }
 
+TEST(WebGuard, PreviewLabels) {
+  WebGuardConfig config = Config();
+  config.preview_domain = "Preview.Example";
+  WebGuard guard(config);
+  EXPECT_EQ(guard.PreviewLabel("sb-abc.localhost:8787"), "sb-abc");
+  EXPECT_EQ(guard.PreviewLabel("SB-ABC.preview.example"), "sb-abc");
+  EXPECT_EQ(guard.PreviewLabel("sb-abc.preview.example:443"), "sb-abc");
+  for (const char* host : {"", "sb-abc", "localhost:8787", "sb-abc.evil.example", "sb-abc.localhost.",
+                           "x.sb-abc.localhost", "sb-abc.localhost.evil.example", "sb-abc.preview.example.evil"})
+    EXPECT_EQ(guard.PreviewLabel(host), "") << host;
+}
+
 TEST(WebGuard, ForeignPagesAreRefused) {
   const std::string host = "localhost:8787";
   EXPECT_TRUE(Check(host, {{"Sec-Fetch-Mode", "cors"}}).has_value());  // node's fetch

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "cli/output.h"
+#include "net/http_upgrade.h"
 #include "wire/json_decode.h"
 #include "wire/ndjson.h"
 #include "wire/url.h"
@@ -170,6 +171,13 @@ Task<std::unique_ptr<net::ClientResponse>> ApiClient::Upload(net::ClientRequest 
   auto response = co_await http_->SendStreaming(std::move(request), std::move(body));
   if (!response) co_return std::unexpected(Explain(std::move(response).error()));
   co_return co_await Check(std::move(*response));
+}
+
+Task<std::unique_ptr<net::ByteStream>> ApiClient::Upgrade(net::ClientRequest request, std::string protocol) {
+  auto answer = co_await net::DialUpgrade(std::move(request), std::move(protocol));
+  if (!answer) co_return std::unexpected(Explain(std::move(answer).error()));
+  if (!answer->stream) co_return std::unexpected(FromAnswer(answer->status, answer->body));
+  co_return std::move(answer->stream);
 }
 
 Task<json::object> ApiClient::Call(std::string method, std::string path, std::optional<json::value> body) {

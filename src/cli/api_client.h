@@ -15,6 +15,7 @@
 #include "async/task.h"
 #include "cli/options.h"
 #include "net/http_client.h"
+#include "net/http_stream.h"
 
 namespace sandbar::cli {
 
@@ -51,6 +52,8 @@ class ApiClient {
   // An answer to be read piece by piece; a non-2xx one is turned into an Error here.
   Task<std::unique_ptr<net::ClientResponse>> Open(net::ClientRequest request);
   Task<std::unique_ptr<net::ClientResponse>> Upload(net::ClientRequest request, net::BodyProducer body);
+  // A connection whose bytes are ours after the server agreed to `protocol`.
+  Task<std::unique_ptr<net::ByteStream>> Upgrade(net::ClientRequest request, std::string protocol);
   // A request with url, token and content type filled in.
   net::ClientRequest Request(const std::string& method, const std::string& path, std::string body) const;
   // True when GET /health answers 200.

@@ -199,8 +199,14 @@ int Main(const Options& options, const Hooks& hooks) {
           [&](const CpCommand& c) {
             return WithServer(options, false, [o, &c](ApiClient* a) { return Copy(a, o, c); });
           },
+          [&](const NetCommand& c) {
+            return WithServer(options, false, [o, &c](ApiClient* a) { return Net(a, o, c); });
+          },
           [&](const InspectCommand& c) {
             return WithServer(options, false, [o, &c](ApiClient* a) { return Inspect(a, o, c); });
+          },
+          [&](const ForwardCommand& c) {
+            return WithServer(options, false, [o, &c](ApiClient* a) { return Forward(a, o, c); });
           },
           [&](const TokenCommand&) { return Token(options); },
           [&](const EnvCommand&) { return Env(options, hooks); },

@@ -20,7 +20,9 @@ Task<int> Ps(ApiClient* api, const Options* options, PsCommand command);
 Task<int> Stop(ApiClient* api, const Options* options, StopCommand command);
 Task<int> Rm(ApiClient* api, const Options* options, RmCommand command);
 Task<int> Inspect(ApiClient* api, const Options* options, InspectCommand command);
+Task<int> Net(ApiClient* api, const Options* options, NetCommand command);
 Task<int> Copy(ApiClient* api, const Options* options, CpCommand command);
+Task<int> Forward(ApiClient* api, const Options* options, ForwardCommand command);
 Task<int> RemoteEnv(ApiClient* api);
 
 int Doctor(const Options& options, const DoctorCommand& command);
@@ -33,6 +35,10 @@ std::string FindRegisterMjs();
 Task<int> ExecIn(ApiClient* api, bool as_json, std::string session, json::object body);
 json::object CommandBody(const std::vector<std::string>& argv, const std::vector<std::string>& env,
                          const std::optional<std::string>& cwd, bool sudo, std::optional<int64_t> timeout_ms);
+// A network policy: "allow-all", "deny-all" or a JSON file in the SDK's form.
+Result<json::value> ReadPolicy(const std::string& word);
+// One remark per host that the session's policy denied since then.
+Task<> NoteDenials(ApiClient* api, std::string session, int64_t since_ms);
 // The current session id of a named sandbox.
 Task<std::string> SessionOf(ApiClient* api, std::string name);
 

@@ -27,13 +27,21 @@ struct UpCommand {
 struct DownCommand {};
 struct RunCommand {
   std::optional<std::string> image, runtime, name, cwd;
-  std::string network = "deny-all";
+  std::string network = "deny-all";  // unless one of the two below is given
+  std::vector<std::string> allow;
+  std::optional<std::string> policy;
   std::optional<int64_t> timeout_ms;
   std::optional<int> vcpus;
   std::vector<std::string> env;
   bool sudo = false;
   bool keep = false;
   std::vector<std::string> argv;
+};
+struct NetCommand {
+  std::string verb;  // log, suggest, test, set
+  std::string name;
+  std::string policy;  // a file, or one of the two words
+  bool follow = false;
 };
 struct PsCommand {
   bool all = false;
@@ -63,6 +71,11 @@ struct RmCommand {
 struct InspectCommand {
   std::string name;
 };
+struct ForwardCommand {
+  std::string name;
+  int port = 0;
+  int local = 0;  // 0: any free one
+};
 struct TokenCommand {};
 struct EnvCommand {};
 struct ImageCommand {
@@ -76,8 +89,8 @@ struct DoctorCommand {
 };
 
 using Command = std::variant<ServeCommand, UpCommand, DownCommand, RunCommand, PsCommand, ExecCommand, LogsCommand,
-                             CpCommand, StopCommand, RmCommand, InspectCommand, TokenCommand, EnvCommand, ImageCommand,
-                             VersionCommand, DoctorCommand>;
+                             CpCommand, StopCommand, RmCommand, InspectCommand, NetCommand, TokenCommand, EnvCommand,
+                             ImageCommand, VersionCommand, DoctorCommand, ForwardCommand>;
 
 struct Options {
   std::string data;  // --data, SANDBAR_DATA or /var/lib/sandbar

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <tuple>
 
 #include "cli/options.h"
 
@@ -21,9 +22,11 @@ struct Raw {
   StopCommand stop;
   RmCommand rm;
   InspectCommand inspect;
+  NetCommand net;
+  ForwardCommand forward;
   ImageCommand image;
   DoctorCommand doctor;
-  std::string run_timeout, exec_timeout;
+  std::string run_timeout, exec_timeout, forward_port;
 };
 
 void AddServeFlags(CLI::App* sub, ServeCommand* c) {
@@ -42,6 +45,26 @@ std::string CheckDuration(const std::string& text) {
 std::string CheckEnv(const std::string& text) {
   size_t at = text.find('=');
   return at == std::string::npos || at == 0 ? "'" + text + "' is not NAME=VALUE" : std::string();
+}
+
+std::optional<int> PortNumber(std::string_view text, int least) {
+  int port = 0;
+  auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), port);
+  if (ec != std::errc() || end != text.data() + text.size() || port < least || port > 65535) return std::nullopt;
+  return port;
+}
+
+// "3000" or "3000:8080".
+std::optional<std::pair<int, int>> ParseForward(std::string_view text) {
+  const size_t colon = text.find(':');
+  auto port = PortNumber(text.substr(0, colon), 2);
+  auto local = colon == std::string_view::npos ? port : PortNumber(text.substr(colon + 1), 0);
+  if (!port || !local) return std::nullopt;
+  return std::pair(*port, *local);
+}
+
+std::string CheckForward(const std::string& text) {
+  return ParseForward(text) ? std::string() : "'" + text + "' is not PORT or PORT:LOCAL";
 }
 
 void AddCommon(CLI::App* app, Raw* raw) {
@@ -78,8 +101,15 @@ void AddSandboxes(CLI::App* app, Raw* raw) {
   auto* run = app->add_subcommand("run", "Run one command in a fresh sandbox: sandbar run -- node -e 1");
   run->add_option("--image", raw->run.image, "image, e.g. vercel/sandbox/universal");
   run->add_option("--runtime", raw->run.runtime, "node24 (default), node22, python3.13, bun");
-  run->add_option("--net", raw->run.network, "deny-all (default) or allow-all")
-      ->check(CLI::IsMember({"deny-all", "allow-all"}));
+  auto* net = run->add_option("--net", raw->run.network, "deny-all (default) or allow-all")
+                  ->check(CLI::IsMember({"deny-all", "allow-all"}));
+  auto* allow = run->add_option("--allow", raw->run.allow, "a domain it may reach, e.g. example.com or *.example.com")
+                    ->take_all()
+                    ->allow_extra_args(false)
+                    ->excludes(net);
+  run->add_option("--policy", raw->run.policy, "network policy, a JSON file in the SDK's form")
+      ->excludes(net)
+      ->excludes(allow);
   run->add_option("--timeout", raw->run_timeout, "life of the sandbox, e.g. 90s, 5m (default 1h)")
       ->check(CheckDuration);
   run->add_option("--vcpus", raw->run.vcpus, "1 or an even number");
@@ -106,10 +136,35 @@ void AddSandboxes(CLI::App* app, Raw* raw) {
   auto* cp = app->add_subcommand("cp", "Copy a file or directory in, or a file out: NAME:PATH is the sandbox's side");
   cp->add_option("SRC", raw->cp.from)->required();
   cp->add_option("DST", raw->cp.to)->required();
+  auto* forward = app->add_subcommand("forward", "Reach a port of a sandbox on this machine, until Ctrl-C");
+  forward->add_option("NAME", raw->forward.name)->required();
+  forward->add_option("PORT[:LOCAL]", raw->forward_port, "LOCAL: the port here (default: the same; 0: any free one)")
+      ->check(CheckForward)
+      ->required();
   app->add_subcommand("stop", "Stop sandboxes")->add_option("NAME", raw->stop.names)->required();
   app->add_subcommand("rm", "Stop and delete sandboxes")->add_option("NAME", raw->rm.names)->required();
   app->add_subcommand("inspect", "Everything known about a sandbox, as JSON")
       ->add_option("NAME", raw->inspect.name)
+      ->required();
+}
+
+void AddNet(CLI::App* app, Raw* raw) {
+  auto* net = app->add_subcommand("net", "A sandbox's network: what it tried, and its policy");
+  net->require_subcommand(1);
+  auto verb = [net, raw](const char* name, const char* what) {
+    auto* sub = net->add_subcommand(name, what);
+    sub->add_option("NAME", raw->net.name)->required();
+    sub->fallthrough();
+    return sub;
+  };
+  verb("log", "What it tried to reach, and what was denied and why")
+      ->add_flag("-f,--follow", raw->net.follow, "go on and print denials as they come");
+  verb("suggest", "The smallest policy that would have allowed what it tried");
+  verb("test", "What another policy would change; exit code 1 when something that worked would be denied")
+      ->add_option("POLICY", raw->net.policy, "JSON file, allow-all or deny-all")
+      ->required();
+  verb("set", "Replace the policy of the running sandbox")
+      ->add_option("POLICY", raw->net.policy, "JSON file, allow-all or deny-all")
       ->required();
 }
 
@@ -126,9 +181,17 @@ Command Choose(const CLI::App* sub, Raw* raw) {
   if (name == "stop") return raw->stop;
   if (name == "rm") return raw->rm;
   if (name == "inspect") return raw->inspect;
+  if (name == "forward") {
+    std::tie(raw->forward.port, raw->forward.local) = *ParseForward(raw->forward_port);
+    return raw->forward;
+  }
   if (name == "token") return TokenCommand{};
   if (name == "env") return EnvCommand{};
   if (name == "doctor") return raw->doctor;
+  if (name == "net") {
+    raw->net.verb = sub->get_subcommands().front()->get_name();
+    return raw->net;
+  }
   if (name == "image") {
     raw->image.verb = sub->get_subcommands().front()->get_name();
     return raw->image;
@@ -203,6 +266,7 @@ Parsed Parse(int argc, const char* const* argv) {
   app.footer("Environment: SANDBAR_URL, SANDBAR_TOKEN, SANDBAR_DATA, NO_COLOR. Documentation: docs/operations.md");
   AddServer(&app, &raw);
   AddSandboxes(&app, &raw);
+  AddNet(&app, &raw);
   for (auto* sub : app.get_subcommands(nullptr)) {
     // With fall-through the first foreign word of `run` and `exec` would not end the options: they get copies instead.
     if (sub->get_prefix_command()) {

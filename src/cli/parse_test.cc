@@ -41,6 +41,30 @@ TEST(Parse, DenyAllIsTheDefaultOfRun) {
   EXPECT_EQ(std::get<RunCommand>(p.options->command).network, "deny-all");
 }
 
+TEST(Parse, RunTakesDomainsOrAPolicy) {
+  auto p = ParseWords({"run", "--allow", "a.example", "--allow", "*.b.example", "--", "true"});
+  ASSERT_TRUE(p.options);
+  EXPECT_THAT(std::get<RunCommand>(p.options->command).allow, ElementsAre("a.example", "*.b.example"));
+  auto q = ParseWords({"run", "--policy", "p.json", "--", "true"});
+  ASSERT_TRUE(q.options);
+  EXPECT_EQ(std::get<RunCommand>(q.options->command).policy, "p.json");
+  EXPECT_FALSE(ParseWords({"run", "--policy", "p.json", "--net", "allow-all", "--", "true"}).options);
+  EXPECT_FALSE(ParseWords({"run", "--allow", "a.example", "--net", "allow-all", "--", "true"}).options);
+}
+
+TEST(Parse, Net) {
+  auto p = ParseWords({"net", "test", "box", "p.json", "--json"});
+  ASSERT_TRUE(p.options);
+  const auto& net = std::get<NetCommand>(p.options->command);
+  EXPECT_EQ(net.verb, "test");
+  EXPECT_EQ(net.name, "box");
+  EXPECT_EQ(net.policy, "p.json");
+  EXPECT_TRUE(p.options->json);
+  EXPECT_TRUE(std::get<NetCommand>(ParseWords({"net", "log", "-f", "box"}).options->command).follow);
+  EXPECT_FALSE(ParseWords({"net", "test", "box"}).options);
+  EXPECT_FALSE(ParseWords({"net"}).options);
+}
+
 TEST(Parse, CommonOptionsAreTakenAfterTheSubcommandToo) {
   auto p = ParseWords({"ps", "-a", "--json", "--data", "/d"});
   ASSERT_TRUE(p.options);

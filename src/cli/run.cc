@@ -22,11 +22,18 @@ json::object EnvObject(const std::vector<std::string>& env) {
   return out;
 }
 
-json::object CreateBody(const RunCommand& command) {
+Result<json::value> PolicyOf(const RunCommand& command) {
+  if (command.policy) return ReadPolicy(*command.policy);
+  if (command.allow.empty()) return json::object{{"mode", command.network}};
+  return json::object{{"allow", json::array(command.allow.begin(), command.allow.end())}};
+}
+
+Result<json::object> CreateBody(const RunCommand& command) {
+  SB_TRY(json::value policy, PolicyOf(command));
   json::object body{{"projectId", kProject},
                     {"timeout", command.timeout_ms.value_or(kRunTimeoutMs)},
                     {"persistent", false},
-                    {"networkPolicy", {{"mode", command.network}}}};
+                    {"networkPolicy", std::move(policy)}};
   if (command.name) body["name"] = *command.name;
   if (command.image) body["image"] = *command.image;
   if (!command.image) body["runtime"] = command.runtime.value_or("node24");
@@ -82,21 +89,25 @@ Task<int> ExecIn(ApiClient* api, bool as_json, std::string session, json::object
   SB_CO_TRY(auto response, co_await api->Open(std::move(request)));
   NdjsonReader lines(response.get());
   std::optional<int> exit_code;
+  int64_t started_at = 0;
   for (;;) {
     SB_CO_TRY(auto line, co_await lines.Next());
     if (!line) break;
+    if (started_at == 0) started_at = Number(Object(*line, "command"), "startedAt");
     SB_CO_TRY(auto code, Show(*line, as_json));
     if (code) exit_code = code;
   }
   if (!exit_code)
     co_return Fail(Code::kClosed, "the output ended before the command did: the sandbox or server is gone");
+  // A denied connection often looks like something else to the program that made it.
+  if (*exit_code != 0) co_await NoteDenials(api, session, started_at);
   co_return *exit_code;
 }
 
 Task<int> Run(ApiClient* api, const Options* options, RunCommand command) {
   using namespace asio::experimental::awaitable_operators;
   std::string path = command.image ? "/v3/sandboxes" : "/v2/sandboxes";
-  json::value body = CreateBody(command);
+  SB_CO_TRY(json::value body, CreateBody(command));
   SB_CO_TRY(json::object created, co_await api->Call("POST", path, std::move(body)));
   std::string name = Text(Object(created, "sandbox"), "name");
   std::string session = Text(Object(created, "session"), "id");

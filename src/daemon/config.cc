@@ -10,11 +10,14 @@
 #include <thread>
 
 #include "cli/api_client.h"
+#include "net/address.h"
 #include "wire/text.h"
+#include "wire/url.h"
 
 namespace sandbar::daemon {
 namespace {
 
+constexpr int64_t kTerabyte = 1LL << 40;
 constexpr char kHostBundle[] = "/etc/ssl/certs/ca-certificates.crt";
 
 using Setter = std::function<Result<>(const toml::node&)>;
@@ -54,6 +57,14 @@ Setter Int(T* to, int64_t low, int64_t high) {
   return [=](const toml::node& n) -> Result<> {
     SB_TRY(int64_t v, Integer(n, low, high));
     *to = static_cast<T>(v);
+    return {};
+  };
+}
+
+Setter Megabytes(uint64_t* to_bytes) {
+  return [to_bytes](const toml::node& n) -> Result<> {
+    SB_TRY(int64_t mb, Integer(n, 16, kTerabyte >> 20));
+    *to_bytes = static_cast<uint64_t>(mb) << 20;
     return {};
   };
 }
@@ -144,7 +155,6 @@ Setter Pools(std::vector<sandbox::PoolTarget>* to) {
 }
 
 Keys TopLevel(Config* c) {
-  constexpr int64_t kTerabyte = 1LL << 40;
   Keys server = {{"listen",
                   [c](const toml::node& n) -> Result<> {
                     auto v = n.value_exact<std::string>();
@@ -154,23 +164,29 @@ Keys TopLevel(Config* c) {
                  {"public_url", Str(&c->public_url)},
                  {"tls_cert", Str(&c->tls_cert)},
                  {"tls_key", Str(&c->tls_key)},
+                 {"preview_domain", Str(&c->preview_domain)},
+                 {"preview_tls_cert", Str(&c->preview_tls_cert)},
+                 {"preview_tls_key", Str(&c->preview_tls_key)},
                  {"insecure_http", Bool(&c->insecure_http)}};
   Keys limits = {{"max_vcpus", Int(&c->domain.max_vcpus, 1, 1024)},
                  {"max_memory_mb", Int(&c->domain.max_memory_mb, 256, 1 << 24)},
                  {"max_timeout", Duration(&c->domain.max_timeout_ms)},
                  {"default_timeout", Duration(&c->domain.default_timeout_ms)},
                  {"pids", Int(&c->domain.pids_per_sandbox, 16, 1 << 22)},
-                 {"disk_mb",
-                  [c](const toml::node& n) -> Result<> {
-                    SB_TRY(int64_t mb, Integer(n, 16, kTerabyte >> 20));
-                    c->domain.disk_bytes = static_cast<uint64_t>(mb) << 20;
-                    return {};
-                  }},
+                 {"disk_mb", Megabytes(&c->domain.disk_bytes)},
+                 {"logs_mb", Megabytes(&c->domain.log_session_bytes)},
                  {"max_running", Int(&c->domain.max_running, 1, 100'000)},
                  {"host_share", Int(&c->host_share, 1, 100)}};
   Keys network = {{"default", OneOf(&c->domain.default_network_mode, {"allow-all", "deny-all"})},
                   {"allow_addresses", Strings(&c->egress.allow_addresses)},
-                  {"resolver", Str(&c->egress.resolver)}};
+                  {"resolver", Str(&c->egress.resolver)},
+                  {"strict", Bool(&c->egress.strict)},
+                  {"dns_for_subnets", Bool(&c->egress.dns_for_subnets)},
+                  {"allow_ech", Bool(&c->egress.allow_ech)},
+                  {"bandwidth", Int(&c->egress.bytes_per_second, 0, kTerabyte)},
+                  {"connections", Int(&c->egress.max_connections, 1, 1'000'000)},
+                  {"half_open_connections", Int(&c->egress.max_half_open, 1, 1'000'000)},
+                  {"forward_issuer", Str(&c->forward_issuer)}};
   Keys images = {{"dir", Str(&c->images)},
                  {"default", Str(&c->domain.default_image)},
                  {"default_runtime", Str(&c->domain.default_runtime)}};
@@ -186,6 +202,31 @@ Keys TopLevel(Config* c) {
           {"user", Str(&c->user)}};
 }
 
+Result<> CheckNetwork(const Config& c) {
+  for (const std::string& text : c.egress.allow_addresses)
+    if (auto cidr = net::ParseCidr(text); !cidr)
+      return Fail(Code::kBadRequest, fmt::format("network.allow_addresses: \"{}\": {}", text, cidr.error().message));
+  if (const std::string& text = c.egress.resolver; !text.empty())
+    if (auto endpoint = net::ParseEndpoint(text); !endpoint)
+      return Fail(Code::kBadRequest, fmt::format("network.resolver: \"{}\": {}", text, endpoint.error().message));
+  auto issuer = wire::ParseUrl(c.forward_issuer);
+  if (!issuer || issuer->scheme != "https" || c.forward_issuer.ends_with('/'))
+    return Fail(Code::kBadRequest, "network.forward_issuer: must be an https URL without a slash at its end");
+  return {};
+}
+
+Result<> CheckPreviews(const Config& c) {
+  if (c.preview_tls_cert.empty() != c.preview_tls_key.empty())
+    return Fail(Code::kBadRequest, "preview_tls_cert and preview_tls_key go together");
+  if (!c.preview_tls_cert.empty() && !c.tls())
+    return Fail(Code::kBadRequest, "preview_tls_cert needs tls_cert and tls_key: it is one listener");
+  const std::string& domain = c.preview_domain;
+  const bool plain = !domain.empty() && !domain.starts_with('.') && !domain.ends_with('.') &&
+                     domain.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-.") == std::string::npos;
+  if (!plain) return Fail(Code::kBadRequest, "preview_domain must be a lower-case domain such as \"preview.example\"");
+  return {};
+}
+
 Result<> Check(const Config& c) {
   if (c.tls_cert.empty() != c.tls_key.empty())
     return Fail(Code::kBadRequest, "a certificate needs its key and the other way round: --tls-cert and --tls-key");
@@ -194,6 +235,8 @@ Result<> Check(const Config& c) {
                 fmt::format("{} is not a loopback address, and tokens would travel in the clear\n  fix: --tls-cert "
                             "FILE --tls-key FILE, or --insecure-http when something in front of it speaks TLS",
                             c.host));
+  SB_TRYV(CheckNetwork(c));
+  SB_TRYV(CheckPreviews(c));
   for (const auto& [name, path] : {std::pair("--data", &c.data), std::pair("--images", &c.images)})
     if (!path->starts_with('/')) return Fail(Code::kBadRequest, fmt::format("{} must be an absolute path", name));
   return {};
@@ -211,6 +254,20 @@ Host ThisHost() {
 
 bool IsLoopback(const std::string& host) {
   return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
+// Without a list of registries the last two labels stand for the registrable domain.
+std::string PreviewRemark(const Config& config) {
+  auto site = [](const std::string& host) {
+    size_t dot = host.rfind('.');
+    if (dot != std::string::npos && dot > 0) dot = host.rfind('.', dot - 1);
+    return dot == std::string::npos ? host : host.substr(dot + 1);
+  };
+  auto url = wire::ParseUrl(config.public_url);
+  if (!url || site(url->host) != site(config.preview_domain)) return "";
+  return fmt::format(
+      "previews ({}) and the API ({}) share a site: pages of strangers should have a domain of their own",
+      config.preview_domain, url->host);
 }
 
 Result<> ParseListen(const std::string& text, Config* config) {

@@ -27,6 +27,8 @@ struct Config {
   uint16_t port = 8787;
   std::string public_url;
   std::string tls_cert, tls_key;  // both or none
+  std::string preview_domain = "localhost";
+  std::string preview_tls_cert, preview_tls_key;  // for names under preview_domain; empty: the server's own
   bool insecure_http = false;
   bool ephemeral = false;
   std::string user = "sandbar";
@@ -37,6 +39,7 @@ struct Config {
   std::string force_fallback;    // for tests: mechanisms to pretend this kernel lacks
   sandbox::Config domain;
   net::EgressConfig egress;
+  std::string forward_issuer = "https://oidc.vercel.com";  // of the tokens that forwarded requests carry
   int ready_fd = -1, lifeline_fd = -1;
 
   bool tls() const { return !tls_cert.empty(); }
@@ -48,5 +51,7 @@ Result<> ApplyToml(const std::string& text, const std::string& name, Config* con
 // "127.0.0.1:8787", "[::1]:0", "localhost:80".
 Result<> ParseListen(const std::string& text, Config* config);
 bool IsLoopback(const std::string& host);
+// What the operator should know about the preview domain; empty: nothing.
+std::string PreviewRemark(const Config& config);
 
 }  // namespace sandbar::daemon

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdio>
+#include <fstream>
+
 namespace sandbar::daemon {
 namespace {
 
@@ -48,12 +51,20 @@ max_timeout = "2h"
 default_timeout = "10m"
 pids = 200
 disk_mb = 64
+logs_mb = 32
 max_running = 5
 host_share = 50
 [network]
 default = "deny-all"
 allow_addresses = ["10.0.0.0/8"]
 resolver = "10.0.0.2:53"
+strict = true
+dns_for_subnets = true
+allow_ech = true
+bandwidth = 1000000
+connections = 10
+half_open_connections = 5
+forward_issuer = "https://issuer.example"
 [images]
 dir = "/images"
 default = "sandbar/base"
@@ -73,9 +84,15 @@ pool_bytes = 1000000
   EXPECT_EQ(c.domain.max_timeout_ms, 7'200'000);
   EXPECT_EQ(c.domain.default_timeout_ms, 600'000);
   EXPECT_EQ(c.domain.disk_bytes, 64ULL << 20);
+  EXPECT_EQ(c.domain.log_session_bytes, 32ULL << 20);
   EXPECT_EQ(c.domain.pids_per_sandbox, 200u);
   EXPECT_EQ(c.domain.default_network_mode, "deny-all");
   EXPECT_THAT(c.egress.allow_addresses, ElementsAre("10.0.0.0/8"));
+  EXPECT_TRUE(c.egress.strict && c.egress.dns_for_subnets && c.egress.allow_ech);
+  EXPECT_EQ(c.egress.bytes_per_second, 1'000'000u);
+  EXPECT_EQ(c.egress.max_connections, 10u);
+  EXPECT_EQ(c.egress.max_half_open, 5u);
+  EXPECT_EQ(c.forward_issuer, "https://issuer.example");
   EXPECT_EQ(c.disk_limit, "none");
   EXPECT_EQ(c.host_share, 50);
   ASSERT_EQ(c.domain.pools.size(), 2u);
@@ -100,6 +117,23 @@ TEST(Config, NamesTheKeyWithAWrongValue) {
   EXPECT_THAT(ErrorOf("not toml"), HasSubstr("sandbar.toml: line 1"));
 }
 
+TEST(Config, NetworkSettingsAreCheckedAtStart) {
+  const std::string path = ::testing::TempDir() + "sandbar-config-test.toml";
+  cli::ServeCommand flags;
+  flags.config = path;
+  auto with = [&](const std::string& line) {
+    std::ofstream(path) << "[network]\n" << line << "\n";
+    auto c = LoadConfig("/data", flags, {});
+    return c ? std::string("accepted") : c.error().message;
+  };
+  EXPECT_EQ(with("allow_addresses = [\"10.0.0.0/8\", \"192.0.2.1\"]"), "accepted");
+  EXPECT_THAT(with("allow_addresses = [\"10.0.0.0/99\"]"), HasSubstr("network.allow_addresses: \"10.0.0.0/99\""));
+  EXPECT_EQ(with("resolver = \"192.0.2.1:53\""), "accepted");
+  EXPECT_THAT(with("resolver = \"dns.example\""), HasSubstr("network.resolver"));
+  EXPECT_THAT(with("forward_issuer = \"http://x.example\""), HasSubstr("network.forward_issuer"));
+  std::remove(path.c_str());
+}
+
 TEST(Config, APublicAddressNeedsTlsOrTheFlag) {
   cli::ServeCommand flags;
   flags.listen = "0.0.0.0:8787";
@@ -113,6 +147,17 @@ TEST(Config, APublicAddressNeedsTlsOrTheFlag) {
   EXPECT_FALSE(LoadConfig("/data", flags, {}));
   flags.tls_key = "/k";
   EXPECT_TRUE(LoadConfig("/data", flags, {}));
+}
+
+TEST(Config, PreviewDomains) {
+  Config c;
+  ASSERT_TRUE(
+      ApplyToml("[server]\npublic_url = \"https://box.example.org\"\npreview_domain = \"p.example.org\"", "f", &c));
+  EXPECT_THAT(PreviewRemark(c), HasSubstr("share a site"));
+  c.preview_domain = "p.example.net";
+  EXPECT_EQ(PreviewRemark(c), "");
+  c.preview_domain = "localhost";
+  EXPECT_EQ(PreviewRemark(c), "");
 }
 
 TEST(Config, LoopbackNeedsNothing) {

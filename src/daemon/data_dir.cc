@@ -94,6 +94,10 @@ Result<pid_t> LockHolder(const std::string& data) {
 }
 
 Result<std::string> ReadOrMakeSecret(const std::string& path, const std::string& prefix) {
+  return ReadOrMake(path, [&prefix] { return NewId(prefix, 48); });
+}
+
+Result<std::string> ReadOrMake(const std::string& path, const std::function<std::string()>& make) {
   struct stat st{};
   if (::lstat(path.c_str(), &st) == 0) {
     SB_TRY(std::string text, cli::ReadSmallFile(path));
@@ -101,7 +105,7 @@ Result<std::string> ReadOrMakeSecret(const std::string& path, const std::string&
     if (text.size() < 32) return Fail(Code::kIo, path + " is damaged: too short for a secret");
     return text;
   }
-  std::string secret = NewId(prefix, 48);
+  std::string secret = make();
   // Written aside and renamed: a crash never leaves half a secret.
   std::string aside = path + ".new";
   ::unlink(aside.c_str());

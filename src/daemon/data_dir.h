@@ -7,6 +7,7 @@
 
 #include <sys/types.h>
 
+#include <functional>
 #include <string>
 
 #include "base/fd.h"
@@ -31,5 +32,7 @@ Result<pid_t> LockHolder(const std::string& data);
 
 // The file's text, made from fresh random bytes at first use; 0600, the daemon's own. Call after dropping rights.
 Result<std::string> ReadOrMakeSecret(const std::string& path, const std::string& prefix);
+// The same with text that `make` makes, at least 32 bytes.
+Result<std::string> ReadOrMake(const std::string& path, const std::function<std::string()>& make);
 
 }  // namespace sandbar::daemon

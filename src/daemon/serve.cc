@@ -23,6 +23,7 @@
 #include "daemon/listen_check.h"
 #include "daemon/spawner_process.h"
 #include "engine/namespaces/namespaces_engine.h"
+#include "net/intercept.h"
 #include "os/self_sandbox.h"
 #include "sandbox/domain.h"
 #include "wire/ndjson.h"
@@ -65,13 +66,16 @@ std::string UrlOf(const Config& config, uint16_t port) {
   return fmt::format("{}://{}:{}", config.tls() ? "https" : "http", host, port);
 }
 
-api::ApiConfig ApiConfigOf(const Config& config, const std::string& jwt_key, const std::string& register_mjs) {
+api::ApiConfig ApiConfigOf(const Config& config, const std::string& jwt_key, const std::string& register_mjs,
+                           std::string jwks) {
   api::ApiConfig out;
+  out.jwks = std::move(jwks);
   if (config.host != "0.0.0.0" && config.host != "::" && !IsLoopback(config.host))
     out.host_names.push_back(config.host.contains(':') ? "[" + config.host + "]" : config.host);
   out.port = config.port;
   out.tls = config.tls();
   out.public_url = config.public_url;
+  out.preview_domain = config.preview_domain;
   out.jwt_key = jwt_key;
   out.version = cli::kVersion;
   out.register_mjs = register_mjs;
@@ -119,6 +123,7 @@ struct Running {
   std::unique_ptr<engine::Engine> engine;
   std::unique_ptr<store::Store> store;
   std::unique_ptr<images::Catalog> catalog;
+  std::unique_ptr<net::ForwardSigner> signer;
   std::unique_ptr<sandbox::Domain> domain;
   std::unique_ptr<api::Api> api;
   std::unique_ptr<net::HttpServer> http;
@@ -134,14 +139,25 @@ Task<> Build(Running* r) {
   SB_CO_TRY(r->token, EnsureToken(config.data, r->store.get()));
   SB_CO_TRY(std::string jwt_key, ReadOrMakeSecret(config.data + "/jwt.key", ""));
   r->catalog = std::make_unique<images::Catalog>(config.images);
-  sandbox::Parts parts{r->engine.get(), r->store.get(), r->catalog.get(), &config.egress};
-  SB_CO_TRY(r->domain, sandbox::MakeService(ex, config.domain, parts));
+  SB_CO_TRY(std::string secret, ReadOrMakeSecret(config.data + "/secrets.key", ""));
+  sandbox::Parts parts{r->engine.get(), r->store.get(), r->catalog.get(), &config.egress, std::move(secret)};
+  SB_CO_TRY(std::string forward_key, ReadOrMake(config.data + "/forward.key", net::MakeForwardKey));
+  SB_CO_TRY(r->signer, net::MakeForwardSigner(forward_key, config.forward_issuer));
+  parts.signer = r->signer.get();
+  parts.upstream_ca = config.extra_ca;
+  SB_CO_TRY(r->domain, sandbox::MakeService(ex, config.domain, std::move(parts)));
   // Recovery first: the API answers only when every live machine is attached again.
   SB_CO_TRYV(co_await r->domain->Start());
-  r->api = std::make_unique<api::Api>(r->domain.get(), r->catalog.get(), ApiConfigOf(config, jwt_key, r->register_mjs));
+  r->api = std::make_unique<api::Api>(r->domain.get(), r->catalog.get(),
+                                      ApiConfigOf(config, jwt_key, r->register_mjs, r->signer->Jwks()));
   net::HttpServerOptions http;
   http.tls_cert_file = config.tls_cert;
   http.tls_key_file = config.tls_key;
+  if (!config.preview_tls_cert.empty()) {
+    http.other_tls_suffix = "." + config.preview_domain;
+    http.other_tls_cert_file = config.preview_tls_cert;
+    http.other_tls_key_file = config.preview_tls_key;
+  }
   api::Api* api = r->api.get();
   net::HttpHandler handler = [api](net::HttpExchange* x) { return api->Handle(x); };
   auto on_error = [api](const Error& e) { return api->OnError(e); };
@@ -161,6 +177,7 @@ Result<> Announce(const Running& r) {
                         info.engine, info.isolation_class,
                         info.isolation_class == 1 ? ": shares the host's kernel" : "", info.default_network_mode,
                         config.data));
+  if (std::string remark = PreviewRemark(config); !remark.empty()) cli::Note(remark);
   if (config.ready_fd >= 0) {
     json::object ready{{"url", url}, {"token", r.token}};
     SB_TRYV(cli::WriteAll(config.ready_fd, wire::NdjsonLine(ready)));
@@ -244,6 +261,7 @@ Result<> ServeOrFail(const cli::Options& options, const cli::ServeCommand& flags
   std::string register_mjs;
   if (auto path = cli::FindRegisterMjs(); !path.empty()) register_mjs = cli::ReadSmallFile(path).value_or("");
   RaiseFileLimit();
+  config.egress.budget = net::BudgetFromFdLimit();
   SB_TRY(SpawnerRef spawner, EnsureSpawner(config, daemon));
   os::SelfSandboxOptions drop;
   drop.uid = daemon.uid;

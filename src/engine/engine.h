@@ -5,6 +5,7 @@
 //   auto m = co_await engine.Boot(boot);          // rootfs format, network, limits: not named, no image yet
 //   co_await m->Configure(rootfs, spec);          // image and spec: the agent runs
 //   auto sock = co_await m->Connect();            // speak frames; connect again after a crash
+//   auto fd = co_await m->Dial(3000);             // a server that a command started
 //   co_await m->Quiesce / Destroy
 //
 // Single loop: all calls from the daemon's loop thread. Machines survive the daemon (the spawner supervises them);
@@ -83,6 +84,9 @@ class Machine {
   virtual Task<> Configure(Rootfs rootfs, MachineSpec spec) = 0;
   // A fresh connection to the agent; at most one is live at a time (a new one replaces the old).
   virtual Task<asio::local::stream_protocol::socket> Connect() = 0;
+  // A connected, non-blocking byte stream to a server in the machine that listens on 127.0.0.1:port or [::1]:port,
+  // whatever its network policy. kUnavailable when nothing listens there, kTimeout when it does not accept.
+  virtual Task<Fd> Dial(uint16_t port) = 0;
   // Valid once, after Boot or Attach: moves the sockets out.
   virtual NetworkSockets TakeNetwork() = 0;
   virtual Task<> SetLimits(Limits limits) = 0;

@@ -26,6 +26,10 @@ class Link : public GuestLink {
     wire::WriteTar request{0, std::move(cwd), user.uid, user.gid, std::move(user.name), true};
     return CallWriteTar(core_, std::move(request), source);
   }
+  Task<> WritePlainTar(std::string cwd, GuestUser user, ByteSource* source) override {
+    wire::WriteTar request{0, std::move(cwd), user.uid, user.gid, std::move(user.name), false};
+    return CallWriteTar(core_, std::move(request), source);
+  }
   Task<> MakeDir(std::string path, std::string cwd, GuestUser user, bool recursive) override {
     wire::MakeDir request{0, std::move(path), std::move(cwd), user.uid, user.gid, std::move(user.name), recursive};
     return CallMakeDir(core_, std::move(request));

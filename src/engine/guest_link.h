@@ -63,7 +63,8 @@ class GuestLink {
   virtual void Kill(const std::string& command, int signal) = 0;
   // Errors: kNotFound for a missing file, kFileError otherwise (message says why). Returns when the file is open.
   virtual Task<std::unique_ptr<FileStream>> ReadFile(std::string path, std::string cwd, GuestUser user) = 0;
-  virtual Task<> WriteTar(std::string cwd, GuestUser user, ByteSource* source) = 0;  // source outlives the task
+  virtual Task<> WriteTar(std::string cwd, GuestUser user, ByteSource* source) = 0;       // source outlives the task
+  virtual Task<> WritePlainTar(std::string cwd, GuestUser user, ByteSource* source) = 0;  // the same, not compressed
   virtual Task<> MakeDir(std::string path, std::string cwd, GuestUser user, bool recursive) = 0;
   virtual Task<wire::Quiesced> Quiesce(std::chrono::milliseconds grace) = 0;
   // Ends the connection and joins its tasks; the machine goes on. Must be awaited before destruction.

@@ -148,6 +148,10 @@ Result<IpAddress> FromRaw(std::string_view bytes) {
   return FromV4(v4);
 }
 
+std::string ToRawV4(const IpAddress& address) {
+  return {address.bytes.begin() + kMappedPrefix.size(), address.bytes.end()};
+}
+
 Result<Endpoint> ParseEndpoint(std::string_view text) {
   size_t colon = text.rfind(':');
   if (colon == std::string_view::npos) return Fail(Code::kBadRequest, "expected address:port");

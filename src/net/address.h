@@ -39,6 +39,7 @@ struct Cidr {
 Result<IpAddress> ParseAddress(std::string_view text);
 // 4 bytes of an IPv4 or 16 of an IPv6 address, in network order.
 Result<IpAddress> FromRaw(std::string_view bytes);
+std::string ToRawV4(const IpAddress& address);  // the 4 bytes of a mapped one
 // "1.2.3.4:53" or "[::1]:53".
 Result<Endpoint> ParseEndpoint(std::string_view text);
 // "10.0.0.0/8", or a bare address for just that one. Host bits must be zero: "10.0.0.1/8" is likely a mistake.

@@ -17,6 +17,8 @@ namespace {
 
 constexpr int kQueriesPerConnection = 256;
 constexpr std::chrono::seconds kTcpIdle{10};
+constexpr uint32_t kMadeUpTtl = 30;
+constexpr size_t kMaxRemembered = 16;  // addresses of one answer
 
 // NXDOMAIN, not REFUSED: after REFUSED glibc asks everything again and then calls it a temporary failure, musl waits
 // for its whole timeout; NXDOMAIN is final everywhere. The extended error says what really happened.
@@ -105,9 +107,40 @@ Task<> DnsRelay::TakeToken() {
   co_return Result<>{};
 }
 
-std::string DnsRelay::Denied(const wire::DnsQuery& query) {
-  state_->Deny("dns", wire::DnsNameText(query.name), std::string(kDenyAllReason), DenyAllHint());
-  return wire::EncodeDnsError(query, kDeniedRcode, wire::kEdeProhibited, kDenyAllReason);
+std::string DnsRelay::Denied(const wire::DnsQuery& query, const Verdict& verdict) {
+  Denial denial;
+  denial.kind = "dns";
+  denial.target = wire::DnsNameText(query.name);
+  auto name = CanonicalName(denial.target);
+  denial.host = name ? *std::move(name) : denial.target;
+  denial.rule = verdict.rule;
+  denial.reason = verdict.reason;
+  denial.hint = verdict.hint;
+  state_->Deny(std::move(denial));
+  return wire::EncodeDnsError(query, kDeniedRcode, wire::kEdeProhibited, verdict.reason + "; " + verdict.hint);
+}
+
+std::optional<std::string> DnsRelay::AnswerByName(const wire::DnsQuery& query) {
+  const CompiledPolicy& policy = *state_->policy;
+  Verdict verdict{.allowed = false, .rule = "no rule allows it", .reason = "not a host name", .hint = "", .entry = {}};
+  auto name = CanonicalName(wire::DnsNameText(query.name));
+  if (name) verdict = JudgeName(policy, *name);
+  if (!verdict.allowed) {
+    bool open = state_->config->dns_for_subnets && !policy.policy().allow_cidrs.empty();
+    if (open && query.type == wire::kDnsTypeA) return std::nullopt;
+    return Denied(query, verdict);
+  }
+  bool address = query.type == wire::kDnsTypeA && query.klass == wire::kDnsClassIn;
+  if (!address) return wire::EncodeDnsError(query, wire::DnsRcode::kNoError, 0, "");
+  std::string v4 = ToRawV4(state_->names.AddressFor(*name));
+  return wire::EncodeDnsAddress(query, v4, kMadeUpTtl);
+}
+
+void DnsRelay::Remember(const wire::DnsQuery& query, const std::string& reply) {
+  auto name = CanonicalName(wire::DnsNameText(query.name));
+  if (!name || query.type != wire::kDnsTypeA) return;
+  for (const std::string& raw : wire::DnsAddresses(reply, query, kMaxRemembered))
+    if (auto address = FromRaw(raw)) state_->names.Saw(*address, *name);
 }
 
 Task<std::string> DnsRelay::Forward(wire::DnsQuery query) {
@@ -119,14 +152,23 @@ Task<std::string> DnsRelay::Forward(wire::DnsQuery query) {
   co_return reply;
 }
 
+std::optional<std::string> DnsRelay::AnswerHere(const wire::DnsQuery& query) {
+  const CompiledPolicy& policy = *state_->policy;
+  if (policy.mode() == EgressMode::kDenyAll) return Denied(query, JudgeName(policy, wire::DnsNameText(query.name)));
+  if (policy.mode() == EgressMode::kCustom) return AnswerByName(query);
+  // The machine has no IPv6: an empty answer makes clients take the IPv4 address at once.
+  if (query.type == wire::kDnsTypeAaaa) return wire::EncodeDnsError(query, wire::DnsRcode::kNoError, 0, "");
+  return std::nullopt;
+}
+
 Task<std::string> DnsRelay::Answer(std::string bytes) {
   auto query = wire::ParseDnsQuery(bytes);
   if (!query) co_return wire::EncodeDnsFormErr(bytes).value_or("");
-  if (state_->DeniesAll()) co_return Denied(*query);
-  // The machine has no IPv6: an empty answer makes clients take the IPv4 address at once.
-  if (query->type == wire::kDnsTypeAaaa) co_return wire::EncodeDnsError(*query, wire::DnsRcode::kNoError, 0, "");
+  if (auto here = AnswerHere(*query)) co_return *std::move(here);
   auto reply = co_await Forward(*query);
-  if (state_->DeniesAll()) co_return Denied(*query);
+  // The policy may be another one by now.
+  if (auto here = AnswerHere(*query)) co_return *std::move(here);
+  if (reply) Remember(*query, *reply);
   if (reply) co_return reply;
   if (reply.error().code == Code::kCancelled) co_return reply;
   co_return wire::EncodeDnsError(*query, wire::DnsRcode::kServFail, wire::kEdeNetworkError, reply.error().message);

@@ -9,6 +9,7 @@
 
 #include "async/task.h"
 #include "base/fd.h"
+#include "net/egress_judge.h"
 #include "net/egress_state.h"
 #include "net/guarded_connect.h"
 #include "wire/dns.h"
@@ -33,7 +34,12 @@ class DnsRelay {
   Task<std::string> Answer(std::string bytes);
   Task<std::string> Forward(wire::DnsQuery query);
   Task<> AnswerDatagram(Datagram datagram);
-  std::string Denied(const wire::DnsQuery& query);
+  // What needs no asking: denials, made-up addresses, IPv6.
+  std::optional<std::string> AnswerHere(const wire::DnsQuery& query);
+  // Under a domain policy: answered here, nothing goes upstream. Nothing: the operator lets this one be asked.
+  std::optional<std::string> AnswerByName(const wire::DnsQuery& query);
+  std::string Denied(const wire::DnsQuery& query, const Verdict& verdict);
+  void Remember(const wire::DnsQuery& query, const std::string& reply);
 
   EgressState* state_;
   std::optional<OperatorEndpoint> upstream_;

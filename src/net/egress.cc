@@ -2,6 +2,7 @@
 
 #include <linux/netfilter_ipv4.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -13,6 +14,10 @@ namespace sandbar::net {
 
 namespace {
 
+constexpr size_t kFdsPerConnection = 6;  // two sockets, two pipes
+constexpr size_t kReservedFds = 512;     // at least, for the API, machines, files
+constexpr size_t kMostFds = size_t{1} << 20;
+constexpr size_t kFewConnections = 64;
 constexpr std::chrono::milliseconds kAcceptPause{100};
 constexpr std::chrono::milliseconds kSweepAtMost{30000};
 
@@ -25,23 +30,29 @@ Result<Endpoint> KernelOriginalDestination(int fd) {
 
 class EgressImpl final : public Egress {
  public:
-  EgressImpl(asio::any_io_executor ex, Fd listener, Fd dns, EgressPolicy policy, const EgressConfig* config,
-             OriginalDestination original)
-      : original_(std::move(original)), state_{.config = config, .policy = policy}, dns_(ex, &state_), group_(ex) {
+  EgressImpl(asio::any_io_executor ex, Fd listener, Fd dns, PolicyRef policy, const EgressConfig* config,
+             Interceptor* interceptor, OriginalDestination original)
+      : original_(std::move(original)),
+        state_{.config = config,
+               .policy = std::move(policy),
+               .interceptor = interceptor,
+               .bandwidth = Bandwidth(config->bytes_per_second)},
+        dns_(ex, &state_),
+        group_(ex) {
     group_.Spawn(UntilCancelled(Accept(std::move(listener))));
     group_.Spawn(UntilCancelled(dns_.ServeUdp(std::move(dns))));
     group_.Spawn(UntilCancelled(Sweep()));
   }
 
-  void SetPolicy(EgressPolicy policy) override {
-    state_.policy = policy;
-    if (!state_.DeniesAll()) return;
+  void SetPolicy(PolicyRef policy) override {
+    state_.policy = std::move(policy);
     for (EgressConnection* c : connections_)
-      if (c->CutByPolicy()) c->Cut();
+      if (!c->Survives(*state_.policy)) c->Cut();
   }
-  EgressPolicy policy() const override { return state_.policy; }
+  PolicyRef policy() const override { return state_.policy; }
   EgressCounters counters() const override { return state_.counters; }
   std::vector<Denial> denials() const override { return {state_.denials.begin(), state_.denials.end()}; }
+  std::vector<Attempt> attempts() const override { return state_.attempts; }
 
   asio::awaitable<void> Close() override {
     for (EgressConnection* c : connections_) c->Cut();
@@ -63,9 +74,18 @@ class EgressImpl final : public Egress {
 };
 
 bool EgressImpl::HasRoom() {
-  bool room = state_.open < state_.config->max_connections && state_.half_open < state_.config->max_half_open;
-  if (!room) state_.Deny("tcp", "*", "too many connections at once", "close some, or raise the server's limits");
-  return room;
+  const EgressConfig& config = *state_.config;
+  Denial denial{.kind = "tcp", .target = "*", .rule = "server"};
+  denial.hint = "close some, or the server's operator can raise the limits";
+  if (state_.open >= config.max_connections || state_.half_open >= config.max_half_open) {
+    denial.reason = "too many connections at once";
+  } else if (config.budget && !config.budget->Take(state_.open)) {
+    denial.reason = "too many connections of all sandboxes at once";
+  } else {
+    return true;
+  }
+  state_.Deny(std::move(denial));
+  return false;
 }
 
 Task<> EgressImpl::Accept(Fd fd) {
@@ -119,17 +139,32 @@ Task<> EgressImpl::Sweep() {
     if (!slept) co_return slept;
     auto oldest = std::chrono::steady_clock::now() - limit;
     for (EgressConnection* c : connections_)
-      if (c->established() && c->last_activity() < oldest) c->Cut();
+      if (c->IdleSince(oldest)) c->Cut();
   }
 }
 
 }  // namespace
 
-std::unique_ptr<Egress> MakeEgress(asio::any_io_executor ex, Fd tcp_listener, Fd dns, EgressPolicy policy,
-                                   const EgressConfig* config, OriginalDestination original) {
+bool ConnectionBudget::Take(size_t held) {
+  bool scarce = used_ >= limit_ - limit_ / 4;
+  if (used_ >= limit_ || (scarce && held >= kFewConnections)) return false;
+  ++used_;
+  return true;
+}
+
+std::shared_ptr<ConnectionBudget> BudgetFromFdLimit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) limit.rlim_cur = 1024;
+  size_t fds = std::min<size_t>(limit.rlim_cur, kMostFds);
+  size_t spare = fds - std::min(fds, std::max(fds / 4, kReservedFds));
+  return std::make_shared<ConnectionBudget>(std::max<size_t>(spare / kFdsPerConnection, kFewConnections));
+}
+
+std::unique_ptr<Egress> MakeEgress(asio::any_io_executor ex, Fd tcp_listener, Fd dns, PolicyRef policy,
+                                   const EgressConfig* config, Interceptor* interceptor, OriginalDestination original) {
   if (!original) original = KernelOriginalDestination;
-  return std::make_unique<EgressImpl>(std::move(ex), std::move(tcp_listener), std::move(dns), policy, config,
-                                      std::move(original));
+  return std::make_unique<EgressImpl>(std::move(ex), std::move(tcp_listener), std::move(dns), std::move(policy), config,
+                                      interceptor, std::move(original));
 }
 
 }  // namespace sandbar::net

@@ -1,6 +1,5 @@
 #include "net/egress_connection.h"
 
-#include <fmt/format.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -8,84 +7,39 @@
 #include <algorithm>
 #include <array>
 
+#include "net/egress_refusal.h"
+#include "net/intercept.h"
+#include "net/name_dialler.h"
+#include "net/stream_io.h"
+
 namespace sandbar::net {
 
 namespace {
 
-constexpr size_t kMaxOpening = 8 << 10;   // bytes read from a denied client before answering
-constexpr size_t kMaxDrain = 256 << 10;   // bytes thrown away after the answer
-constexpr size_t kMoveAtOnce = 64 << 10;  // copied per step, on the stack: an idle connection holds no buffer
-constexpr size_t kFairShare = 1 << 20;    // moved before other connections of the loop get their turn
+constexpr size_t kMaxDrain = 256 << 10;  // bytes thrown away after the answer
+constexpr size_t kMaxHosts = 256;        // remembered per intercepted connection
+constexpr size_t kPeek = 4096;
 constexpr std::chrono::milliseconds kDrainTime{1000};
 constexpr uint16_t kDnsPort = 53;
 
-// TLS record: alert, TLS 1.2 framing, length 2, fatal, access_denied(49).
-constexpr std::string_view kTlsAccessDenied("\x15\x03\x03\x00\x02\x02\x31", 7);
-constexpr std::array<std::string_view, 10> kHttpMethods = {"GET ",     "POST ",  "PUT ",     "HEAD ",  "DELETE ",
-                                                           "OPTIONS ", "PATCH ", "CONNECT ", "TRACE ", "PRI "};
-
-std::string JsonEscaped(std::string_view text) {
-  std::string out;
-  for (char c : text) {
-    if (c == '"' || c == '\\') out.push_back('\\');
-    if (static_cast<unsigned char>(c) >= 0x20) out.push_back(c);
-  }
-  return out;
-}
-
-std::string HttpRefusal(std::string_view target, std::string_view reason, std::string_view hint) {
-  std::string body =
-      fmt::format(R"({{"error":{{"code":"network_denied","message":"connection to {} denied: {}","hint":"{}"}}}})",
-                  JsonEscaped(target), JsonEscaped(reason), JsonEscaped(hint)) +
-      "\n";
-  return fmt::format(
-      "HTTP/1.1 403 Forbidden\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{}",
-      body.size(), body);
-}
-
-enum class Moved { kSome, kNothingToRead, kWriterFull, kEnd, kFailed };
-
-// Sends what is pending; what the socket does not take stays pending.
-Moved Flush(int to, std::string& pending) {
-  while (!pending.empty()) {
-    ssize_t w = ::send(to, pending.data(), pending.size(), MSG_NOSIGNAL);
-    if (w < 0 && errno == EINTR) continue;
-    if (w < 0) return errno == EAGAIN ? Moved::kWriterFull : Moved::kFailed;
-    pending.erase(0, static_cast<size_t>(w));
-  }
-  return Moved::kSome;
-}
-
-Moved MoveOnce(int from, int to, std::string& pending, size_t& bytes) {
-  std::array<char, kMoveAtOnce> buffer;
-  ssize_t r = ::recv(from, buffer.data(), buffer.size(), 0);
-  if (r == 0) return Moved::kEnd;
-  if (r < 0) return errno == EAGAIN || errno == EINTR ? Moved::kNothingToRead : Moved::kFailed;
-  bytes = static_cast<size_t>(r);
-  ssize_t w = ::send(to, buffer.data(), bytes, MSG_NOSIGNAL);
-  if (w < 0 && errno != EAGAIN && errno != EINTR) return Moved::kFailed;
-  size_t sent = w < 0 ? 0 : static_cast<size_t>(w);
-  pending.assign(buffer.data() + sent, bytes - sent);
-  return pending.empty() ? Moved::kSome : Moved::kWriterFull;
+std::optional<IpAddress> PeerOf(const std::optional<Stream>& stream) {
+  sockaddr_storage ss{};
+  socklen_t len = sizeof(ss);
+  if (!stream) return std::nullopt;
+  int fd =
+      const_cast<Stream&>(*stream).native_handle();  // NOLINT(cppcoreguidelines-pro-type-const-cast): Asio's accessor
+  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&ss), &len) != 0) return std::nullopt;
+  auto peer = FromSockaddr(ss);
+  if (!peer) return std::nullopt;
+  return peer->address;
 }
 
 }  // namespace
 
-Speech Classify(std::string_view in) {
-  if (in.empty()) return Speech::kUnknownYet;
-  if (in[0] == 0x16) {
-    if (in.size() < 3) return Speech::kUnknownYet;
-    return in[1] == 0x03 && in[2] >= 0 && in[2] <= 4 ? Speech::kTls : Speech::kOther;
-  }
-  for (std::string_view method : kHttpMethods) {
-    if (in.starts_with(method)) return Speech::kHttp;
-    if (method.starts_with(in)) return Speech::kUnknownYet;
-  }
-  return Speech::kOther;
-}
-
 EgressConnection::EgressConnection(Stream guest, EgressState* state, DnsRelay* dns)
-    : guest_(std::move(guest)), state_(state), dns_(dns) {
+    : guest_(std::move(guest)), state_(state), dns_(dns), cut_(guest_.get_executor()) {
+  carriage_.pipes = &state->pipes;
+  carriage_.bandwidth = &state->bandwidth;
   int on = 1;
   ::setsockopt(guest_.native_handle(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   ++state_->open;
@@ -96,6 +50,7 @@ EgressConnection::EgressConnection(Stream guest, EgressState* state, DnsRelay* d
 EgressConnection::~EgressConnection() {
   NoLongerHalfOpen();
   --state_->open;
+  if (state_->config->budget) state_->config->budget->Give();
 }
 
 void EgressConnection::NoLongerHalfOpen() {
@@ -104,13 +59,60 @@ void EgressConnection::NoLongerHalfOpen() {
 }
 
 void EgressConnection::Cut() {
-  cut_ = true;
+  carriage_.cut = true;
   boost::system::error_code ignored;
   ResetOnClose(guest_);
   guest_.cancel(ignored);
+  cut_.Notify();
   if (!upstream_) return;
   ResetOnClose(*upstream_);
   upstream_->cancel(ignored);
+}
+
+template <class T>
+Task<T> EgressConnection::UnlessCut(Task<T> task) {
+  using namespace asio::experimental::awaitable_operators;
+  if (carriage_.cut) co_return Fail(Code::kClosed, "cut by policy");
+  auto cut = cut_.Wait();
+  auto first = co_await (std::move(task) || std::move(cut));
+  if (first.index() == 1) co_return Fail(Code::kClosed, "cut by policy");
+  co_return std::get<0>(std::move(first));
+}
+
+bool EgressConnection::IdleSince(std::chrono::steady_clock::time_point when) const {
+  return carrying_ && carriage_.last_activity < when;
+}
+
+bool EgressConnection::SameTreatment(const CompiledPolicy& now, const std::string& host) const {
+  const DomainEntry* before = policy_->FindName(host);
+  if (before == nullptr) return false;
+  if (now.mode() == EgressMode::kAllowAll) return before->rules.empty();
+  const DomainEntry* after = now.mode() == EgressMode::kCustom ? now.FindName(host) : nullptr;
+  return after != nullptr && after->rules == before->rules;
+}
+
+bool EgressConnection::Survives(const CompiledPolicy& now) const {
+  if (!granted_) return true;
+  if (now.mode() == EgressMode::kDenyAll) return false;
+  auto peer = PeerOf(upstream_);
+  // Nothing was read under allow-all, so no name of it can be relied on.
+  bool by_address = granted_->kind == Decision::Kind::kDialAddress || policy_->mode() == EgressMode::kAllowAll;
+  switch (granted_->kind) {
+    case Decision::Kind::kDialAddress:
+      return JudgeAddress(now, target_.address).allowed;
+    case Decision::Kind::kDialName:
+    case Decision::Kind::kDialOpened: {
+      if (now.mode() == EgressMode::kAllowAll) return true;
+      AddressVerdict at_peer = peer ? now.JudgeAddress(*peer) : AddressVerdict::kNoRule;
+      if (by_address || granted_->kind == Decision::Kind::kDialOpened) return at_peer == AddressVerdict::kAllowed;
+      const DomainEntry* entry = now.FindName(granted_->name);
+      return at_peer != AddressVerdict::kDenied && entry != nullptr && entry->rules.empty();
+    }
+    case Decision::Kind::kIntercept:
+      return !too_many_hosts_ && std::ranges::all_of(hosts_, [&](const auto& h) { return SameTreatment(now, h); });
+    default:
+      return false;
+  }
 }
 
 Task<> EgressConnection::Run(Result<Endpoint> target) {
@@ -125,129 +127,252 @@ Task<> EgressConnection::Run(Result<Endpoint> target) {
     auto served = co_await dns_->ServeTcp(&guest_);
     co_return served;
   }
-  if (state_->DeniesAll()) {
-    auto refused = co_await Refuse(std::string(kDenyAllReason), DenyAllHint());
+  hint_ = state_->names.NameOf(target_.address);
+  auto served = co_await Serve();
+  if (!served) ResetOnClose(guest_);
+  co_return served;
+}
+
+Task<> EgressConnection::Serve() {
+  Decision decision;
+  for (;;) {
+    policy_ = state_->policy;
+    Approach approach{.target = target_, .hint = hint_, .opening = &opening_};
+    decision = Decide(*policy_, approach, *state_->config);
+    if (decision.kind != Decision::Kind::kRead) break;
+    auto read = co_await ReadOpening(&guest_, &opening_, state_->config->opening_timeout);
+    if (!read) co_return read;
+  }
+  if (decision.kind == Decision::Kind::kRefuse) {
+    auto refused = co_await Refuse(std::move(decision));
     co_return refused;
   }
-  dialling_ = true;
-  auto dialled = co_await GuardedConnect(target_, state_->config);
-  dialling_ = false;
-  if (!cut_ && !dialled && dialled.error().code == Code::kForbidden) {
-    auto refused = co_await Refuse(dialled.error().message, AddressHint(target_));
-    co_return refused;
+  granted_ = std::move(decision);
+  if (granted_->kind == Decision::Kind::kIntercept) {
+    auto served = co_await Intercept();
+    co_return served;
   }
-  if (cut_ || !dialled) {
-    ResetOnClose(guest_);
-    co_return Fail(Code::kClosed, cut_ ? "cut by policy" : dialled.error().message);
+  auto dialling = Dial();
+  auto dialled = co_await UnlessCut(std::move(dialling));
+  if (!dialled) {
+    auto failed = co_await DialFailed(std::move(dialled).error());
+    co_return failed;
   }
   upstream_.emplace(*std::move(dialled));
-  established_ = true;
-  NoLongerHalfOpen();
-  using namespace asio::experimental::awaitable_operators;
-  auto out = Pump(&guest_, &*upstream_, &state_->counters.egress_bytes);
-  auto in = Pump(&*upstream_, &guest_, &state_->counters.ingress_bytes);
-  co_await (std::move(out) && std::move(in));
+  // The addresses behind a name are known only now.
+  if (carriage_.cut || !Survives(*state_->policy)) co_return Fail(Code::kClosed, "cut by policy");
+  auto carried = co_await Carry();
+  co_return carried;
+}
+
+Task<Stream> EgressConnection::Dial() {
+  Result<Stream> dialled = Fail(Code::kInternal, "not dialled");
+  switch (granted_->kind) {
+    case Decision::Kind::kDialAddress:
+      dialled = co_await GuardedConnect(target_, state_->config);
+      break;
+    case Decision::Kind::kDialOpened:
+      dialled = co_await DialOpened();
+      break;
+    default:
+      dialled = co_await DialName(granted_->name, target_.port, policy_, state_->config);
+      break;
+  }
+  if (!dialled || !opening_.postgres) co_return dialled;
+  auto starting = StartPostgres(&*dialled);
+  auto started = co_await WithTimeout(std::move(starting), state_->config->connect_timeout);
+  if (!started) co_return std::unexpected(std::move(started).error());
+  co_return dialled;
+}
+
+Task<Stream> EgressConnection::DialOpened() {
+  auto addresses = co_await ResolveName(granted_->name, state_->config);
+  if (!addresses) co_return std::unexpected(std::move(addresses).error());
+  for (const IpAddress& address : *addresses) {
+    if (policy_->JudgeAddress(address) != AddressVerdict::kAllowed) continue;
+    Endpoint target{address, target_.port};
+    auto dialled = co_await GuardedConnect(target, state_->config);
+    co_return dialled;
+  }
+  co_return Fail(Code::kForbidden, "not TLS or HTTP, and no subnet of the network policy contains its address");
+}
+
+Task<> EgressConnection::StartPostgres(Stream* upstream) {
+  std::string request(kPostgresSslRequest);
+  auto written = co_await WriteAll(upstream, std::move(request));
+  if (!written) co_return written;
+  auto answer = co_await ReadExactly(upstream, 1);
+  if (!answer) co_return std::unexpected(std::move(answer).error());
+  if (*answer != "S") co_return Fail(Code::kUnavailable, "the PostgreSQL server does not offer TLS");
   co_return Result<>{};
 }
 
-Task<> EgressConnection::Refuse(std::string reason, std::string hint) {
-  state_->Deny("tcp", ToString(target_), reason, hint);
-  auto saying = SayWhy(std::move(reason), std::move(hint));
-  auto said = co_await WithTimeout(std::move(saying), state_->config->first_byte_timeout + kDrainTime);
-  if (!said) ResetOnClose(guest_);
+Task<> EgressConnection::DialFailed(Error error) {
+  if (error.code != Code::kForbidden) {
+    if (!carriage_.cut) {
+      Attempt attempt{.kind = std::string(KindName(opening_.speech)), .host = granted_->name, .port = target_.port};
+      if (attempt.host.empty()) attempt.address = ToString(target_.address);
+      attempt.allowed = true;
+      attempt.reason = "could not connect: " + error.message;
+      state_->Note(std::move(attempt));
+    }
+    co_return std::unexpected(std::move(error));
+  }
+  Decision decision;
+  decision.name = granted_->name;
+  bool by_policy = granted_->kind == Decision::Kind::kDialOpened || error.message.ends_with("subnets.deny");
+  decision.verdict.rule = by_policy ? "subnets" : "server";
+  decision.verdict.reason = error.message;
+  if (by_policy) {
+    decision.verdict.hint = "change subnets of the sandbox's networkPolicy";
+  } else if (decision.name.empty()) {
+    decision.verdict.hint = AddressHint(target_.address);
+  } else {
+    decision.verdict.hint = "the server's operator can add the address to network.allow_addresses";
+  }
+  granted_.reset();
+  auto refused = co_await Refuse(std::move(decision));
+  co_return refused;
+}
+
+Task<> EgressConnection::Refuse(Decision decision) {
+  if (!opening_.done) {
+    auto read = co_await ReadSpeech(&guest_, &opening_, state_->config->first_byte_timeout);
+    if (!read) co_return read;
+  }
+  Denial denial;
+  denial.kind = KindName(opening_.speech);
+  denial.host = !decision.name.empty() ? decision.name : hint_;
+  if (denial.host.empty()) denial.host = NameIn(opening_);
+  if (denial.host.empty()) denial.host = ToString(target_.address);
+  bool named = denial.host != ToString(target_.address);
+  denial.target = named ? denial.host + ":" + std::to_string(target_.port) : ToString(target_);
+  denial.port = target_.port;
+  denial.rule = std::move(decision.verdict.rule);
+  denial.reason = std::move(decision.verdict.reason);
+  denial.hint = std::move(decision.verdict.hint);
+  state_->Deny(denial);
+  auto saying = SayWhy(&denial);
+  auto said = co_await WithTimeout(std::move(saying), kDrainTime);
   co_return said;
 }
 
-Task<> EgressConnection::SayWhy(std::string reason, std::string hint) {
-  auto reading = ReadOpening();
-  auto opening = co_await WithTimeout(std::move(reading), state_->config->first_byte_timeout);
-  if (!opening) co_return std::unexpected(std::move(opening).error());
-  std::string answer;
-  switch (Classify(*opening)) {
-    case Speech::kTls:
-      answer = kTlsAccessDenied;
-      break;
-    case Speech::kHttp:
-      answer = HttpRefusal(ToString(target_), reason, hint);
-      break;
-    default:
-      co_return Fail(Code::kForbidden, "no way to say it in this protocol");
-  }
-  // The socket is fresh and its buffer empty: a short answer always fits.
-  if (::send(guest_.native_handle(), answer.data(), answer.size(), MSG_NOSIGNAL) < 0) co_return FailErrno("send");
+Task<> EgressConnection::SayWhy(const Denial* denial) {
+  std::string answer = RefusalBytes(*denial, opening_);
+  if (answer.empty()) co_return Fail(Code::kForbidden, "no way to say it in this protocol");
+  auto written = co_await WriteAll(&guest_, std::move(answer));
+  if (!written) co_return written;
   ::shutdown(guest_.native_handle(), SHUT_WR);
   auto drained = co_await Drain();
   co_return drained;
-}
-
-Task<std::string> EgressConnection::ReadOpening() {
-  std::string opening;
-  while (opening.size() < kMaxOpening) {
-    std::array<char, 4096> piece;
-    ssize_t n = ::recv(guest_.native_handle(), piece.data(), piece.size(), 0);
-    if (n > 0) {
-      opening.append(piece.data(), static_cast<size_t>(n));
-      Speech speech = Classify(opening);
-      bool enough = speech == Speech::kTls || speech == Speech::kOther || opening.contains("\r\n\r\n");
-      if (enough) break;
-      continue;
-    }
-    if (n == 0) break;
-    if (errno != EAGAIN && errno != EINTR) co_return FailErrno("receive");
-    auto [ec] = co_await guest_.async_wait(Stream::wait_read, kToken);
-    if (ec) co_return std::unexpected(FromAsio(ec, "receive"));
-  }
-  co_return opening;
 }
 
 // Closing with unread bytes in the buffer would send RST, and the client might lose the answer to it.
 Task<> EgressConnection::Drain() {
   size_t drained = 0;
   while (drained < kMaxDrain) {
-    std::array<char, 4096> piece;
-    ssize_t n = ::recv(guest_.native_handle(), piece.data(), piece.size(), 0);
-    if (n == 0) co_return Result<>{};
-    if (n > 0) drained += static_cast<size_t>(n);
-    if (n > 0 || errno == EINTR) continue;
-    if (errno != EAGAIN) co_return FailErrno("receive");
-    auto [ec] = co_await guest_.async_wait(Stream::wait_read, kToken);
-    if (ec) co_return std::unexpected(FromAsio(ec, "receive"));
+    auto piece = co_await ReadSome(&guest_, 4096);
+    if (!piece) co_return std::unexpected(std::move(piece).error());
+    if (piece->empty()) co_return Result<>{};
+    drained += piece->size();
   }
   co_return Fail(Code::kTooLarge, "client goes on sending");
 }
 
-Task<> EgressConnection::Pump(Stream* from, Stream* to, uint64_t* counter) {
-  std::string pending;
-  size_t since_turn = 0;
-  while (!cut_) {
-    size_t bytes = 0;
-    Moved moved = pending.empty() ? MoveOnce(from->native_handle(), to->native_handle(), pending, bytes)
-                                  : Flush(to->native_handle(), pending);
-    *counter += bytes;
-    since_turn += bytes;
-    if (bytes != 0) last_activity_ = std::chrono::steady_clock::now();
-    if (moved == Moved::kEnd) {
-      ::shutdown(to->native_handle(), SHUT_WR);
-      co_return Result<>{};
-    }
-    if (moved == Moved::kFailed) break;
-    boost::system::error_code ec;
-    if (moved == Moved::kNothingToRead) {
-      std::tie(ec) = co_await from->async_wait(Stream::wait_read, kToken);
-      since_turn = 0;
-    } else if (moved == Moved::kWriterFull) {
-      std::tie(ec) = co_await to->async_wait(Stream::wait_write, kToken);
-      since_turn = 0;
-    } else if (since_turn >= kFairShare) {
-      auto turn = co_await Yield();
-      if (!turn) break;
-      since_turn = 0;
-    }
-    if (ec) break;
+Task<> EgressConnection::Carry() {
+  carrying_ = true;
+  carriage_.last_activity = std::chrono::steady_clock::now();
+  NoLongerHalfOpen();
+  if (granted_->kind != Decision::Kind::kDialAddress) {
+    NoteAllowed(std::string(KindName(opening_.speech)), granted_->name, {});
   }
+  using namespace asio::experimental::awaitable_operators;
+  auto out = CarryOut();
+  auto in = CarryIn();
+  co_await (std::move(out) && std::move(in));
+  if (!noted_) NoteAllowed("tcp", state_->names.SeenName(target_.address), ToString(target_.address));
+  co_return Result<>{};
+}
+
+Task<> EgressConnection::CarryOut() {
+  std::string opening = std::exchange(opening_.bytes, {});
+  state_->counters.egress_bytes += opening.size();
+  state_->bandwidth.Spend(opening.size());
+  auto sent = co_await WriteAll(&*upstream_, std::move(opening));
+  if (sent && !noted_) {
+    auto [ec] = co_await guest_.async_wait(Stream::wait_read, kToken);
+    if (!ec) NotePeeked();
+  }
+  if (sent) sent = co_await SpliceOneWay(&guest_, &*upstream_, &state_->counters.egress_bytes, &carriage_);
   // One direction broke: the other cannot be whole either.
-  Cut();
-  co_return Fail(Code::kClosed, "connection broke");
+  if (!sent) Cut();
+  co_return sent;
+}
+
+Task<> EgressConnection::CarryIn() {
+  auto carried = co_await SpliceOneWay(&*upstream_, &guest_, &state_->counters.ingress_bytes, &carriage_);
+  if (!carried) Cut();
+  co_return carried;
+}
+
+// Looks at what passes by without taking it, so that a policy can be suggested for what an open one let through.
+void EgressConnection::NotePeeked() {
+  std::array<char, kPeek> bytes;
+  ssize_t n = ::recv(guest_.native_handle(), bytes.data(), bytes.size(), MSG_PEEK);
+  if (n <= 0) return;
+  Opening seen;
+  seen.bytes.assign(bytes.data(), static_cast<size_t>(n));
+  seen.speech = Classify(seen.bytes);
+  std::string host = NameIn(seen);
+  if (host.empty()) host = state_->names.SeenName(target_.address);
+  NoteAllowed(std::string(KindName(seen.speech)), std::move(host), ToString(target_.address));
+}
+
+void EgressConnection::NoteAllowed(std::string kind, std::string host, std::string address) {
+  noted_ = true;
+  Attempt attempt{.kind = std::move(kind), .host = std::move(host), .address = std::move(address)};
+  attempt.port = target_.port;
+  attempt.allowed = true;
+  state_->Note(std::move(attempt));
+}
+
+void EgressConnection::OnHost(const std::string& host) {
+  NoLongerHalfOpen();
+  if (hosts_.size() < kMaxHosts) {
+    if (hosts_.insert(host).second) NoteAllowed(granted_->name.empty() ? "http" : "tls", host, {});
+  } else if (!hosts_.contains(host)) {
+    too_many_hosts_ = true;  // any change of policy ends it
+  }
+  if (state_->policy != policy_ && (too_many_hosts_ || !SameTreatment(*state_->policy, host))) Cut();
+}
+
+Task<> EgressConnection::Intercept() {
+  if (state_->interceptor == nullptr) {
+    Decision decision;
+    decision.name = granted_->name;
+    decision.verdict.rule = "server";
+    decision.verdict.reason = "this server cannot read requests, so it cannot judge them";
+    decision.verdict.hint = "allow the address with subnets.allow";
+    granted_.reset();
+    auto refused = co_await Refuse(std::move(decision));
+    co_return refused;
+  }
+  if (!granted_->name.empty()) hosts_.insert(granted_->name);
+  InterceptJob job;
+  job.guest = &guest_;
+  job.opening = std::exchange(opening_.bytes, {});
+  job.tls = opening_.speech == Speech::kTls;
+  job.target = target_;
+  job.name = granted_->name;
+  job.policy = policy_;
+  job.state = state_;
+  job.on_host = [this](const std::string& host) {
+    OnHost(host);
+    return !carriage_.cut;
+  };
+  auto serving = state_->interceptor->Serve(std::move(job));
+  auto served = co_await UnlessCut(std::move(serving));
+  co_return served;
 }
 
 }  // namespace sandbar::net

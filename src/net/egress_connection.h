@@ -1,24 +1,21 @@
-// One redirected TCP connection of a machine: judged, then dialled and pumped both ways, or told why not.
-// Single loop. Owned by the task that runs it; the Egress keeps a pointer while it lives, to cut it.
+// One redirected TCP connection of a machine: judged, then dialled and carried both ways, handed to the interceptor, or
+// told why not. Single loop. Owned by the task that runs it; the Egress keeps a pointer while it lives, to cut it.
 #pragma once
 
 #include <chrono>
-#include <functional>
-#include <memory>
 #include <optional>
+#include <set>
 #include <string>
-#include <string_view>
 
 #include "async/task.h"
 #include "net/dns_relay.h"
+#include "net/egress_judge.h"
+#include "net/egress_opening.h"
 #include "net/egress_state.h"
 #include "net/guarded_connect.h"
+#include "net/splice.h"
 
 namespace sandbar::net {
-
-// What a client's first bytes are; decides the language in which a denial is said.
-enum class Speech { kUnknownYet, kTls, kHttp, kOther };
-Speech Classify(std::string_view first_bytes);
 
 class EgressConnection {
  public:
@@ -31,18 +28,33 @@ class EgressConnection {
   Task<> Run(Result<Endpoint> target);
   // Ends it now, with RST on both sides: not one more byte passes. Run() returns soon after.
   void Cut();
-  // A denial being said, or DNS to the machine's own resolver, goes on under any policy.
-  bool CutByPolicy() const { return established_ || dialling_; }
-  std::chrono::steady_clock::time_point last_activity() const { return last_activity_; }
-  bool established() const { return established_; }
+  // Whether it may go on under another policy. One that nothing was let through for yet is judged when that comes; a
+  // denial being said and DNS to the machine's own resolver go on under any policy.
+  bool Survives(const CompiledPolicy& now) const;
+  // Carries bytes and has not for a while.
+  bool IdleSince(std::chrono::steady_clock::time_point when) const;
   int guest_fd() { return guest_.native_handle(); }
 
  private:
-  Task<> Refuse(std::string reason, std::string hint);
-  Task<> SayWhy(std::string reason, std::string hint);
-  Task<std::string> ReadOpening();
+  Task<> Serve();
+  Task<> Refuse(Decision decision);
+  Task<> SayWhy(const Denial* denial);
   Task<> Drain();
-  Task<> Pump(Stream* from, Stream* to, uint64_t* counter);
+  Task<Stream> Dial();
+  Task<Stream> DialOpened();
+  Task<> StartPostgres(Stream* upstream);
+  Task<> DialFailed(Error error);
+  Task<> Carry();
+  Task<> CarryOut();
+  Task<> CarryIn();
+  Task<> Intercept();
+  template <class T>
+  Task<T> UnlessCut(Task<T> task);
+
+  void OnHost(const std::string& host);
+  bool SameTreatment(const CompiledPolicy& now, const std::string& host) const;
+  void NoteAllowed(std::string kind, std::string host, std::string address);
+  void NotePeeked();
   void NoLongerHalfOpen();
 
   Stream guest_;
@@ -50,11 +62,17 @@ class EgressConnection {
   EgressState* state_;
   DnsRelay* dns_;
   Endpoint target_;
+  std::string hint_;  // the name that the target's address was made up for
+  Opening opening_;
+  PolicyRef policy_;                 // that let it through
+  std::optional<Decision> granted_;  // and how; points into policy_
+  std::set<std::string> hosts_;      // of requests that the interceptor let through
+  bool too_many_hosts_ = false;
   bool half_open_ = true;
-  bool dialling_ = false;
-  bool established_ = false;
-  bool cut_ = false;
-  std::chrono::steady_clock::time_point last_activity_ = std::chrono::steady_clock::now();
+  bool carrying_ = false;
+  bool noted_ = false;
+  Carriage carriage_;
+  Event cut_;
 };
 
 }  // namespace sandbar::net

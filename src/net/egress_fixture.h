@@ -11,6 +11,7 @@
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/use_future.hpp>
+#include <csignal>
 #include <future>
 #include <mutex>
 #include <optional>
@@ -104,6 +105,7 @@ inline std::string ReadSome(int fd, size_t n) {
 class EgressTest : public ::testing::Test {
  protected:
   EgressTest() : work_(io_.get_executor()) {
+    ::signal(SIGPIPE, SIG_IGN);  // as the server does
     config_.resolver = "127.0.0.1:9";
     config_.first_byte_timeout = std::chrono::milliseconds(300);
   }
@@ -113,7 +115,8 @@ class EgressTest : public ::testing::Test {
     if (thread_.joinable()) thread_.join();
   }
 
-  void Start(EgressMode mode) {
+  void Start(EgressMode mode) { Start(mode == EgressMode::kAllowAll ? AllowAll() : DenyAll()); }
+  void Start(PolicyRef policy) {
     Fd tcp = BoundSocket(SOCK_STREAM), dns = BoundSocket(SOCK_DGRAM);
     tcp_port_ = PortOf(tcp.get());
     dns_port_ = PortOf(dns.get());
@@ -122,7 +125,8 @@ class EgressTest : public ::testing::Test {
       if (!target_) return Fail(Code::kIo, "not redirected");
       return *target_;
     };
-    egress_ = MakeEgress(io_.get_executor(), std::move(tcp), std::move(dns), {mode}, &config_, original);
+    egress_ = MakeEgress(io_.get_executor(), std::move(tcp), std::move(dns), std::move(policy), &config_, interceptor_,
+                         original);
     thread_ = std::thread([this] { io_.run(); });
   }
   template <class F>
@@ -146,11 +150,16 @@ class EgressTest : public ::testing::Test {
   std::vector<Denial> Denials() {
     return OnLoop([this] { return egress_->denials(); });
   }
-  void SetMode(EgressMode mode) {
-    OnLoop([this, mode] { egress_->SetPolicy({mode}); });
+  std::vector<Attempt> Attempts() {
+    return OnLoop([this] { return egress_->attempts(); });
+  }
+  void SetMode(EgressMode mode) { SetPolicy(mode == EgressMode::kAllowAll ? AllowAll() : DenyAll()); }
+  void SetPolicy(PolicyRef policy) {
+    OnLoop([this, policy] { egress_->SetPolicy(policy); });
   }
 
   EgressConfig config_;
+  Interceptor* interceptor_ = nullptr;
   asio::io_context io_;
   asio::executor_work_guard<asio::io_context::executor_type> work_;
   std::mutex mutex_;

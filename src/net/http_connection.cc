@@ -6,7 +6,6 @@ namespace sandbar::net {
 
 namespace {
 
-constexpr std::chrono::seconds kAnswerTimeout{30};
 constexpr size_t kBufferBytes = 16 << 10;
 constexpr size_t kBodyPiece = 64 << 10;      // longest piece that ReadBody returns
 constexpr size_t kCopyBelow = 16 << 10;      // an answer this small is copied behind its head: one buffer, one packet
@@ -40,11 +39,34 @@ const std::string& HttpDate::Now() {
   return text_;
 }
 
+class HttpConnection::Upgraded final : public ByteStream {
+ public:
+  explicit Upgraded(HttpConnection* c) : c_(c) {}
+  Task<> Handshake() override { co_return Result<>{}; }
+  Task<size_t> ReadSome(char* data, size_t n) override {
+    if (c_->begin_ == c_->end_) co_return co_await c_->stream_->ReadSome(data, n);
+    const size_t taken = c_->buffered().copy(data, n);
+    c_->begin_ += taken;
+    co_return taken;
+  }
+  Task<> WriteAll(Pieces pieces) override { return c_->Send(pieces); }
+  Task<> Linger(size_t max_bytes) override { return c_->stream_->Linger(max_bytes); }
+  bool ShutdownSend() override { return c_->stream_->ShutdownSend(); }
+  void Close() override { c_->stream_->Close(); }
+  int fd() const override { return c_->stream_->fd(); }
+
+ private:
+  HttpConnection* c_;
+};
+
 HttpConnection::HttpConnection(std::unique_ptr<ByteStream> stream, std::string peer, HttpServerShared* shared)
     : stream_(std::move(stream)),
       peer_(std::move(peer)),
       shared_(shared),
-      parser_(wire::HttpKind::kRequest, wire::HttpLimits{.head_bytes = shared->options.max_header_bytes}) {}
+      parser_(wire::HttpKind::kRequest, wire::HttpLimits{.head_bytes = shared->options.max_header_bytes}),
+      stall_limit_(shared->options.write_stall_timeout) {}
+
+HttpConnection::~HttpConnection() = default;
 
 void HttpConnection::Cut(Code why) {
   if (!cut_) cut_ = why;
@@ -114,6 +136,8 @@ void HttpConnection::TakeHead() {
   request_is_http10_ = head.version == 10;
   owes_continue_ = head.expect_continue && !request_is_http10_ && !parser_.done();
   request_length_ = head.content_length;
+  wants_upgrade_ = !request_is_http10_ && parser_.done() && wire::ListHasToken(head.Get("connection"), "upgrade") &&
+                   !head.Get("upgrade").empty();
   request_.method = std::move(head.method);
   request_.target = std::move(head.target);
   request_.headers = std::move(head.fields);
@@ -125,6 +149,7 @@ void HttpConnection::TakeHead() {
   framing_ = Framing::kNone;
   waiting_ = false;
   read_deadline_ = kNever;
+  stall_limit_ = shared_->options.write_stall_timeout;
 }
 
 Task<> HttpConnection::HandleOne() {
@@ -273,28 +298,27 @@ std::string HttpConnection::BeginHead(int status, std::string_view content_type,
   std::string head;
   head.reserve(512);
   wire::AppendStatusLine(head, status);
-  wire::AppendField(head, "date", shared_->date.Now());
+  if (!wire::HasField(headers, "date")) wire::AppendField(head, "date", shared_->date.Now());
   if (!content_type.empty()) wire::AppendField(head, "content-type", content_type);
   for (const auto& h : headers)
     if (!IsFraming(h.name)) wire::AppendField(head, h.name, h.value);
-  if (!keep_alive_) wire::AppendField(head, "connection", "close");
+  if (!keep_alive_) wire::AppendField(head, "connection", status == 101 ? "upgrade" : "close");
   return head;
 }
 
 Task<> HttpConnection::Send(Pieces pieces) {
   SB_CO_TRYV(Usable());
-  if (shared_->options.write_stall_timeout.count() != 0)
-    write_deadline_ = Clock::now() + shared_->options.write_stall_timeout;
+  if (stall_limit_.count() != 0) write_deadline_ = Clock::now() + stall_limit_;
   // A whole answer is for anybody, token or not: whoever does not take it may not keep the connection. Only a stream,
   // which the handler chose to start, waits for its reader for ever.
-  if (framing_ == Framing::kNone) {
-    write_deadline_ = std::min(write_deadline_, Clock::now() + kAnswerTimeout);
+  if (framing_ == Framing::kNone && !upgraded_) {
+    write_deadline_ = std::min(write_deadline_, Clock::now() + shared_->options.answer_timeout);
     waiting_ = true;
     waiting_since_ = Clock::now();
   }
   auto sent = co_await stream_->WriteAll(pieces);
   write_deadline_ = kNever;
-  if (framing_ == Framing::kNone) waiting_ = false;
+  if (framing_ == Framing::kNone && !upgraded_) waiting_ = false;
   if (!sent) co_return std::unexpected(Explain(std::move(sent).error()));
   co_return Result<>{};
 }
@@ -360,6 +384,21 @@ Task<> HttpConnection::Finish() {
   }
   finished_ = true;
   co_return Result<>{};
+}
+
+Task<ByteStream*> HttpConnection::Upgrade(std::vector<Header> headers) {
+  if (started_) co_return Fail(Code::kInternal, "a second answer to one request");
+  if (!wants_upgrade_) co_return Fail(Code::kInternal, "an upgrade that the client did not ask for");
+  request_keep_alive_ = false;
+  framing_ = Framing::kNone;
+  std::string head = BeginHead(101, "", headers);
+  head.append("\r\n");
+  Pieces pieces{head};
+  SB_CO_TRYV(co_await Send(pieces));
+  // What follows is the handler's; when it returns, the connection ends.
+  finished_ = true;
+  upgraded_ = std::make_unique<Upgraded>(this);
+  co_return upgraded_.get();
 }
 
 Task<> HttpConnection::WaitClosed() {

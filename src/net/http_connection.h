@@ -39,6 +39,9 @@ class HttpConnection final : public HttpExchange {
   using Clock = std::chrono::steady_clock;
 
   HttpConnection(std::unique_ptr<ByteStream> stream, std::string peer, HttpServerShared* shared);
+  HttpConnection(const HttpConnection&) = delete;
+  HttpConnection& operator=(const HttpConnection&) = delete;
+  ~HttpConnection() override;
 
   Task<> Run();
   // Fails everything under way and to come; Run() ends soon after. `why` is what the handler gets to see.
@@ -59,8 +62,13 @@ class HttpConnection final : public HttpExchange {
   Task<> Finish() override;
   bool started() const override { return started_; }
   Task<> WaitClosed() override;
+  bool wants_upgrade() const override { return wants_upgrade_; }
+  Task<ByteStream*> Upgrade(std::vector<Header> headers) override;
+  void LimitStalls(std::chrono::seconds limit) override { stall_limit_ = limit; }
 
  private:
+  // What a handler gets after Upgrade: the connection's bytes, with our deadline for writes.
+  class Upgraded;
   // How the body of the answer under way is framed.
   enum class Framing { kNone, kLength, kChunked, kUntilClose };
 
@@ -94,6 +102,7 @@ class HttpConnection final : public HttpExchange {
   bool request_is_http10_ = false;
   bool head_only_ = false;
   bool owes_continue_ = false;
+  bool wants_upgrade_ = false;
   std::optional<uint64_t> request_length_;
 
   bool started_ = false;
@@ -106,6 +115,8 @@ class HttpConnection final : public HttpExchange {
   Clock::time_point waiting_since_ = Clock::now();
   Clock::time_point read_deadline_ = Clock::time_point::max();
   Clock::time_point write_deadline_ = Clock::time_point::max();
+  std::chrono::seconds stall_limit_{0};  // for writes; 0: none
+  std::unique_ptr<ByteStream> upgraded_;
   std::optional<Code> cut_;
 };
 

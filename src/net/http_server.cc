@@ -10,6 +10,7 @@
 #include "base/fd.h"
 #include "net/http_connection.h"
 #include "net/tls.h"
+#include "net/tls_names.h"
 
 namespace sandbar::net {
 
@@ -208,6 +209,10 @@ Result<std::unique_ptr<HttpServer>> ListenHttp(asio::any_io_executor ex, const s
     return Fail(Code::kBadRequest, "a TLS certificate needs its key and a key its certificate");
   if (!options.tls_cert_file.empty()) {
     SB_TRY(tls, MakeServerTls(options.tls_cert_file, options.tls_key_file));
+    if (!options.other_tls_suffix.empty()) {
+      SB_TRY(TlsContext other, MakeServerTls(options.other_tls_cert_file, options.other_tls_key_file));
+      SB_TRYV(AddTlsName(tls, options.other_tls_suffix, std::move(other)));
+    }
   }
   SB_TRY(auto endpoint, ParseEndpoint(host, port));
   SB_TRY(auto acceptor, Bind(ex, endpoint));

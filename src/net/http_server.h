@@ -22,6 +22,8 @@
 
 namespace sandbar::net {
 
+class ByteStream;  // net/http_stream.h
+
 using Header = wire::HttpField;  // {name, value}
 
 struct HttpRequest {
@@ -64,6 +66,15 @@ class HttpExchange {
   // Completes when the client went away (half-close counts) or the server closes; for cancelling waits, e.g. as
   // co_await (Work() || x->WaitClosed()). Not beside ReadBody or ReadAll. An error means that it was itself cancelled.
   virtual Task<> WaitClosed() = 0;
+
+  // The client asked for another protocol on this connection (HTTP/1.1, Connection: Upgrade, no body).
+  virtual bool wants_upgrade() const = 0;
+  // Answers 101 with these fields; from then on the bytes are the handler's, those that the client sent early included.
+  // The stream is valid until the handler returns, which ends the connection. No deadline of the server applies to it
+  // but LimitStalls.
+  virtual Task<ByteStream*> Upgrade(std::vector<Header> headers) = 0;
+  // From now on the client has to take every write within this time, or the connection is cut.
+  virtual void LimitStalls(std::chrono::seconds limit) = 0;
 };
 
 // Runs with throw_if_cancelled off: when the server closes, the wait that the handler is in fails with kCancelled and
@@ -75,8 +86,11 @@ struct HttpServerOptions {
   size_t max_connections = 4096;            // at the limit, the connection that waited longest for a request makes room
   std::chrono::seconds header_timeout{30};  // from the first byte to the end of the head
   std::chrono::seconds idle_timeout{120};   // keep-alive
+  std::chrono::seconds answer_timeout{30};  // for the client to take an answer that is not a stream
   std::chrono::seconds write_stall_timeout{0};  // 0: a slow reader may take for ever
   std::string tls_cert_file, tls_key_file;      // both set: HTTPS
+  // Another certificate for clients that ask for a name under this suffix (".preview.example").
+  std::string other_tls_suffix, other_tls_cert_file, other_tls_key_file;
 };
 
 class HttpServer {

@@ -85,6 +85,7 @@ class HttpServerTest : public testing::Test {
     if (path == "/stream") return Stream(x);
     if (path == "/length") return Length(x);
     if (path == "/flood") return Flood(x);
+    if (path == "/whole") return Whole(x);
     if (path == "/unfinished") return Unfinished(x);
     if (path == "/no-answer") return NoAnswer(x);
     if (path == "/error") return GiveError(x);
@@ -148,6 +149,13 @@ class HttpServerTest : public testing::Test {
       written_ += 64 << 10;
     }
     co_return co_await x->Finish();
+  }
+  Task<> Whole(HttpExchange* x) {
+    std::string body(64 << 20, 'x');
+    auto sent = co_await Answer(x, std::move(body));
+    handler_saw_ = sent ? "taken" : "not taken";
+    noticed_.Notify();
+    co_return sent;
   }
   static Task<> Unfinished(HttpExchange* x) {
     std::vector<Header> none;

@@ -356,6 +356,20 @@ TEST_F(HttpServerTest, StalledReadersAreCutWhenAsked) {
       HttpServerOptions{.write_stall_timeout = std::chrono::seconds(1)});
 }
 
+TEST_F(HttpServerTest, AnAnswerThatNobodyTakesIsCut) {
+  Run(
+      [](HttpServerTest* t) -> Task<> {
+        SB_CO_TRY(RawClient * c, co_await t->Dial());
+        SB_CO_TRYV(co_await c->Send(Get("/whole")));
+        if (t->handler_saw_.empty()) SB_CO_TRYV(co_await t->noticed_.Wait());
+        EXPECT_EQ(t->handler_saw_, "not taken");
+        SB_CO_TRY(std::string all, co_await c->ReadToEnd());
+        EXPECT_LT(all.size(), 64U << 20);
+        co_return Result<>{};
+      },
+      HttpServerOptions{.answer_timeout = std::chrono::seconds(1)});
+}
+
 TEST_F(HttpServerTest, AtTheLimitTheLongestIdleMakesRoom) {
   Run(
       [](HttpServerTest* t) -> Task<> {

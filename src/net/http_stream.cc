@@ -34,6 +34,12 @@ class TcpStream final : public ByteStream {
 
   Task<> Linger(size_t max_bytes) override { return LingerSocket(&socket_, max_bytes); }
 
+  bool ShutdownSend() override {
+    boost::system::error_code ec;
+    socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ec);
+    return !ec;
+  }
+
   void Close() override {
     boost::system::error_code ignored;
     socket_.close(ignored);
@@ -49,6 +55,16 @@ class TcpStream final : public ByteStream {
 
 std::unique_ptr<ByteStream> MakeTcpStream(asio::ip::tcp::socket socket) {
   return std::make_unique<TcpStream>(std::move(socket));
+}
+
+Result<std::unique_ptr<ByteStream>> MakeFdStream(const asio::any_io_executor& ex, Fd fd) {
+  asio::ip::tcp::socket socket(ex);
+  boost::system::error_code ec;
+  // Asio asks for the family only when it would open or bind.
+  socket.assign(asio::ip::tcp::v4(), fd.get(), ec);
+  if (ec) return std::unexpected(FromAsio(ec, "take over a connection"));
+  fd.Release();
+  return MakeTcpStream(std::move(socket));
 }
 
 Task<> LingerSocket(asio::ip::tcp::socket* socket, size_t max_bytes) {

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "async/task.h"
+#include "base/fd.h"
 
 namespace sandbar::net {
 
@@ -25,12 +26,17 @@ class ByteStream {
   // Says goodbye and discards up to `max_bytes` of what the peer still sends, so that the kernel does not turn our
   // close into a reset that destroys the answer before the peer read it. Ends at the peer's end of stream.
   virtual Task<> Linger(size_t max_bytes) = 0;
+  // Tells the peer that nothing more comes, while reading goes on. False where that cannot be said (TLS).
+  virtual bool ShutdownSend() { return false; }
   // Fails everything under way with kCancelled.
   virtual void Close() = 0;
   virtual int fd() const = 0;
 };
 
 std::unique_ptr<ByteStream> MakeTcpStream(asio::ip::tcp::socket socket);
+
+// Takes over a connected socket of any family.
+Result<std::unique_ptr<ByteStream>> MakeFdStream(const asio::any_io_executor& ex, Fd fd);
 
 // The part of Linger() below any TLS.
 Task<> LingerSocket(asio::ip::tcp::socket* socket, size_t max_bytes);

@@ -44,7 +44,8 @@ struct InterceptJob {
   PolicyRef policy;              // in force when the connection was accepted
   EgressState* state = nullptr;  // counters, denials, strict switch, config
   // Called with the canonical host of each request that was let through, so that a policy change can find and cut it.
-  std::function<void(const std::string&)> on_host;
+  // False: it is cut already, nothing more is sent.
+  std::function<bool(const std::string&)> on_host;
 };
 
 class Interceptor {

@@ -7,40 +7,23 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <string>
+#include <vector>
+
+#include "os/netns_testing.h"
 
 namespace sandbar::os {
 namespace {
-
-sockaddr_in Address(const char* ip, uint16_t port) {
-  sockaddr_in a{};
-  a.sin_family = AF_INET;
-  a.sin_port = htons(port);
-  EXPECT_EQ(inet_pton(AF_INET, ip, &a.sin_addr), 1);
-  return a;
-}
-
-// errno of a connect in the current namespace, 0 when it worked.
-int Connect(const Fd& fd, const char* ip, uint16_t port) {
-  sockaddr_in a = Address(ip, port);
-  return ::connect(fd.get(), reinterpret_cast<sockaddr*>(&a), sizeof a) == 0 ? 0 : errno;
-}
-
-Fd Socket(int type) {
-  Fd fd(::socket(AF_INET, type | SOCK_CLOEXEC, 0));
-  timeval limit{10, 0};  // so that a broken rule fails the test instead of hanging it
-  ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-  ::setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-  return fd;
-}
 
 class LocalNet : public testing::Test {
  protected:
@@ -51,27 +34,7 @@ class LocalNet : public testing::Test {
     net_ = std::move(*net);
   }
 
-  // Runs f in a child inside the namespace, as an unprivileged user; its return value is the exit status.
-  pid_t Inside(const std::function<int()>& f) {
-    pid_t pid = ::fork();
-    if (pid != 0) return pid;
-    if (::setns(net_.netns.get(), CLONE_NEWNET) != 0) ::_exit(99);
-    if (::setresgid(65000, 65000, 65000) != 0 || ::setresuid(65000, 65000, 65000) != 0) ::_exit(98);
-    ::_exit(f());
-  }
-  static int Wait(pid_t pid) {
-    int status = 0;
-    EXPECT_EQ(::waitpid(pid, &status, 0), pid);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  }
-  static bool Readable(int fd) {
-    pollfd p{fd, POLLIN, 0};
-    return ::poll(&p, 1, 10000) == 1;
-  }
-  static bool Pending(const Fd& fd) {
-    pollfd p{fd.get(), POLLIN, 0};
-    return ::poll(&p, 1, 0) == 1;
-  }
+  pid_t Inside(const std::function<int()>& f) { return RunIn(net_.netns, f); }
 
   MachineNet net_;
 };
@@ -94,11 +57,7 @@ TEST_F(LocalNet, TcpToAnywhereArrivesAtTheListenerWithItsTarget) {
   ASSERT_TRUE(Readable(net_.tcp.get()));
   Fd conn(::accept4(net_.tcp.get(), nullptr, nullptr, SOCK_CLOEXEC));
   ASSERT_TRUE(conn);
-  sockaddr_in target{};
-  socklen_t size = sizeof target;
-  ASSERT_EQ(::getsockopt(conn.get(), SOL_IP, SO_ORIGINAL_DST, &target, &size), 0);
-  EXPECT_EQ(ntohs(target.sin_port), 443);
-  EXPECT_STREQ(inet_ntoa(target.sin_addr), "203.0.113.7");
+  EXPECT_EQ(OriginalTarget(conn), "203.0.113.7:443");
   char buf[8] = {};
   ASSERT_EQ(::recv(conn.get(), buf, 5, MSG_WAITALL), 5);
   EXPECT_STREQ(buf, "hello");
@@ -118,10 +77,7 @@ TEST_F(LocalNet, TcpFromALoopbackSourceIsRedirectedToo) {
   });
   ASSERT_TRUE(Readable(net_.tcp.get()));
   Fd conn(::accept4(net_.tcp.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  sockaddr_in target{};
-  socklen_t size = sizeof target;
-  ASSERT_EQ(::getsockopt(conn.get(), SOL_IP, SO_ORIGINAL_DST, &target, &size), 0);
-  EXPECT_STREQ(inet_ntoa(target.sin_addr), "203.0.113.9");
+  EXPECT_EQ(OriginalTarget(conn), "203.0.113.9:80");
   ASSERT_EQ(::send(conn.get(), "x", 1, 0), 1);
   EXPECT_EQ(Wait(child), 0);
 }
@@ -231,6 +187,42 @@ TEST_F(LocalNet, OtherUdpAndPingFailAtOnce) {
               return ::recv(ping.get(), echo, sizeof echo, 0) == 8 ? 0 : 7;
             })),
             0);
+}
+
+// The process that makes networks holds several descriptors of every machine, and the library that loads rules cannot
+// deal with high ones.
+TEST_F(LocalNet, IsMadeWithThousandsOfDescriptorsOpen) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit raised{std::max<rlim_t>(before.rlim_cur, 4096), std::max<rlim_t>(before.rlim_max, 4096)};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &raised), 0);
+  {
+    std::vector<Fd> many;
+    while (many.empty() || many.back().get() < 2000) many.emplace_back(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    struct stat stdin_before{}, stdin_after{};
+    const bool had_stdin = ::fstat(0, &stdin_before) == 0;
+    auto net = CreateLocalNet();
+    ASSERT_TRUE(net) << net.error().message;
+    EXPECT_EQ(*DroppedPackets(net->netns.get()), 0U);
+    EXPECT_EQ(::fstat(0, &stdin_after) == 0, had_stdin);
+    EXPECT_EQ(stdin_after.st_ino, stdin_before.st_ino);
+  }
+  EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
+TEST_F(LocalNet, WhatGoesNowhereIsCounted) {
+  EXPECT_EQ(*DroppedPackets(net_.netns.get()), 0U);
+  EXPECT_EQ(Wait(Inside([] {
+              Fd udp = Socket(SOCK_DGRAM);
+              for (uint16_t port = 100; port < 105; ++port) {
+                sockaddr_in to = Address("203.0.113.7", port);
+                if (::sendto(udp.get(), "x", 1, 0, reinterpret_cast<sockaddr*>(&to), sizeof to) == 1) return 1;
+              }
+              Fd listener = Socket(SOCK_STREAM);
+              return Connect(listener, "127.0.0.1", 1) == ECONNREFUSED ? 0 : 2;
+            })),
+            0);
+  EXPECT_EQ(*DroppedPackets(net_.netns.get()), 6U);
 }
 
 TEST_F(LocalNet, GuestCannotBindPortOneButAnyOther) {

@@ -84,6 +84,26 @@ Result<CommandLog::State> CommandLog::Scan(const std::string& dir) {
   return state;
 }
 
+Result<uint64_t> CommandLog::Drop(const std::string& dir) {
+  SB_TRY(State state, Scan(dir));
+  ByteWriter w;
+  w.U8(kHoleStream);
+  w.U32(8);
+  w.U64(state.end);
+  const std::string hole = w.Take();
+  if (state.segments.empty() || (state.segments.size() == 1 && state.tail_size <= hole.size())) return state.tail_size;
+  // The hole takes the place of the first segment before the others go: a kill in between loses no count.
+  const std::string next = dir + "/hole";
+  Fd fd(::open(next.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!fd || ::write(fd.get(), hole.data(), hole.size()) != static_cast<ssize_t>(hole.size()))
+    return FailErrno("write log segment");
+  if (::rename(next.c_str(), (dir + "/" + SegmentName(0)).c_str()) != 0) return FailErrno("replace log segment");
+  for (uint64_t segment : state.segments) {
+    if (segment > 0) ::unlink((dir + "/" + SegmentName(segment)).c_str());
+  }
+  return hole.size();
+}
+
 CommandLog::CommandLog(Core* core, std::string dir, State state)
     : core_(core),
       dir_(std::move(dir)),
@@ -259,17 +279,21 @@ class SegmentReader final : public LogReader {
     // Never the one just left: a damaged record in it would bring us back for ever.
     const uint64_t from = entered_ ? std::max(position_, segment_ + 1) : position_;
     auto next = std::lower_bound(log_->segments_.begin(), log_->segments_.end(), from);
-    uint64_t target = next == log_->segments_.end() ? log_->end_ : *next;
-    uint64_t gap = target - position_;
-    position_ = target;
     file_.Reset();
     file_offset_ = 0;
     record_left_ = 0;
-    if (next == log_->segments_.end()) return gap;
+    // One that was dropped since is passed over like one that was trimmed before.
+    while (next != log_->segments_.end() && !file_) {
+      file_ = Fd(::open((log_->dir_ + "/" + SegmentName(*next)).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+      if (!file_ && errno != ENOENT) return FailErrno("open log segment");
+      if (!file_) ++next;
+    }
+    const uint64_t target = next == log_->segments_.end() ? log_->end_ : *next;
+    const uint64_t gap = target - position_;
+    position_ = target;
+    if (!file_) return gap;
     segment_ = target;
     entered_ = true;
-    file_ = Fd(::open((log_->dir_ + "/" + SegmentName(target)).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-    if (!file_) return FailErrno("open log segment");
     return gap;
   }
 

@@ -34,6 +34,8 @@ class CommandLog : public std::enable_shared_from_this<CommandLog> {
   };
   // Lists the segments and finds the end; cuts a torn last record off. Blocks.
   static Result<State> Scan(const std::string& dir);
+  // Leaves nothing of a finished command's output but how much it was; returns the bytes that this takes. Blocks.
+  static Result<uint64_t> Drop(const std::string& dir);
 
   CommandLog(Core* core, std::string dir, State state);
 

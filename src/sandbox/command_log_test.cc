@@ -7,6 +7,7 @@
 
 #include <csignal>
 
+#include "sandbox/session_logs.h"
 #include "sandbox/test_world.h"
 
 namespace sandbar::sandbox {
@@ -53,6 +54,50 @@ TEST_F(LogTest, KeepsTheFirstAndTheLastPartAndSaysWhatIsMissing) {
   ASSERT_GE(text.out.size(), 6 * kSegment) << "most of what may be kept is kept";
   EXPECT_EQ(text.out.substr(0, 3 * kSegment), Spew(0, 3 * kSegment));
   EXPECT_EQ(text.out.substr(text.out.size() - 2 * kSegment), Spew(kTotal - 2 * kSegment, kTotal));
+}
+
+TEST_F(LogTest, ASessionsOldestOutputGoesAndReadersAreTold) {
+  SmallLogs();
+  world.config.log_session_bytes = 8 * kSegment;
+  Boot();
+  auto view = world.Create();
+  constexpr uint64_t kEach = 3 * kSegment;
+  std::vector<store::Command> commands;
+  for (int i = 0; i < 6; ++i) {
+    commands.push_back(world.Exec(view.session.id, World::Command({"spew", std::to_string(kEach)})));
+    EXPECT_EQ(world.Wait(view.session.id, commands.back().id).exit_code, 0);
+  }
+  const std::string all = world.config.data_dir + "/logs/" + view.session.id;
+  EXPECT_TRUE(world.Until([&] { return DirBytes(all) <= 9 * kSegment; })) << DirBytes(all);
+  auto first = world.Log(view.session.id, commands.front().id);
+  EXPECT_EQ(first.out.size(), 0U);
+  EXPECT_EQ(first.gap, kEach);
+  auto last = world.Log(view.session.id, commands.back().id);
+  EXPECT_EQ(last.out, Spew(0, kEach));
+  EXPECT_EQ(last.gap, 0U);
+}
+
+TEST_F(LogTest, DroppingSparesTheRunningAndGivesReadersUnderWayAGap) {
+  SmallLogs();
+  Boot();
+  auto view = world.Create();
+  constexpr uint64_t kEach = 3 * kSegment;
+  auto spared = world.Exec(view.session.id, World::Command({"spew", std::to_string(kEach)}));
+  auto dropped = world.Exec(view.session.id, World::Command({"spew", std::to_string(kEach)}));
+  for (const auto& c : {spared, dropped}) EXPECT_EQ(world.Wait(view.session.id, c.id).exit_code, 0);
+  auto reader = world.Run(world.service->OpenLog(world.scope, view.session.id, dropped.id));
+  ASSERT_TRUE(reader);
+  auto first = world.Run((*reader)->Next());
+  ASSERT_TRUE(first);
+  EXPECT_GT(first->bytes.size(), 0U);
+  const std::string all = world.config.data_dir + "/logs/" + view.session.id;
+  ASSERT_TRUE(TrimLogs(all, 0, {spared.id}));
+  ASSERT_TRUE(TrimLogs(all, 0, {spared.id})) << "again, when there is nothing left to drop";
+  auto rest = world.ReadLog(reader->get());
+  EXPECT_GT(rest.gap, 0U);
+  EXPECT_EQ(first->bytes.size() + rest.out.size() + rest.gap, kEach);
+  EXPECT_EQ(world.Log(view.session.id, dropped.id).gap, kEach);
+  EXPECT_EQ(world.Log(view.session.id, spared.id).out, Spew(0, kEach));
 }
 
 TEST_F(LogTest, PinnedReadersGetEveryByteAndHoldTheCommandBack) {
@@ -140,7 +185,8 @@ TEST_F(LogTest, AgentsGapsAreKept) {
 // One log by itself, in a directory of its own.
 class CommandLogTest : public testing::Test {
  protected:
-  CommandLogTest() : core_(world_.ioc.get_executor(), Small(world_), {}), dir_(world_.dir + "/log") {}
+  CommandLogTest()
+      : core_(world_.ioc.get_executor(), Small(world_), Parts{.secret = world_.secret}), dir_(world_.dir + "/log") {}
   static Config Small(const World& world) {
     Config c = world.config;
     c.log_segment_bytes = 4096;

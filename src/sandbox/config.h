@@ -35,6 +35,8 @@ struct Config {
   uint64_t log_head_bytes = 8ULL << 20;
   uint64_t log_tail_bytes = 8ULL << 20;
   uint64_t log_segment_bytes = 1ULL << 20;
+  // Of a session's commands together (and an eighth more): beyond it, output of those that ended first is dropped.
+  uint64_t log_session_bytes = 256ULL << 20;
 
   size_t flatten_at = 12;  // a snapshot that stands on this many layers is made into one in the background
 

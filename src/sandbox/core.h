@@ -8,15 +8,18 @@
 #include "async/task.h"
 #include "sandbox/config.h"
 #include "sandbox/domain.h"
+#include "sandbox/vault.h"
 
 namespace sandbar::sandbox {
 
 struct Core {
-  Core(asio::any_io_executor executor, Config c, Parts p) : ex(std::move(executor)), config(std::move(c)), parts(p) {}
+  Core(asio::any_io_executor executor, Config c, Parts p)
+      : ex(std::move(executor)), config(std::move(c)), parts(std::move(p)), vault(parts.secret) {}
 
   asio::any_io_executor ex;
   const Config config;
   const Parts parts;
+  const Vault vault;
   // Set first thing in Close: from then on a failing step leaves its rows for the next start instead of undoing.
   bool closing = false;
 

@@ -8,10 +8,12 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "engine/engine.h"
 #include "images/images.h"
 #include "net/egress.h"
+#include "net/intercept.h"
 #include "sandbox/config.h"
 #include "sandbox/service.h"
 #include "store/store.h"
@@ -24,6 +26,9 @@ struct Parts {
   store::Store* store = nullptr;
   const images::Catalog* images = nullptr;
   const net::EgressConfig* egress = nullptr;
+  std::string secret;  // seals what is stored and must not be read; at least 32 bytes, the same at every start
+  net::ForwardSigner* signer = nullptr;  // null: rules that forward answer 502
+  std::string upstream_ca;               // PEM file of authorities besides the system's, for what the proxy dials
 };
 
 class Domain : public Service {

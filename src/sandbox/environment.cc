@@ -8,9 +8,9 @@ namespace {
 constexpr const char* kPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 constexpr const char* kBundle = "/etc/ssl/certs/ca-certificates.crt";
 // Programs with a trust store of their own have to be pointed at the guest's bundle, which holds the operator's CA too.
-constexpr std::array kBundleVariables = {"SSL_CERT_FILE",      "NODE_EXTRA_CA_CERTS", "CURL_CA_BUNDLE",
-                                         "REQUESTS_CA_BUNDLE", "GIT_SSL_CAINFO",      "PIP_CERT",
-                                         "AWS_CA_BUNDLE",      "CARGO_HTTP_CAINFO"};
+constexpr std::array kBundleVariables = {
+    "SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "GIT_SSL_CAINFO",
+    "PIP_CERT",      "NPM_CONFIG_CAFILE",   "AWS_CA_BUNDLE",  "CARGO_HTTP_CAINFO",  "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"};
 
 }  // namespace
 
@@ -19,6 +19,7 @@ std::vector<std::string> MakeEnvironment(const store::Session& session,
                                          const std::map<std::string, std::string>& command_env, bool sudo) {
   std::map<std::string, std::string> env = {{"PATH", kPath}, {"LANG", "C.UTF-8"}, {"SHELL", "/bin/bash"}};
   for (const char* name : kBundleVariables) env[name] = kBundle;
+  env["NODE_USE_SYSTEM_CA"] = "1";
   env["HOME"] = session.home;
   env["USER"] = session.user;
   env["LOGNAME"] = session.user;

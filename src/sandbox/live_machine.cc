@@ -12,12 +12,12 @@ constexpr std::chrono::milliseconds kFirstPause{20};
 }  // namespace
 
 LiveMachine::LiveMachine(Core* core, std::unique_ptr<engine::Machine> machine)
-    : core_(core), machine_(std::move(machine)), tasks_(core->ex) {}
+    : core_(core), machine_(std::move(machine)), interceptor_(core->ex), tasks_(core->ex) {}
 
 Task<std::unique_ptr<LiveMachine>> LiveMachine::Boot(Core* core, engine::BootRequest request, engine::Rootfs rootfs) {
   SB_CO_TRY(auto machine, co_await core->parts.engine->Boot(std::move(request)));
   auto live = std::make_unique<LiveMachine>(core, std::move(machine));
-  live->Serve(net::EgressPolicy{net::EgressMode::kDenyAll});
+  live->Serve(net::DenyAll());
   engine::MachineSpec spec;
   // The same for all: a pooled machine is configured before anyone has named it.
   spec.hostname = "sandbox";
@@ -33,9 +33,10 @@ Task<std::unique_ptr<LiveMachine>> LiveMachine::Boot(Core* core, engine::BootReq
   co_return std::unexpected(std::move(configured).error());
 }
 
-Task<std::unique_ptr<LiveMachine>> LiveMachine::Attach(Core* core, std::string machine_id, net::EgressPolicy policy) {
-  SB_CO_TRY(auto machine, co_await core->parts.engine->Attach(std::move(machine_id)));
+Task<std::unique_ptr<LiveMachine>> LiveMachine::Attach(Core* core, store::Session owner, net::PolicyRef policy) {
+  SB_CO_TRY(auto machine, co_await core->parts.engine->Attach(owner.machine_id));
   auto live = std::make_unique<LiveMachine>(core, std::move(machine));
+  live->Identify(owner);
   live->Serve(policy);
   co_return live;
 }
@@ -46,10 +47,20 @@ Task<> LiveMachine::Connect() {
   co_return Result<>{};
 }
 
-void LiveMachine::Serve(net::EgressPolicy policy) {
+void LiveMachine::Identify(const store::Session& owner) {
+  net::InterceptorOptions options;
+  // The session's own: after a restart the machine still trusts what it was given.
+  options.seed = core_->vault.Derive("machine CA " + owner.id);
+  options.identity = {owner.team, owner.project, owner.id, owner.sandbox};
+  options.signer = core_->parts.signer;
+  options.upstream_ca_file = core_->parts.upstream_ca;
+  interceptor_.Identify(std::move(options));
+}
+
+void LiveMachine::Serve(net::PolicyRef policy) {
   engine::NetworkSockets sockets = machine_->TakeNetwork();
-  egress_ =
-      net::MakeEgress(core_->ex, std::move(sockets.tcp_listener), std::move(sockets.dns), policy, core_->parts.egress);
+  egress_ = net::MakeEgress(core_->ex, std::move(sockets.tcp_listener), std::move(sockets.dns), std::move(policy),
+                            core_->parts.egress, &interceptor_);
 }
 
 void LiveMachine::Listen(MachineListener* listener) {

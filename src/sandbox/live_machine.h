@@ -12,6 +12,8 @@
 #include "engine/guest_link.h"
 #include "net/egress.h"
 #include "sandbox/core.h"
+#include "sandbox/machine_interceptor.h"
+#include "store/records.h"
 
 namespace sandbar::sandbox {
 
@@ -33,7 +35,7 @@ class LiveMachine final : private engine::GuestEvents {
   static Task<std::unique_ptr<LiveMachine>> Boot(Core* core, engine::BootRequest request, engine::Rootfs rootfs);
   // A machine that outlived an earlier daemon, network served, agent not yet connected: Connect does that, when the
   // listener is ready to hear what the agent replays.
-  static Task<std::unique_ptr<LiveMachine>> Attach(Core* core, std::string machine_id, net::EgressPolicy policy);
+  static Task<std::unique_ptr<LiveMachine>> Attach(Core* core, store::Session owner, net::PolicyRef policy);
   LiveMachine(Core* core, std::unique_ptr<engine::Machine> machine);
   LiveMachine(const LiveMachine&) = delete;
   LiveMachine& operator=(const LiveMachine&) = delete;
@@ -44,6 +46,10 @@ class LiveMachine final : private engine::GuestEvents {
   const std::string& id() const { return machine_->id(); }
   engine::Machine& machine() { return *machine_; }
   net::Egress& egress() { return *egress_; }
+  // Whose it is from now on: decides the CA of its proxy and what forwarded requests say. Before a policy
+  // other than deny-all.
+  void Identify(const store::Session& owner);
+  std::string CaCertificate(const net::CompiledPolicy& policy) { return interceptor_.CaCertificate(policy); }
   // Null while the connection is down. Shared with calls in flight: a link that was replaced must outlive them.
   const std::shared_ptr<engine::GuestLink>& link() const { return link_; }
 
@@ -61,11 +67,12 @@ class LiveMachine final : private engine::GuestEvents {
   Task<> Dial();
   Task<> Reconnect();
   Task<> WatchExit();
-  void Serve(net::EgressPolicy policy);
+  void Serve(net::PolicyRef policy);
   void Lost(const std::string& why);
 
   Core* core_;
   std::unique_ptr<engine::Machine> machine_;
+  MachineInterceptor interceptor_;
   std::unique_ptr<net::Egress> egress_;
   std::shared_ptr<engine::GuestLink> link_;
   MachineListener* listener_ = nullptr;

@@ -12,6 +12,7 @@
 
 #include "base/ids.h"
 #include "base/log.h"
+#include "sandbox/network.h"
 #include "sandbox/retention.h"
 #include "sandbox/service_impl.h"
 
@@ -72,6 +73,14 @@ Task<> ServiceImpl::RollBack(store::Session row, bool present) {
   co_return co_await core_.Db(std::move(undo));
 }
 
+// A sandbox without its variables can still be used and stopped; one that is not recovered cannot.
+std::map<std::string, std::string> ServiceImpl::OpenEnv(const store::Sandbox& sandbox) const {
+  auto env = core_.vault.OpenEnv(sandbox.env, OwnerOf(store::KeyOf(sandbox)));
+  if (env) return *std::move(env);
+  log::Error("sandbox {}: its variables are lost: {}", sandbox.name, env.error().message);
+  return {};
+}
+
 Task<> ServiceImpl::RecoverSession(store::Session row, bool present, bool alive, Result<>* failure) {
   auto read = [key = store::KeyOf(row)](store::Store& store) { return store.FindSandbox(key); };
   auto sandbox = co_await core_.Db(std::move(read));
@@ -84,8 +93,8 @@ Task<> ServiceImpl::RecoverSession(store::Session row, bool present, bool alive,
   const bool expired = NowMs() >= row.started_at.value_or(row.created_at) + row.timeout_ms;
   const bool stopping = row.status == store::Status::kStopping || row.status == store::Status::kSnapshotting;
   const std::string reason = row.stop_reason;
-  auto session = AddLive(std::move(row), *sandbox ? (*sandbox)->env : std::map<std::string, std::string>{});
-  const std::string id = session->row().id;
+  const std::string id = row.id;
+  auto session = AddLive(std::move(row), *sandbox ? OpenEnv(**sandbox) : std::map<std::string, std::string>{});
   Result<> attached = co_await session->Reattach(*std::move(commands), present, alive);
   if (core_.closing) co_return attached;
   if (!attached) log::Warn("session {}: {}", id, attached.error().message);

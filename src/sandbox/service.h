@@ -11,9 +11,11 @@
 #include <vector>
 
 #include "async/task.h"
+#include "base/fd.h"
 #include "engine/guest_link.h"
 #include "net/egress.h"
 #include "net/policy.h"
+#include "sandbox/source.h"
 #include "store/records.h"
 
 namespace sandbar::sandbox {
@@ -32,6 +34,7 @@ struct Resources {
 };
 
 struct CreateSpec {
+  std::optional<SourceSpec> source;
   bool v1 = false;
   std::optional<std::string> name;
   std::optional<std::string> runtime, image, source_snapshot;
@@ -55,6 +58,7 @@ struct UpdateSpec {
   std::optional<int64_t> timeout_ms;
   std::optional<net::NetworkPolicy> network;
   std::optional<std::map<std::string, std::string>> env, tags;
+  std::optional<std::vector<int>> ports;  // replaces all; a port that stays keeps its route
   std::optional<std::string> region;
   std::optional<std::vector<std::string>> failover_regions;
   std::optional<std::optional<std::string>> network_id;
@@ -66,7 +70,6 @@ struct UpdateSpec {
 // A copy of a sandbox's record and of its newest snapshot, with changes.
 struct ForkSpec {
   std::optional<std::string> name;
-  std::optional<std::vector<int>> ports;
   UpdateSpec changes;
 };
 
@@ -140,6 +143,19 @@ struct StartedCommand {
   std::unique_ptr<LogReader> log;  // set when follow_from_start
 };
 
+// What a session's network let through and what it did not. Gone with the session.
+struct NetworkView {
+  net::PolicyRef policy;  // in force; deny-all for a session that has ended
+  std::vector<net::Denial> denials;
+  std::vector<net::Attempt> attempts;
+};
+
+// What a preview's name leads to.
+struct RouteTarget {
+  std::string sandbox, session;
+  store::PortRoute route;
+};
+
 struct ServerInfo {
   std::string default_network_mode;
   std::string engine;
@@ -175,7 +191,7 @@ class Service {
   virtual Task<store::Session> ExtendTimeout(Scope scope, std::string session, int64_t duration_ms) = 0;
   // Replaces the running session's policy; the answer comes when it is in force.
   virtual Task<store::Session> SetNetwork(Scope scope, std::string session, net::NetworkPolicy policy) = 0;
-  virtual Task<std::vector<net::Denial>> Denials(Scope scope, std::string session) = 0;
+  virtual Task<NetworkView> Network(Scope scope, std::string session) = 0;
 
   virtual Task<StartedCommand> StartCommand(Scope scope, std::string session, CommandSpec spec) = 0;
   virtual Task<store::Command> GetCommand(Scope scope, std::string session, std::string command) = 0;
@@ -190,6 +206,14 @@ class Service {
                           engine::ByteSource* source) = 0;  // gzip'd tar
   virtual Task<> MakeDir(Scope scope, std::string session, std::string path, std::optional<std::string> cwd,
                          bool recursive) = 0;
+
+  // Previews. A name that leads nowhere is kNotFound; a machine that has stopped kStopped or kStopping; a port that
+  // nobody listens on kUnavailable. The connection reaches servers on 127.0.0.1 and ::1, whatever the network policy.
+  virtual Task<RouteTarget> FindRoute(std::string subdomain) = 0;
+  virtual Task<Fd> DialPort(Scope scope, std::string session, int port) = 0;
+  // Who uses the route has to show this token from now on; nullopt: nobody has to. Only its hash is kept.
+  virtual Task<store::PortRoute> SetRouteToken(Scope scope, std::string name, int port,
+                                               std::optional<std::string> token) = 0;
 
   // Tokens. Check hashes the presented value and compares in constant time; kUnauthenticated when unknown.
   virtual Task<store::Token> CheckToken(std::string presented) = 0;

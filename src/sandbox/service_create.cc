@@ -3,6 +3,7 @@
 
 #include "base/ids.h"
 #include "base/log.h"
+#include "sandbox/network.h"
 #include "sandbox/retention.h"
 #include "sandbox/service_impl.h"
 #include "sandbox/validate.h"
@@ -71,7 +72,6 @@ store::Session ServiceImpl::MakeSession(const store::Sandbox& sandbox, const Bas
   s.image = PinnedName(image);
   s.cwd = image.cwd;
   s.timeout_ms = sandbox.timeout_ms;
-  s.network = sandbox.network;
   s.requested_at = s.created_at = s.updated_at = NowMs();
   const engine::EngineInfo engine = core_.parts.engine->info();
   s.engine = engine.name;
@@ -96,12 +96,22 @@ std::shared_ptr<Session> ServiceImpl::AddLive(store::Session row, std::map<std::
 Task<SandboxView> ServiceImpl::CreateNow(Scope scope, CreateSpec spec) {
   if (scope.team.empty() || scope.project.empty()) co_return Fail(Code::kBadRequest, "projectId: is required");
   SB_CO_TRY(auto sandbox, CheckCreate(spec, core_.config));
-  SB_CO_TRY(auto base, co_await ResolveBase(&spec, scope));
-  co_return co_await CreateFrom(std::move(scope), std::move(sandbox), std::move(base));
+  NewSandbox wanted;
+  // Said before a machine is made for nothing.
+  if (spec.source) SB_CO_TRYV(PlanSource(*spec.source));
+  if (spec.network) {
+    SB_CO_TRY(wanted.policy, net::Compile(*spec.network));
+  }
+  SB_CO_TRY(wanted.base, co_await ResolveBase(&spec, scope));
+  wanted.record = std::move(sandbox);
+  wanted.source = std::move(spec.source);
+  co_return co_await CreateFrom(std::move(scope), std::move(wanted));
 }
 
-Task<SandboxView> ServiceImpl::CreateFrom(Scope scope, store::Sandbox sandbox, Base base) {
+Task<SandboxView> ServiceImpl::CreateFrom(Scope scope, NewSandbox wanted) {
+  const Base& base = wanted.base;
   const images::Image& image = base.image;
+  store::Sandbox& sandbox = wanted.record;
   if (sessions_.size() + creating_ >= core_.config.max_running) {
     co_return Fail(Code::kTooMany, fmt::format("{} sandboxes are running, the server's limit is {}", sessions_.size(),
                                                core_.config.max_running));
@@ -117,11 +127,16 @@ Task<SandboxView> ServiceImpl::CreateFrom(Scope scope, store::Sandbox sandbox, B
   sandbox.current_session = row.id;
   if (sandbox.name.empty()) sandbox.name = sandbox.v1 ? row.id : NewSandboxName();
   row.sandbox = sandbox.name;
+  if (wanted.policy) {
+    sandbox.network = SealPolicy(core_.vault, wanted.policy->policy(), OwnerOf(store::KeyOf(sandbox)));
+    row.network = SealPolicy(core_.vault, wanted.policy->policy(), OwnerOf(row));
+  }
+  auto env = std::exchange(sandbox.env, core_.vault.SealEnv(sandbox.env, OwnerOf(store::KeyOf(sandbox))));
   sandbox.created_at = sandbox.updated_at = sandbox.status_updated_at = row.created_at;
 
   auto pooled = base.snapshot.empty() ? pool_.Take(image, sandbox.vcpus) : nullptr;
   row.machine_id = pooled ? pooled->id() : NewLabel("m-", 16);
-  if (pooled) {
+  if (pooled && !wanted.source) {
     // Claimed and running in one commit: after a crash, recovery arms the deadlines that we have not armed yet.
     row.status = sandbox.status = store::Status::kRunning;
     row.started_at = row.created_at;
@@ -139,8 +154,8 @@ Task<SandboxView> ServiceImpl::CreateFrom(Scope scope, store::Sandbox sandbox, B
     if (inserted.error().code != Code::kConflict) co_return std::unexpected(std::move(inserted).error());
     co_return Fail(Code::kBadRequest, "a sandbox named \"" + sandbox.name + "\" exists already in this project");
   }
-  auto session = AddLive(std::move(row), sandbox.env);
-  auto launched = co_await Launch(session, std::move(sandbox), std::move(pooled));
+  auto session = AddLive(std::move(row), std::move(env));
+  auto launched = co_await Launch(session, std::move(sandbox), std::move(pooled), std::move(wanted.source));
   if (launched) co_return launched;
   Error why = launched.error();
   co_await Undo(session, std::move(why));
@@ -148,7 +163,7 @@ Task<SandboxView> ServiceImpl::CreateFrom(Scope scope, store::Sandbox sandbox, B
 }
 
 Task<SandboxView> ServiceImpl::Launch(std::shared_ptr<Session> session, store::Sandbox sandbox,
-                                      std::unique_ptr<LiveMachine> pooled) {
+                                      std::unique_ptr<LiveMachine> pooled, std::optional<SourceSpec> source) {
   auto live = std::move(pooled);
   if (!live) {
     engine::BootRequest request;
@@ -159,7 +174,7 @@ Task<SandboxView> ServiceImpl::Launch(std::shared_ptr<Session> session, store::S
     auto rootfs = RootfsOf(session->row());
     SB_CO_TRY(live, co_await LiveMachine::Boot(&core_, std::move(request), std::move(rootfs)));
   }
-  SB_CO_TRYV(co_await session->Run(std::move(live)));
+  SB_CO_TRYV(co_await session->Run(std::move(live), std::move(source)));
   SandboxView view;
   view.session = session->row();
   view.sandbox = std::move(sandbox);

@@ -47,8 +47,14 @@ class ServiceImpl final : public Domain {
   Task<store::Sandbox> Update(Scope scope, std::string name, UpdateSpec spec) override;
   Task<Page<store::Session>> ListSessions(Scope scope, ListQuery query) override;
   Task<SandboxView> GetSession(Scope scope, std::string session) override;
-  Task<std::vector<net::Denial>> Denials(Scope scope, std::string session) override;
+  Task<NetworkView> Network(Scope scope, std::string session) override;
   Task<store::Token> CheckToken(std::string presented) override;
+
+  // routes.cc
+  Task<RouteTarget> FindRoute(std::string subdomain) override;
+  Task<Fd> DialPort(Scope scope, std::string session, int port) override;
+  Task<store::PortRoute> SetRouteToken(Scope scope, std::string name, int port,
+                                       std::optional<std::string> token) override;
 
   // service_commands.cc
   Task<StartedCommand> StartCommand(Scope scope, std::string session, CommandSpec spec) override;
@@ -82,11 +88,19 @@ class ServiceImpl final : public Domain {
   Task<Base> ResolveBase(const CreateSpec* spec, Scope scope);
   Base BaseOf(const store::Snapshot& snapshot) const;
   Task<store::Snapshot> UsableSnapshot(Scope scope, std::string id);
-  Task<SandboxView> CreateFrom(Scope scope, store::Sandbox sandbox, Base base);
+  struct NewSandbox {
+    store::Sandbox record;  // variables in clear, no policy
+    Base base;
+    net::PolicyRef policy;  // null: never set
+    std::optional<SourceSpec> source;
+  };
+  Task<SandboxView> CreateFrom(Scope scope, NewSandbox wanted);
+  // The sandbox's policy, as compiled; null when it was never set.
+  Result<net::PolicyRef> PolicyOf(const store::Sandbox& sandbox) const;
   Task<images::Image> ResolveImage(bool v1, std::optional<std::string> image, std::optional<std::string> runtime);
   store::Session MakeSession(const store::Sandbox& sandbox, const Base& base);
   Task<SandboxView> Launch(std::shared_ptr<Session> session, store::Sandbox sandbox,
-                           std::unique_ptr<LiveMachine> pooled);
+                           std::unique_ptr<LiveMachine> pooled, std::optional<SourceSpec> source);
   Task<> Undo(std::shared_ptr<Session> session, Error why);
   std::shared_ptr<Session> AddLive(store::Session row, std::map<std::string, std::string> env);
 
@@ -110,6 +124,7 @@ class ServiceImpl final : public Domain {
   // recovery.cc
   Task<> Recover();
   Task<> RecoverSession(store::Session row, bool present, bool alive, Result<>* failure);
+  std::map<std::string, std::string> OpenEnv(const store::Sandbox& sandbox) const;
   Task<> RollBack(store::Session row, bool present);
   Task<> DestroyMachine(std::string machine_id);
   Task<> DestroyLeftover(std::string machine_id);

@@ -17,18 +17,19 @@ constexpr std::chrono::seconds kKeepRetry{5};
 }  // namespace
 
 ServiceImpl::ServiceImpl(asio::any_io_executor ex, Config config, Parts parts)
-    : core_(std::move(ex), std::move(config), parts), pool_(&core_), collect_(core_.ex), tasks_(core_.ex) {}
+    : core_(std::move(ex), std::move(config), std::move(parts)), pool_(&core_), collect_(core_.ex), tasks_(core_.ex) {}
 
 Result<std::unique_ptr<Domain>> MakeService(asio::any_io_executor ex, Config config, Parts parts) {
   if (config.default_network_mode != "allow-all" && config.default_network_mode != "deny-all")
     return Fail(Code::kBadRequest, "network.default: allow-all or deny-all");
+  if (parts.secret.size() < 32) return Fail(Code::kBadRequest, "the secret has to have at least 32 bytes");
   if (config.log_segment_bytes < 4096) return Fail(Code::kBadRequest, "log_segment_bytes: at least 4096");
   std::error_code ec;
   std::filesystem::create_directories(config.data_dir + "/logs", ec);
   // What programs print may be secret.
   if (!ec) std::filesystem::permissions(config.data_dir + "/logs", std::filesystem::perms::owner_all, ec);
   if (ec) return Fail(Code::kIo, "create " + config.data_dir + "/logs: " + ec.message());
-  return std::make_unique<ServiceImpl>(std::move(ex), std::move(config), parts);
+  return std::make_unique<ServiceImpl>(std::move(ex), std::move(config), std::move(parts));
 }
 
 Task<> ServiceImpl::Start() {
@@ -172,7 +173,8 @@ Task<store::Session> ServiceImpl::ExtendTimeout(Scope scope, std::string session
 
 Task<store::Session> ServiceImpl::SetNetwork(Scope scope, std::string session, net::NetworkPolicy policy) {
   SB_CO_TRY(auto live, co_await FindLive(std::move(scope), std::move(session)));
-  auto work = Apply(live, live->SetNetwork(std::move(policy)));
+  SB_CO_TRY(auto compiled, net::Compile(std::move(policy)));
+  auto work = Apply(live, live->SetNetwork(std::move(compiled)));
   co_return co_await RunToEnd(&tasks_, std::move(work));
 }
 

@@ -1,5 +1,6 @@
 // Looking things up, listing and editing records.
 #include "base/ids.h"
+#include "sandbox/network.h"
 #include "sandbox/service_impl.h"
 #include "sandbox/tokens.h"
 #include "sandbox/validate.h"
@@ -133,10 +134,17 @@ Task<store::Sandbox> ServiceImpl::Update(Scope scope, std::string name, UpdateSp
     auto usable = co_await UsableSnapshot(scope, *spec.current_snapshot);
     if (!usable) co_return Fail(Code::kNotFound, "currentSnapshotId: there is no such snapshot in this project");
   }
-  auto edit = [key = store::SandboxKey{scope.team, scope.project, name}, spec,
-               config = &core_.config](store::Store& store) {
-    auto apply = [&spec, config](store::Sandbox& row) -> Result<> {
-      SB_TRYV(ApplyUpdate(spec, *config, row));
+  const store::SandboxKey key{scope.team, scope.project, name};
+  std::optional<store::NetworkPolicyRow> network;
+  if (spec.network) {
+    SB_CO_TRY(auto policy, net::Compile(*spec.network));
+    network = SealPolicy(core_.vault, policy->policy(), OwnerOf(key));
+  }
+  auto edit = [key, spec, network, core = &core_](store::Store& store) {
+    auto apply = [&](store::Sandbox& row) -> Result<> {
+      SB_TRYV(ApplyUpdate(spec, core->config, row));
+      if (network) row.network = network;
+      if (spec.env) row.env = core->vault.SealEnv(*spec.env, OwnerOf(key));
       if (spec.current_snapshot) row.current_snapshot = *spec.current_snapshot;
       row.updated_at = NowMs();
       return {};
@@ -145,7 +153,7 @@ Task<store::Sandbox> ServiceImpl::Update(Scope scope, std::string name, UpdateSp
   };
   SB_CO_TRY(auto sandbox, co_await core_.Db(std::move(edit)));
   const Live* live = LiveOf(sandbox.current_session);
-  if (live != nullptr && spec.env) live->session->SetEnv(sandbox.env);
+  if (live != nullptr && spec.env) live->session->SetEnv(*spec.env);
   co_return sandbox;
 }
 
@@ -156,11 +164,16 @@ Task<SandboxView> ServiceImpl::GetSession(Scope scope, std::string session) {
   co_return view;
 }
 
-Task<std::vector<net::Denial>> ServiceImpl::Denials(Scope scope, std::string session) {
+Task<NetworkView> ServiceImpl::Network(Scope scope, std::string session) {
   SB_CO_TRY(auto row, co_await FindSession(std::move(scope), std::move(session)));
+  NetworkView view{.policy = net::DenyAll()};
   const Live* live = LiveOf(row.id);
-  if (live == nullptr || live->session->live() == nullptr) co_return std::vector<net::Denial>{};
-  co_return live->session->live()->egress().denials();
+  if (live == nullptr || live->session->live() == nullptr) co_return view;
+  const net::Egress& egress = live->session->live()->egress();
+  view.policy = live->session->policy();
+  view.denials = egress.denials();
+  view.attempts = egress.attempts();
+  co_return view;
 }
 
 Task<store::Token> ServiceImpl::CheckToken(std::string presented) {

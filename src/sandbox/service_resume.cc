@@ -3,6 +3,7 @@
 
 #include "base/ids.h"
 #include "base/log.h"
+#include "sandbox/network.h"
 #include "sandbox/retention.h"
 #include "sandbox/service_impl.h"
 #include "sandbox/validate.h"
@@ -19,6 +20,11 @@ Task<store::Snapshot> ServiceImpl::UsableSnapshot(Scope scope, std::string id) {
   co_return *std::move(snapshot);
 }
 
+Result<net::PolicyRef> ServiceImpl::PolicyOf(const store::Sandbox& sandbox) const {
+  if (!sandbox.network) return net::PolicyRef{};
+  return OpenPolicy(core_.vault, *sandbox.network, OwnerOf(store::KeyOf(sandbox)));
+}
+
 Task<SandboxView> ServiceImpl::ResumeNow(store::Sandbox sandbox) {
   if (sandbox.current_snapshot.empty()) {
     co_return Fail(Code::kSnapshotMissing,
@@ -33,6 +39,8 @@ Task<SandboxView> ServiceImpl::ResumeNow(store::Sandbox sandbox) {
                                                core_.config.max_running));
   }
   store::Session row = MakeSession(sandbox, BaseOf(snapshot));
+  SB_CO_TRY(auto policy, PolicyOf(sandbox));
+  if (policy) row.network = SealPolicy(core_.vault, policy->policy(), OwnerOf(row));
   row.machine_id = NewLabel("m-", 16);
   ++creating_;
   auto insert = [row](store::Store& store) -> Result<store::Sandbox> {
@@ -42,8 +50,9 @@ Task<SandboxView> ServiceImpl::ResumeNow(store::Sandbox sandbox) {
   auto inserted = co_await core_.Db(std::move(insert));
   --creating_;
   if (!inserted) co_return std::unexpected(std::move(inserted).error());
-  auto session = AddLive(std::move(row), sandbox.env);
-  auto launched = co_await Launch(session, std::move(sandbox), nullptr);
+  auto env = OpenEnv(sandbox);
+  auto session = AddLive(std::move(row), std::move(env));
+  auto launched = co_await Launch(session, std::move(sandbox), nullptr, std::nullopt);
   if (launched) {
     launched->resumed = true;
     co_return launched;
@@ -69,16 +78,30 @@ Task<SandboxView> ServiceImpl::ForkNow(Scope scope, std::string name, ForkSpec s
     SB_CO_TRYV(CheckName(*spec.name));
     fork.name = *spec.name;
   }
+  // What is sealed for the source is opened here and sealed for the fork.
+  NewSandbox wanted;
+  SB_CO_TRY(wanted.policy, PolicyOf(source));
+  if (spec.changes.network) {
+    SB_CO_TRY(wanted.policy, net::Compile(*spec.changes.network));
+  }
+  fork.network.reset();
+  fork.env = spec.changes.env.value_or(OpenEnv(source));
+  // A fork's ports have names of their own.
+  if (!spec.changes.ports) {
+    spec.changes.ports.emplace();
+    for (const store::PortRoute& route : source.routes) spec.changes.ports->push_back(route.port);
+  }
+  fork.routes.clear();
   SB_CO_TRYV(ApplyUpdate(spec.changes, core_.config, fork));
-  SB_CO_TRY(fork.routes, ForkRoutes(source.routes, spec.ports));
-  Base base;
+  Base& base = wanted.base;
   if (source.current_snapshot.empty()) {
     SB_CO_TRY(base.image, co_await ResolveImage(false, source.image, std::nullopt));
   } else {
     SB_CO_TRY(auto snapshot, co_await UsableSnapshot(scope, source.current_snapshot));
     base = BaseOf(snapshot);
   }
-  co_return co_await CreateFrom(std::move(scope), std::move(fork), std::move(base));
+  wanted.record = std::move(fork);
+  co_return co_await CreateFrom(std::move(scope), std::move(wanted));
 }
 
 }  // namespace sandbar::sandbox

@@ -5,7 +5,6 @@
 #include "base/ids.h"
 #include "base/log.h"
 #include "sandbox/retention.h"
-#include "sandbox/validate.h"
 
 namespace sandbar::sandbox {
 namespace {
@@ -54,11 +53,6 @@ Result<std::shared_ptr<engine::GuestLink>> Session::Link() const {
   return link;
 }
 
-net::EgressPolicy Session::Policy() const {
-  const std::string mode = row_.network ? row_.network->mode : core_->config.default_network_mode;
-  return {mode == "allow-all" ? net::EgressMode::kAllowAll : net::EgressMode::kDenyAll};
-}
-
 bool Session::CountBytes() {
   const net::EgressCounters now = live_->egress().counters();
   const uint64_t in = earlier_ingress_ + now.ingress_bytes;
@@ -91,8 +85,9 @@ Task<store::Sandbox> Session::SaveWith(store::SandboxEdit edit) {
   co_return co_await core_->Db(std::move(write));
 }
 
-Task<> Session::Run(std::unique_ptr<LiveMachine> live) {
+Task<> Session::Run(std::unique_ptr<LiveMachine> live, std::optional<SourceSpec> source) {
   live_ = std::move(live);
+  live_->Identify(row_);
   live_->Listen(this);
   // A pooled machine's row was written as running when it was claimed.
   const bool saved = row_.status == store::Status::kRunning;
@@ -101,6 +96,11 @@ Task<> Session::Run(std::unique_ptr<LiveMachine> live) {
     row_.started_at = NowMs();
   }
   SB_CO_TRYV(co_await ArmDeadline());
+  if (source) {
+    SB_CO_TRYV(co_await FetchSource(*std::move(source)));
+  }
+  policy_ = RecordedPolicy();
+  SB_CO_TRYV(co_await TrustCa(policy_));
   if (!saved) {
     // A resumed session becomes the sandbox's current one at this moment and not before.
     store::SandboxEdit current = [id = row_.id](store::Sandbox& s) -> Result<> {
@@ -110,7 +110,7 @@ Task<> Session::Run(std::unique_ptr<LiveMachine> live) {
     SB_CO_TRYV(co_await SaveWith(std::move(current)));
   }
   // Only a policy that is on record may open the network.
-  live_->egress().SetPolicy(Policy());
+  live_->egress().SetPolicy(policy_);
   phase_ = Phase::kRunning;
   tasks_.Spawn(Clock());
   started_->Set(true);
@@ -120,8 +120,8 @@ Task<> Session::Run(std::unique_ptr<LiveMachine> live) {
 Task<> Session::Reattach(std::vector<store::Command> unfinished, bool present, bool alive) {
   SB_CO_TRYV(co_await RecoverCommands(unfinished));
   if (!present) co_return Fail(Code::kNotFound, "it was gone when the server started");
-  const net::EgressPolicy policy = Policy();
-  SB_CO_TRY(live_, co_await LiveMachine::Attach(core_, row_.machine_id, policy));
+  policy_ = RecordedPolicy();
+  SB_CO_TRY(live_, co_await LiveMachine::Attach(core_, row_, policy_));
   if (!alive) co_return Fail(Code::kClosed, "it ended while the server was down");
   live_->Listen(this);
   SB_CO_TRYV(co_await live_->Connect());
@@ -146,6 +146,7 @@ Task<> Session::Reattach(std::vector<store::Command> unfinished, bool present, b
     auto usage = co_await live_->machine().GetUsage();
     if (usage) oom_kills_ = usage->oom_kills;
     tasks_.Spawn(Clock());
+    tasks_.Spawn(TrustCaAgain());
   }
   started_->Set(true);
   co_return Result<>{};
@@ -362,21 +363,11 @@ Task<> Session::ExtendTimeout(int64_t duration_ms) {
   co_return r;
 }
 
-Task<> Session::SetNetwork(net::NetworkPolicy policy) {
-  SB_CO_TRYV(Usable());
-  SB_CO_TRY(auto row, NetworkRow(policy));
-  auto before = std::exchange(row_.network, std::move(row));
-  // Closing takes effect before it is on record, opening after: at no moment is more open than the record says.
-  if (Policy().mode == net::EgressMode::kDenyAll) live_->egress().SetPolicy(Policy());
-  auto saved = co_await Save();
-  if (!saved) row_.network = std::move(before);
-  SB_CO_TRYV(Usable());
-  live_->egress().SetPolicy(Policy());
-  if (!saved) co_return std::unexpected(std::move(saved).error());
-  co_return Result<>{};
-}
-
 void Session::OnLost(const std::string& why) {
+  if (source_) {
+    source_->lost = why;
+    source_->changed.Notify();
+  }
   // Past the deadline it was the supervisor, whether our own clock was late or the daemon was away.
   if (NowMs() >= Deadline()) {
     stop_(StopCause::kTimeout, "timeout");

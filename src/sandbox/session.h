@@ -50,13 +50,14 @@ class Session final : public MachineListener {
   const store::Session& row() const { return row_; }
   Phase phase() const { return phase_; }
   LiveMachine* live() { return live_.get(); }
+  const net::PolicyRef& policy() const { return policy_; }
   // Set when it runs, or with the error that kept it from running.
   const std::shared_ptr<Outcome<bool>>& started() const { return started_; }
   // Why nothing can be done with it now (kStopped, kStopping, kUnavailable), or success.
   Result<> Usable() const;
 
-  // Takes the machine over and runs: policy, deadlines, row. On failure the caller destroys the session.
-  Task<> Run(std::unique_ptr<LiveMachine> live);
+  // Takes the machine over and runs: source, policy, deadlines, row. On failure the caller destroys the session.
+  Task<> Run(std::unique_ptr<LiveMachine> live, std::optional<SourceSpec> source);
   // After a restart of the daemon: attaches to the machine and to the commands that are in it. A session whose stop
   // was under way is attached too (so that the stop can be finished), but does not become usable.
   // A machine that has ended or is gone leaves an error; the session can then only be stopped.
@@ -72,7 +73,7 @@ class Session final : public MachineListener {
   asio::awaitable<void> Detach();
 
   Task<> ExtendTimeout(int64_t duration_ms);
-  Task<> SetNetwork(net::NetworkPolicy policy);
+  Task<> SetNetwork(net::PolicyRef policy);
   void SetEnv(std::map<std::string, std::string> env) { env_ = std::move(env); }
 
   Task<StartedCommand> Start(CommandSpec spec);
@@ -89,6 +90,17 @@ class Session final : public MachineListener {
   void OnConnected() override;
   void OnLost(const std::string& why) override;
 
+  struct SourceRun {
+    explicit SourceRun(const asio::any_io_executor& ex) : changed(ex) {}
+    void Take(std::string_view bytes);  // keeps the end
+    std::string id, output, lost;
+    std::optional<int> exit_code;
+    Event changed;
+  };
+  // Runs the source's command under the source's policy; afterwards nothing is allowed.
+  Task<> FetchSource(SourceSpec spec);
+  Task<> AwaitSource();
+
   Task<store::Sandbox> Save();
   Task<store::Sandbox> SaveWith(store::SandboxEdit edit);
   Task<bool> WantsSnapshot(Keep keep);
@@ -100,13 +112,20 @@ class Session final : public MachineListener {
   // Whether a command that died like this was a victim of the memory limit.
   Task<bool> WasOutOfMemory(int code);
   Task<> FinishLostCommands();
+  // Holds the output of ended commands to the session's budget, once so much of it is new that a look is worth it.
+  Task<> TrimOutput(uint64_t added);
   Task<> RecoverCommands(std::vector<store::Command> unfinished);
   Task<> Clock();
   Task<> ArmDeadline();
   wire::Exec MakeExec(const CommandSpec& spec, const std::string& id) const;
   std::shared_ptr<RunningCommand> Track(store::Command row, CommandLog::State state);
   void Ack(RunningCommand& run, bool all);
-  net::EgressPolicy Policy() const;
+  // What the record says. One that cannot be read is deny-all: never more open than what was asked for.
+  net::PolicyRef RecordedPolicy() const;
+  // The machine trusts our CA from then on, if the policy needs that.
+  Task<> TrustCa(net::PolicyRef policy);
+  // For a machine that the daemon before us may have left without it.
+  Task<> TrustCaAgain();
   // Brings the row's byte counts up to date; true when they changed.
   bool CountBytes();
   int64_t Deadline() const { return row_.started_at.value_or(row_.created_at) + row_.timeout_ms; }
@@ -118,10 +137,13 @@ class Session final : public MachineListener {
   Phase phase_ = Phase::kStarting;
   std::shared_ptr<Outcome<bool>> started_;
   std::unique_ptr<LiveMachine> live_;
+  std::unique_ptr<SourceRun> source_;       // while it is fetched
+  net::PolicyRef policy_ = net::DenyAll();  // in force
   std::map<std::string, std::shared_ptr<RunningCommand>> commands_;
   std::vector<std::string> unacked_exits_;             // recorded while no connection was at hand
   uint64_t earlier_ingress_ = 0, earlier_egress_ = 0;  // of daemons before us
   uint64_t oom_kills_ = 0;                             // counted so far
+  uint64_t untrimmed_ = UINT64_MAX / 2;                // bytes of output since the last look; the first is at once
   Event command_ended_;
   Event deadline_moved_;
   TaskGroup tasks_;

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "sandbox/environment.h"
 #include "sandbox/session.h"
+#include "sandbox/session_logs.h"
 #include "sandbox/validate.h"
 
 namespace sandbar::sandbox {
@@ -122,12 +123,13 @@ void Session::Ack(RunningCommand& run, bool all) {
 }
 
 void Session::OnOutput(const std::string& command, uint64_t offset, uint8_t stream, std::string_view bytes) {
+  if (source_ && source_->id == command) source_->Take(bytes);
   if (auto run = Find(command)) {
     run->log->Append(offset, stream == 2 ? 2 : 1, bytes);
     Ack(*run, false);
     return;
   }
-  // A command whose start failed on our side: let it run out.
+  // The source's, or one whose start failed on our side: let it run out.
   if (live_ && live_->link()) live_->link()->Ack(command, offset + bytes.size());
 }
 
@@ -136,6 +138,10 @@ void Session::OnGap(const std::string& command, uint64_t offset, uint64_t bytes)
 }
 
 void Session::OnExit(const wire::Exit& exit) {
+  if (source_ && source_->id == exit.id) {
+    source_->exit_code = exit.code;
+    source_->changed.Notify();
+  }
   auto run = Find(exit.id);
   if (!run) {
     if (live_ && live_->link()) live_->link()->AckExit(exit.id);
@@ -186,6 +192,22 @@ Task<> Session::FinishCommand(std::shared_ptr<RunningCommand> run, wire::Exit ex
   run->row = row;
   run->done->Set(std::move(row));
   command_ended_.Notify();
+  const uint64_t added = log.received();
+  co_return co_await TrimOutput(added);
+}
+
+Task<> Session::TrimOutput(uint64_t added) {
+  // What one command leaves is bounded, however much it wrote.
+  untrimmed_ += std::min(added, core_->config.log_head_bytes + core_->config.log_tail_bytes);
+  if (untrimmed_ < core_->config.log_session_bytes / 8) co_return Result<>{};
+  untrimmed_ = 0;
+  std::set<std::string> running;
+  for (const auto& [id, run] : commands_) running.insert(id);
+  auto trim = [dir = core_->LogDir(row_.id), budget = core_->config.log_session_bytes, running = std::move(running)] {
+    return TrimLogs(dir, budget, running);
+  };
+  auto trimmed = co_await core_->Files(std::move(trim));
+  if (!trimmed) log::Warn("logs of {}: {}", row_.id, trimmed.error().message);
   co_return Result<>{};
 }
 

@@ -194,9 +194,8 @@ TEST_F(SnapshotsTest, LongChainsAreFlattened) {
     view = Resume("box");
   }
   auto id = Stop(view).snapshot->id;
-  ASSERT_TRUE(world.Until([&] {
-    return world.Run(world.service->GetSnapshot(world.scope, id))->snapshot_layers.size() == 1;
-  }));
+  ASSERT_TRUE(
+      world.Until([&] { return world.Run(world.service->GetSnapshot(world.scope, id))->snapshot_layers.size() == 1; }));
   EXPECT_THAT(world.Machine(Resume("box"))->rootfs.snapshots, ElementsAre("flat_" + id));
 }
 

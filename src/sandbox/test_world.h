@@ -60,7 +60,7 @@ class World {
     std::filesystem::create_directories(config.data_dir);
     SB_TRY(store, store::OpenSqlite(config.data_dir + "/sandbar.db"));
     engine = engine::MakeFakeEngine(&host);
-    Parts parts{engine.get(), store.get(), &images(), &egress};
+    Parts parts{engine.get(), store.get(), &images(), &egress, secret};
     SB_TRY(service, MakeService(ioc.get_executor(), config, parts));
     return Run(service->Start());
   }
@@ -159,6 +159,7 @@ class World {
   asio::io_context ioc{1};
   engine::FakeHost host{ioc.get_executor()};
   Config config;
+  std::string secret = std::string(48, 's');
   Scope scope;
   net::EgressConfig egress;
   std::optional<images::Catalog> catalog;

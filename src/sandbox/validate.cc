@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <set>
 
-#include "base/ids.h"
+#include "sandbox/routes.h"
 #include "wire/guest_frames.h"
 
 namespace sandbar::sandbox {
@@ -126,30 +126,11 @@ Result<int64_t> CheckTimeout(int64_t timeout_ms, const Config& config) {
   return timeout_ms;
 }
 
-Result<store::NetworkPolicyRow> NetworkRow(const net::NetworkPolicy& policy) {
-  std::string mode(net::ModeName(policy.mode));
-  if (policy.mode != net::EgressMode::kCustom) return store::NetworkPolicyRow{mode, R"({"mode":")" + mode + "\"}", ""};
-  return Fail(Code::kUnsupported,
-              "networkPolicy: this server enforces only \"allow-all\" and \"deny-all\"; other policies are refused");
-}
-
 Result<> CheckSnapshotExpiration(std::string_view field, int64_t ms) {
   if (ms != 0 && ms < kDayMs) {
     return Bad(fmt::format("{}: 0 (never) or at least {} ms (a day), got {}", field, kDayMs, ms));
   }
   return {};
-}
-
-Result<std::vector<store::PortRoute>> ForkRoutes(const std::vector<store::PortRoute>& source,
-                                                 const std::optional<std::vector<int>>& ports) {
-  std::vector<int> wanted = ports.value_or(std::vector<int>{});
-  if (!ports) {
-    for (const store::PortRoute& route : source) wanted.push_back(route.port);
-  }
-  SB_TRYV(CheckPorts(wanted, false));
-  std::vector<store::PortRoute> out;
-  for (int port : wanted) out.push_back({port, NewLabel("sb-", 12), ""});
-  return out;
 }
 
 Result<> CheckName(const std::string& name) {
@@ -174,15 +155,12 @@ Result<store::Sandbox> CheckCreate(const CreateSpec& spec, const Config& config)
   row.memory_mb = size.memory_mb;
   SB_TRY(row.timeout_ms, CheckTimeout(spec.timeout_ms.value_or(config.default_timeout_ms), config));
   row.persistent = spec.persistent.value_or(!spec.v1);
-  if (spec.network) {
-    SB_TRY(row.network, NetworkRow(*spec.network));
-  }
   SB_TRYV(CheckEnv(spec.env));
   row.env = spec.env;
   SB_TRYV(CheckTags(spec.tags));
   row.tags = spec.tags;
   SB_TRYV(CheckPorts(spec.ports, spec.v1));
-  for (int port : spec.ports) row.routes.push_back({port, NewLabel("sb-", 12), ""});
+  row.routes = MakeRoutes(spec.ports, {});
   if (spec.region) {
     SB_TRYV(CheckRegionName(*spec.region));
     row.region = *spec.region;
@@ -211,9 +189,6 @@ Result<> ApplyUpdate(const UpdateSpec& spec, const Config& config, store::Sandbo
   if (spec.timeout_ms) {
     SB_TRY(row.timeout_ms, CheckTimeout(*spec.timeout_ms, config));
   }
-  if (spec.network) {
-    SB_TRY(row.network, NetworkRow(*spec.network));
-  }
   if (spec.env) {
     SB_TRYV(CheckEnv(*spec.env));
     row.env = *spec.env;
@@ -221,6 +196,10 @@ Result<> ApplyUpdate(const UpdateSpec& spec, const Config& config, store::Sandbo
   if (spec.tags) {
     SB_TRYV(CheckTags(*spec.tags));
     row.tags = *spec.tags;
+  }
+  if (spec.ports) {
+    SB_TRYV(CheckPorts(*spec.ports, row.v1));
+    row.routes = MakeRoutes(*spec.ports, row.routes);
   }
   if (spec.region) {
     SB_TRYV(CheckRegionName(*spec.region));

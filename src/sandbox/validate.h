@@ -15,13 +15,9 @@ struct Size {
 };
 Result<Size> CheckResources(const Resources& wanted, const Config& config);
 Result<int64_t> CheckTimeout(int64_t timeout_ms, const Config& config);
-Result<store::NetworkPolicyRow> NetworkRow(const net::NetworkPolicy& policy);
 Result<> CheckName(const std::string& name);
 // 0 (never), or at least a day.
 Result<> CheckSnapshotExpiration(std::string_view field, int64_t ms);
-// The ports asked for, or else the source's, each under a new name.
-Result<std::vector<store::PortRoute>> ForkRoutes(const std::vector<store::PortRoute>& source,
-                                                 const std::optional<std::vector<int>>& ports);
 
 // A sandbox row with everything that the spec decides; identity, image and status are the caller's.
 Result<store::Sandbox> CheckCreate(const CreateSpec& spec, const Config& config);

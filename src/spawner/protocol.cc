@@ -92,7 +92,7 @@ void Fields(A& a, M& m) {
   } else if constexpr (std::is_same_v<T, FreezeReq>) {
     a.Id(m.machine), a(m.frozen);
   } else if constexpr (std::is_same_v<T, DialReq>) {
-    a.Id(m.machine), a(m.port);
+    a.Id(m.machine), a(m.port), a(m.ipv6);
   } else if constexpr (std::is_same_v<T, HelloResp>) {
     a(m.version), a.Id(m.instance), a.Text(m.disk_limit), a.Text(m.cgroup);
   } else if constexpr (std::is_same_v<T, ErrorResp>) {

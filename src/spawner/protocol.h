@@ -13,7 +13,7 @@
 
 namespace sandbar::spawner {
 
-inline constexpr uint32_t kProtocolVersion = 1;
+inline constexpr uint32_t kProtocolVersion = 2;
 inline constexpr size_t kMaxMessage = 64 << 10;
 inline constexpr size_t kMaxLayers = 64;
 inline constexpr size_t kMaxSnapshotChain = 64;
@@ -78,7 +78,8 @@ struct FlattenReq {
 struct DialReq {
   std::string machine;
   uint32_t port = 0;
-};  // fd: connected to 127.0.0.1:port inside
+  bool ipv6 = false;
+};  // fd: connecting to 127.0.0.1:port, or [::1]:port, inside
 struct ShutdownReq {};  // destroy every machine, then exit
 using Request =
     std::variant<HelloReq, BootReq, ConfigureReq, ListReq, AttachReq, SetLimitsReq, SetDeadlineReq, UsageReq, FreezeReq,

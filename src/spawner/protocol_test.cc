@@ -17,7 +17,7 @@ std::vector<Request> EveryRequest() {
           UsageReq{"m1"},
           FreezeReq{"m1", false},
           DestroyReq{"m1", "snap_1"},
-          DialReq{"m1", 8080},
+          DialReq{"m1", 8080, true},
           ShutdownReq{},
           ListSnapshotsReq{"snap_1"},
           RemoveSnapshotReq{"snap_1"},

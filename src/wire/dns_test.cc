@@ -163,5 +163,33 @@ TEST(Dns, NameText) {
   EXPECT_FALSE(DnsNameFromText(std::string(64, 'a')));
 }
 
+TEST(Dns, AddressRoundTrip) {
+  for (bool edns : {false, true}) {
+    DnsQuery q = Query("a.example.test", edns);
+    std::string reply = EncodeDnsAddress(q, std::string("\xc6\x12\x00\x01", 4), 30);
+    ASSERT_TRUE(ParseDnsReply(reply, q));
+    EXPECT_EQ(DnsAddresses(reply, q, 16), (std::vector<std::string>{std::string("\xc6\x12\x00\x01", 4)}));
+    EXPECT_TRUE(DnsAddresses(reply, q, 0).empty());
+    q.type = kDnsTypeAaaa;
+    EXPECT_TRUE(DnsAddresses(reply, q, 16).empty());
+  }
+}
+
+TEST(Dns, AddressesPassOverAliasesAndStopAtGarbage) {
+  DnsQuery q = Query("a.test");
+  std::string reply = EncodeDnsError(q, DnsRcode::kNoError, 0, "");
+  reply[7] = 3;  // answers
+  auto record = [](std::string name, char type, const std::string& data) {
+    return name + std::string{'\0', type, '\0', '\1', 0, 0, 0, 9, 0, static_cast<char>(data.size())} + data;
+  };
+  reply += record("\xc0\x0c", 5, std::string("\1b\4test\0", 8));  // alias
+  reply += record(std::string("\1b\4test\0", 8), 1, "abcd");
+  reply += record("\xc0\x0c", 1, "efgh");
+  EXPECT_EQ(DnsAddresses(reply, q, 16), (std::vector<std::string>{"abcd", "efgh"}));
+  EXPECT_EQ(DnsAddresses(reply, q, 1), (std::vector<std::string>{"abcd"}));
+  EXPECT_EQ(DnsAddresses(reply.substr(0, reply.size() - 1), q, 16), (std::vector<std::string>{"abcd"}));
+  for (size_t n = 0; n < reply.size(); ++n) EXPECT_LE(DnsAddresses(reply.substr(0, n), q, 16).size(), 1u);
+}
+
 }  // namespace
 }  // namespace sandbar::wire

@@ -47,7 +47,7 @@ test("deny-all says no in the client's own language", async () => {
   const box = await sandbox();
   assert.equal(box.networkPolicy, "deny-all");
   const http = await sh(box, "curl -sS -m 20 http://198.51.100.1/");
-  assert.equal(JSON.parse(http.stdout).error.code, "network_denied");
+  assert.equal(JSON.parse(http.stdout).error.code, "egress_denied");
   assert.match(JSON.parse(http.stdout).error.hint, /allow-all/);
   const tls = await sh(box, "curl -sS -m 20 https://198.51.100.1/");
   assert.equal(tls.exitCode, 35);
@@ -64,7 +64,7 @@ test("allow-all does not reach the host, its networks or metadata services", asy
   const api = new URL(server.url).port;
   for (const address of ["169.254.169.254", "10.0.0.1", "192.168.0.1", "172.16.0.1", "100.64.0.1", "100.100.100.200", "168.63.129.16"]) {
     const { stdout } = await sh(box, `curl -sS -m 20 http://${address}:${api}/health`);
-    assert.equal(JSON.parse(stdout).error.code, "network_denied", address);
+    assert.equal(JSON.parse(stdout).error.code, "egress_denied", address);
   }
   assert.equal((await sh(box, `curl -sS -m 20 http://127.0.0.1:${api}/health`)).exitCode, 7, "loopback is the machine's own");
 });
@@ -76,10 +76,10 @@ test("loopback inside works under deny-all", async () => {
   assert.equal(await (await box.runCommand("node", ["-e", script])).stdout(), "hi\n");
 });
 
-test("a policy that cannot be enforced is refused, not echoed", async () => {
-  const custom = { allow: ["example.com"] };
-  assert.equal((await apiError(sandbox({ networkPolicy: custom }))).status, 422);
+test("a policy that makes no sense is refused, not echoed", async () => {
+  const custom = { allow: ["exa*mple.com"] };
+  assert.equal((await apiError(sandbox({ networkPolicy: custom }))).status, 400);
   const box = await sandbox();
-  assert.equal((await apiError(box.updateNetworkPolicy(custom))).status, 422);
+  assert.equal((await apiError(box.updateNetworkPolicy(custom))).status, 400);
   assert.equal(box.networkPolicy, "deny-all");
 });

@@ -24,6 +24,9 @@ export async function useSdk({ config = "[limits]\nmax_running = 64\n", client =
   return { ...sdk, sdk, sandbox, credentials, server };
 }
 
+// Other versions of the client are installed beside this file.
+export const load = (client) => import(client);
+
 // Runs a shell script and gives {exitCode, stdout, stderr} as strings.
 export async function sh(box, script, params = {}) {
   const done = await box.runCommand({ cmd: "sh", args: ["-c", script], ...params });

@@ -83,6 +83,15 @@ class FakeMachine final : public Machine {
     co_return ours;
   }
 
+  Task<Fd> Dial(uint16_t port) override {
+    if (!state_->ports.contains(port)) co_return Fail(Code::kUnavailable, "nothing listens there");
+    int pair[2];
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0)
+      co_return FailErrno("socketpair");
+    state_->ports[port](Fd(pair[1]));
+    co_return Fd(pair[0]);
+  }
+
   NetworkSockets TakeNetwork() override { return {LoopbackSocket(SOCK_STREAM), LoopbackSocket(SOCK_DGRAM)}; }
 
   Task<> SetLimits(Limits limits) override {

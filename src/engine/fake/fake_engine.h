@@ -9,6 +9,7 @@
 //   host.faults.boot = FakeFault::kFail;     // the next Boot fails
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -42,6 +43,7 @@ struct FakeMachineState {
   std::chrono::milliseconds deadline{0};
   Usage usage;
   bool paused = false;
+  std::map<uint16_t, std::function<void(Fd)>> ports;  // servers in the machine: called with each connection
   Event ended;
   FakeAgent agent;
 };

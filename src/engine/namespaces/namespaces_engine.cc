@@ -9,6 +9,9 @@
 namespace sandbar::engine {
 namespace {
 
+// A server that listens but does not accept.
+constexpr std::chrono::seconds kDialTime{10};
+
 spawner::Limits ToSpawner(const Limits& l) {
   return {l.vcpus, l.memory_bytes, l.pids, l.disk_bytes};
 }
@@ -61,6 +64,14 @@ class NamespacesMachine : public Machine {
     if (ec) co_return std::unexpected(FromAsio(ec, "agent socket"));
     fd->Release();
     co_return socket;
+  }
+
+  Task<Fd> Dial(uint16_t port) override {
+    auto fd = co_await DialOne(port, false);
+    // Servers that bind "localhost" may be on ::1 only.
+    if (!fd && fd.error().sys_errno == ECONNREFUSED) fd = co_await DialOne(port, true);
+    if (!fd && fd.error().code == Code::kIo) fd.error().code = Code::kUnavailable;
+    co_return fd;
   }
 
   NetworkSockets TakeNetwork() override { return std::move(network_); }
@@ -128,6 +139,31 @@ class NamespacesMachine : public Machine {
   Task<> Ask(Request request) {
     SB_CO_TRY(SpawnerReply reply, co_await connection_->Call(std::move(request)));
     SB_CO_TRYV(Expect<spawner::OkResp>(reply));
+    co_return Result<>{};
+  }
+
+  Task<Fd> DialOne(uint16_t port, bool ipv6) {
+    spawner::DialReq request;
+    request.machine = id_;
+    request.port = port;
+    request.ipv6 = ipv6;
+    SB_CO_TRY(SpawnerReply reply, co_await connection_->Call(std::move(request)));
+    SB_CO_TRYV(Expect<spawner::OkResp>(reply));
+    if (reply.fds.size() != 1) co_return Fail(Code::kProtocol, "the spawner sent no connection");
+    asio::posix::stream_descriptor socket(connection_->executor(), reply.fds[0].Release());
+    auto ready = WaitWritable(&socket);
+    SB_CO_TRYV(co_await WithTimeout(std::move(ready), kDialTime));
+    Fd fd(socket.release());
+    int error = 0;
+    socklen_t size = sizeof error;
+    if (::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0) co_return FailErrno("getsockopt");
+    if (error != 0) co_return FailErrno("connect to port " + std::to_string(port) + " of the machine", error);
+    co_return fd;
+  }
+
+  static Task<> WaitWritable(asio::posix::stream_descriptor* socket) {
+    auto [ec] = co_await socket->async_wait(asio::posix::stream_descriptor::wait_write, kToken);
+    if (ec) co_return std::unexpected(FromAsio(ec, "connect"));
     co_return Result<>{};
   }
 

@@ -1,8 +1,10 @@
 // S2 and the fake /dev entries of 2025-31133 and 2025-52565.
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
@@ -129,8 +131,23 @@ static int null_is_null(void) {
   return fd >= 0 && write(fd, "x", 1) == 1 ? PASS : fail("cannot write to /dev/null");
 }
 
+// The host has one pool of terminals for everybody (kernel.pty.max, 4096 as a rule): a machine gets a few of them.
+static int terminals(void) {
+  struct rlimit files = {4096, 4096};
+  if (setrlimit(RLIMIT_NOFILE, &files) != 0) {
+    getrlimit(RLIMIT_NOFILE, &files);
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
+  }
+  int made = 0;
+  while (open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC) >= 0) ++made;
+  if (errno != ENOSPC) return fail("stopped by something else after %d terminals: %s", made, strerror(errno));
+  return made <= 256 ? PASS : fail("made %d terminals", made);
+}
+
 static const struct attack list[] = {
     {"mknod", make_nodes},          {"whiteout", make_whiteout}, {"only-harmless", only_harmless},
     {"forbidden", forbidden_paths}, {"fixed", dev_is_fixed},     {"null-is-null", null_is_null},
+    {"terminals", terminals},
 };
 GROUP(devices, list);

@@ -1,0 +1,255 @@
+#include "api/preview.h"
+
+#include <algorithm>
+
+#include "api/api.h"
+#include "api/auth.h"
+#include "api/errors.h"
+#include "base/ids.h"
+#include "sandbox/routes.h"
+#include "wire/text.h"
+#include "wire/url.h"
+
+namespace sandbar::api {
+namespace {
+
+constexpr std::string_view kTokenParameter = "sandbar_token";
+constexpr std::string_view kTokenHeader = "x-sandbar-preview-token";
+constexpr std::string_view kTokenCookie = "sandbar_preview_token";
+
+bool Under(std::string_view host, std::string_view suffix) {
+  host = host.substr(0, host.rfind(':'));
+  return host.size() > suffix.size() && wire::EqualsIgnoreCase(host.substr(host.size() - suffix.size()), suffix);
+}
+
+// "[::1]:4711" -> "::1".
+std::string AddressOf(std::string peer) {
+  peer = peer.substr(0, peer.rfind(':'));
+  std::erase_if(peer, [](char c) { return c == '[' || c == ']'; });
+  return peer;
+}
+
+std::string EscapeHtml(std::string_view text) {
+  std::string out;
+  for (char c : text) {
+    if (c == '<' || c == '>' || c == '&' || c == '"') {
+      out += "&#" + std::to_string(static_cast<int>(c)) + ";";
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+net::HttpResponse Refusal(const net::HttpRequest& request, int status, std::string_view code,
+                          const std::string& message) {
+  net::HttpResponse response;
+  response.status = status;
+  response.headers = SecurityHeaders();
+  response.body = ErrorBody(code, message);
+  // People see these in their browser's window.
+  if (request.Get("accept").contains("text/html")) {
+    response.content_type = "text/html; charset=utf-8";
+    response.body = "<!doctype html><title>" + std::string(code) + "</title><h1>" + std::string(code) + "</h1><p>" +
+                    EscapeHtml(message) + "</p>\n";
+  }
+  return response;
+}
+
+// What went wrong between here and the guest's server, in the protocol's words.
+net::HttpResponse Explain(const net::HttpRequest& request, const Error& error, int port) {
+  const std::string where = "port " + std::to_string(port) + " of the sandbox";
+  switch (error.code) {
+    case Code::kNotFound:
+      return Refusal(request, 404, "SANDBOX_NOT_FOUND", "there is no sandbox behind this name");
+    case Code::kStopped:
+    case Code::kStopping:
+      return Refusal(request, 410, "SANDBOX_STOPPED", "the sandbox behind this name has stopped");
+    case Code::kUnavailable:
+      return Refusal(request, 502, "SANDBOX_NOT_LISTENING",
+                     "nothing listens on " + where + " yet: start a server there, on 127.0.0.1, ::1 or any address");
+    case Code::kTimeout:
+      return Refusal(request, 504, "SANDBOX_TIMEOUT", "the server on " + where + " does not answer");
+    case Code::kClosed:
+    case Code::kIo:
+    case Code::kProtocol:
+      return Refusal(request, 502, "SANDBOX_BAD_ANSWER",
+                     "the server on " + where + " gave no proper HTTP answer: " + error.message);
+    default:
+      return ErrorResponse(error);
+  }
+}
+
+// "a=1; b=2" without one cookie; its value goes to *value.
+std::string TakeCookie(std::string_view cookies, std::string_view name, std::string* value) {
+  std::string out;
+  while (!cookies.empty()) {
+    const size_t end = std::min(cookies.find(';'), cookies.size());
+    const std::string_view pair = wire::Trim(cookies.substr(0, end));
+    const size_t equals = pair.find('=');
+    if (equals != std::string_view::npos && pair.substr(0, equals) == name) {
+      *value = pair.substr(equals + 1);
+    } else if (!pair.empty()) {
+      out += (out.empty() ? "" : "; ") + std::string(pair);
+    }
+    cookies.remove_prefix(std::min(end + 1, cookies.size()));
+  }
+  return out;
+}
+
+std::string PresentedToken(const net::HttpRequest& request) {
+  if (request.Has(kTokenHeader)) return std::string(request.Get(kTokenHeader));
+  std::string token;
+  for (const net::Header& h : request.headers)
+    if (wire::EqualsIgnoreCase(h.name, "cookie")) TakeCookie(h.value, kTokenCookie, &token);
+  return token;
+}
+
+}  // namespace
+
+PreviewUrls PreviewUrlsOf(const ApiConfig& config) {
+  bool tls = config.tls;
+  uint16_t port = config.port;
+  // Behind a proxy that publishes us, previews of a domain of the operator's are published there too.
+  auto published = wire::ParseUrl(config.public_url);
+  if (published && config.preview_domain != "localhost") {
+    tls = published->scheme == "https";
+    port = published->port;
+  }
+  PreviewUrls urls{tls ? "https://" : "http://", "." + config.preview_domain};
+  if (port != (tls ? 443 : 80)) urls.after += ":" + std::to_string(port);
+  return urls;
+}
+
+std::string TakeToken(std::string_view target, std::string* token) {
+  const size_t mark = target.find('?');
+  if (mark == std::string_view::npos) return std::string(target);
+  std::string out(target.substr(0, mark));
+  std::string_view query = target.substr(mark + 1);
+  char separator = '?';
+  while (!query.empty()) {
+    const size_t end = std::min(query.find('&'), query.size());
+    const std::string_view pair = query.substr(0, end);
+    const size_t equals = std::min(pair.find('='), pair.size());
+    if (pair.substr(0, equals) == kTokenParameter) {
+      *token = pair.substr(std::min(equals + 1, pair.size()));
+    } else {
+      out += separator + std::string(pair);
+      separator = '&';
+    }
+    query.remove_prefix(std::min(end + 1, query.size()));
+  }
+  return out;
+}
+
+// Counts a request for as long as it is under way.
+class Previews::Place {
+ public:
+  Place(Previews* owner, std::string label) : owner_(owner), label_(std::move(label)) {
+    auto it = owner_->open_.find(label_);
+    full_ = owner_->open_in_all_ >= kInAll || (it != owner_->open_.end() && it->second >= kPerRoute);
+    if (full_) return;
+    ++owner_->open_in_all_;
+    ++owner_->open_[label_];
+  }
+  Place(const Place&) = delete;
+  Place& operator=(const Place&) = delete;
+  ~Place() {
+    if (full_) return;
+    --owner_->open_in_all_;
+    if (--owner_->open_[label_] == 0) owner_->open_.erase(label_);
+  }
+  bool full() const { return full_; }
+
+ private:
+  Previews* owner_;
+  std::string label_;
+  bool full_ = false;
+};
+
+std::string Previews::Scheme() const {
+  return PreviewUrlsOf(*config_).before == "https://" ? "https" : "http";
+}
+
+Task<> Previews::Serve(net::HttpExchange* x, std::string label) {
+  const net::HttpRequest& request = x->request();
+  Place place(this, label);
+  if (place.full()) {
+    net::HttpResponse full = Refusal(request, 429, "too_many_requests", "this preview has too many requests under way");
+    co_return co_await x->Respond(std::move(full));
+  }
+  auto target = co_await service_->FindRoute(std::move(label));
+  if (!target) {
+    net::HttpResponse none = Explain(request, target.error(), 0);
+    co_return co_await x->Respond(std::move(none));
+  }
+  std::string token;
+  std::string rest = TakeToken(request.target, &token);
+  if (!target->route.token.empty() && !token.empty() && sandbox::RouteTokenMatches(target->route, token)) {
+    // Out of the address bar, the history and the Referer, into a cookie that only this host gets.
+    net::HttpResponse move = Refusal(request, 303, "preview_token_accepted", "the token was taken");
+    const std::string scheme = Scheme();
+    move.headers.push_back({"Location", scheme + "://" + std::string(request.Get("host")) + rest});
+    move.headers.push_back({"Set-Cookie", std::string(kTokenCookie) + "=" + token + "; Path=/; HttpOnly; SameSite=Lax" +
+                                              (scheme == "https" ? "; Secure" : "")});
+    co_return co_await x->Respond(std::move(move));
+  }
+  if (!target->route.token.empty() && !sandbox::RouteTokenMatches(target->route, PresentedToken(request))) {
+    net::HttpResponse refused = Refusal(request, 401, "preview_token_required",
+                                        "this preview needs its token: open it with ?sandbar_token=… once, or send "
+                                        "the header X-Sandbar-Preview-Token");
+    co_return co_await x->Respond(std::move(refused));
+  }
+  const int port = target->route.port;
+  auto done = co_await Forward(x, *std::move(target));
+  if (done || x->started() || done.error().code == Code::kCancelled) co_return done;
+  net::HttpResponse failed = Explain(request, done.error(), port);
+  co_return co_await x->Respond(std::move(failed));
+}
+
+Task<> Previews::Forward(net::HttpExchange* x, sandbox::RouteTarget target) {
+  const net::HttpRequest& asked = x->request();
+  sandbox::Scope any;
+  any.any_team = any.any_project = true;
+  SB_CO_TRY(Fd guest, co_await service_->DialPort(std::move(any), target.session, target.route.port));
+  net::IngressRequest request;
+  std::string token;
+  request.target = TakeToken(asked.target, &token);
+  request.public_host = asked.Get("host");
+  request.host = Under(request.public_host, ".localhost") ? request.public_host : target.route.subdomain + ".localhost";
+  request.client = AddressOf(x->peer());
+  request.scheme = Scheme();
+  SB_CO_TRY(request.headers, co_await GuestHeaders(&asked));
+  co_return co_await net::ProxyToGuest(x, std::move(guest), std::move(request), limits);
+}
+
+Task<bool> Previews::IsApiToken(net::Header authorization) {
+  net::HttpRequest alone;
+  alone.headers.push_back(std::move(authorization));
+  auto bearer = BearerOf(alone);
+  if (!bearer) co_return false;
+  if (VerifyJwt(config_->jwt_key, *bearer, NowMs())) co_return true;
+  auto known = co_await service_->CheckToken(*std::move(bearer));
+  co_return known.has_value();
+}
+
+Task<std::vector<net::Header>> Previews::GuestHeaders(const net::HttpRequest* request) {
+  std::vector<net::Header> out;
+  for (const net::Header& h : request->headers) {
+    if (wire::EqualsIgnoreCase(h.name, kTokenHeader)) continue;
+    net::Header kept = h;
+    if (wire::EqualsIgnoreCase(h.name, "authorization")) {
+      SB_CO_TRY(bool ours, co_await IsApiToken(kept));
+      if (ours) continue;
+    }
+    std::string token;
+    if (wire::EqualsIgnoreCase(h.name, "cookie")) {
+      kept.value = TakeCookie(h.value, kTokenCookie, &token);
+      if (kept.value.empty()) continue;
+    }
+    out.push_back(std::move(kept));
+  }
+  co_return out;
+}
+
+}  // namespace sandbar::api

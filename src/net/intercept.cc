@@ -1,0 +1,34 @@
+#include "net/intercept.h"
+
+#include "net/intercept_connection.h"
+
+namespace sandbar::net {
+
+namespace {
+
+class MachineInterceptor final : public Interceptor {
+ public:
+  explicit MachineInterceptor(InterceptShared shared) : shared_(std::move(shared)) {}
+
+  Task<> Serve(InterceptJob job) override {
+    SB_CHECK(job.guest != nullptr && job.state != nullptr && job.policy != nullptr);
+    InterceptConnection connection(std::move(job), &shared_);
+    auto served = co_await UntilCancelled(connection.Run());
+    co_return served;
+  }
+  std::string CaCertificate(const CompiledPolicy& policy) override { return shared_.ca->CertificateFor(policy); }
+
+ private:
+  InterceptShared shared_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Interceptor>> MakeInterceptor(const asio::any_io_executor&, InterceptorOptions options) {
+  InterceptShared shared;
+  SB_TRY(shared.ca, MachineCa::Make(options.seed));
+  shared.options = std::move(options);
+  return std::make_unique<MachineInterceptor>(std::move(shared));
+}
+
+}  // namespace sandbar::net

@@ -1,0 +1,190 @@
+// The kinds of network that bring their own kernel (or netstack) to the other end of a link: everything that arrives is
+// whatever the guest's root chose to write, from the first byte of the Ethernet header on.
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <linux/if_tun.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include <cstring>
+
+#include "os/netns.h"
+#include "os/netns_parts.h"
+#include "os/netns_route.h"
+
+namespace sandbar::os {
+namespace {
+
+constexpr char kHostDevice[] = "link0";
+constexpr char kGuestDevice[] = "eth0";
+
+// Two gates. The first sees raw frames before the kernel looks at them: only IPv4 without options, fragments or VLAN
+// tag (raw offsets: `ether type` would look behind a tag), from the guest's one address pair to the host's MAC, TCP or
+// DNS, for a unicast target; and ARP questions for the host's address. Everything else never reaches the IP layer. The
+// second is like the rules of the local kind, on the way in: a packet for port 1 that was not redirected is a guest
+// that talks to the listener itself, and gets a reset. Connections that the host dials are its own business.
+constexpr char kRules[] = R"(
+table netdev sandbar {
+  counter dropped { }
+  chain arriving {
+    type filter hook ingress device "link0" priority 0; policy drop;
+    @ll,0,48 0x025342000001 @ll,48,48 0x025342000002 @ll,96,16 0x0800 goto ipv4
+    @ll,48,48 0x025342000002 @ll,96,16 0x0806 goto questions
+    counter name dropped drop
+  }
+  chain ipv4 {
+    @nh,0,8 != 0x45 goto lost
+    ip frag-off & 0x3fff != 0 goto lost
+    ip saddr != 192.0.2.2 goto lost
+    ip daddr 0.0.0.0/8 goto lost
+    ip daddr 127.0.0.0/8 goto lost
+    ip daddr 224.0.0.0/3 goto lost
+    meta l4proto tcp accept
+    udp dport 53 accept
+    counter name dropped drop
+  }
+  chain questions {
+    arp htype 1 arp ptype 0x0800 arp hlen 6 arp plen 4 arp operation request arp saddr ether 02:53:42:00:00:02 arp saddr ip 192.0.2.2 arp daddr ip 192.0.2.1 accept
+    counter name dropped drop
+  }
+  chain lost {
+    counter name dropped drop
+  }
+}
+table ip sandbar {
+  counter dropped { }
+  chain redirected {
+    type nat hook prerouting priority -100; policy accept;
+    tcp dport != 1 redirect to :1
+    udp dport 53 redirect to :1
+  }
+  chain checked {
+    type filter hook prerouting priority -90; policy accept;
+    ct state invalid counter name dropped drop
+    tcp dport 1 ct status & dnat != dnat counter name dropped reject with tcp reset
+  }
+  chain incoming {
+    type filter hook input priority 0; policy drop;
+    ct state established accept
+    ct state new ct count over 8192 counter name dropped drop
+    ct state new ct status & dnat == dnat accept
+    counter name dropped
+  }
+  chain passing {
+    type filter hook forward priority 0; policy drop;
+    counter name dropped
+  }
+  chain outgoing {
+    type filter hook output priority 0; policy drop;
+    ct direction reply accept
+    ip daddr 192.0.2.2 meta l4proto tcp accept
+  }
+}
+)";
+
+// A new namespace inherits the host's IPv4 settings, so whatever opens a way is closed by name.
+constexpr Setting kHostSettings[] = {
+    {"/proc/sys/net/ipv4/ip_forward", "0", true},
+    {"/proc/sys/net/ipv4/conf/all/route_localnet", "0", true},
+    {"/proc/sys/net/ipv4/conf/link0/route_localnet", "0", true},
+    {"/proc/sys/net/ipv4/conf/all/proxy_arp", "0", true},
+    {"/proc/sys/net/ipv4/conf/link0/proxy_arp", "0", true},
+    {"/proc/sys/net/ipv4/conf/all/accept_source_route", "0", true},
+    {"/proc/sys/net/ipv4/conf/link0/arp_ignore", "1", true},
+    {"/proc/sys/net/ipv6/conf/all/disable_ipv6", "1", false},
+    {"/proc/sys/net/ipv6/conf/link0/disable_ipv6", "1", false},
+    {"/proc/sys/net/netfilter/nf_conntrack_tcp_loose", "0", true},
+    {"/proc/sys/net/netfilter/nf_conntrack_udp_timeout", "10", false},
+    {"/proc/sys/net/netfilter/nf_conntrack_udp_timeout_stream", "30", false},
+    {"/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_time_wait", "10", false},
+    {"/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_close", "5", false},
+};
+// The guest's ::1 is its own; on the link, IPv6 would only ask questions that nobody answers.
+constexpr Setting kGuestSettings[] = {
+    {"/proc/sys/net/ipv6/conf/eth0/disable_ipv6", "1", false},
+};
+
+Result<Fd> EnterNewNetns() {
+  if (::unshare(CLONE_NEWNET) != 0) return FailErrno("new network namespace");
+  return OpenOwnNetns();
+}
+
+// Without IFF_VNET_HDR: its holder, who may be a virtual machine's broken process, gets no say about offloads.
+Result<Fd> OpenTap() {
+  Fd fd(::open("/dev/net/tun", O_RDWR | O_CLOEXEC | O_NONBLOCK));
+  if (!fd) return FailErrno("open /dev/net/tun");
+  ifreq request{};
+  std::strcpy(request.ifr_name, kHostDevice);
+  request.ifr_flags = static_cast<short>(IFF_TAP | IFF_NO_PI | IFF_TUN_EXCL);
+  if (::ioctl(fd.get(), TUNSETIFF, &request) != 0) return FailErrno("make the tap device");
+  // The device goes with its namespace, in the kernel's own time; closing the fd would wait some 30 ms for it.
+  if (::ioctl(fd.get(), TUNSETPERSIST, 1) != 0) return FailErrno("keep the tap device");
+  return fd;
+}
+
+// For the namespace that has the device, which stays down until everything else is in force. Its lo stays down for
+// good.
+Result<> FinishHostEnd(MachineNet* net) {
+  SB_TRYV(RunNft(kRules));
+  SB_TRYV(WriteSettings(kHostSettings));
+  SB_TRY(const unsigned device, DeviceIndex(kHostDevice));
+  SB_TRYV(AddAddress(device, kLinkHostAddress, kLinkPrefix));
+  SB_TRY(net->tcp, BindPortOne(SOCK_STREAM, kLinkHostAddress));
+  SB_TRY(net->dns, BindPortOne(SOCK_DGRAM, kLinkHostAddress));
+  SB_TRYV(LinkUp(device));
+  return AddNeighbour(device, kLinkGuestAddress, kLinkGuestMac);
+}
+
+Result<> ConfigureGuestEnd() {
+  SB_TRYV(WriteSettings(kGuestSettings));
+  SB_TRYV(LinkUp(kLoopbackIndex));
+  SB_TRY(const unsigned device, DeviceIndex(kGuestDevice));
+  SB_TRYV(AddAddress(device, kLinkGuestAddress, kLinkPrefix));
+  SB_TRYV(LinkUp(device));
+  SB_TRYV(AddNeighbour(device, kLinkHostAddress, kLinkHostMac));
+  return AddDefaultRoute(device, kLinkHostAddress);
+}
+
+}  // namespace
+
+Result<MachineNet> CreateTapNet() {
+  SB_TRY(Fd home, OpenOwnNetns());
+  NetnsVisit visit(std::move(home));
+  MachineNet net;
+  SB_TRY(net.netns, EnterNewNetns());
+  SB_TRY(net.tap, OpenTap());
+  SB_TRY(const unsigned device, DeviceIndex(kHostDevice));
+  SB_TRYV(SetMac(device, kLinkHostMac));
+  SB_TRYV(FinishHostEnd(&net));
+  return net;
+}
+
+Result<MachineNet> CreateVethNet() {
+  SB_TRY(Fd home, OpenOwnNetns());
+  NetnsVisit visit(std::move(home));
+  MachineNet net;
+  SB_TRY(net.inner, EnterNewNetns());
+  SB_TRY(net.netns, EnterNewNetns());
+  SB_TRYV(AddVeth({kHostDevice, kLinkHostMac}, {kGuestDevice, kLinkGuestMac}, net.inner.get()));
+  SB_TRYV(FinishHostEnd(&net));
+  if (::setns(net.inner.get(), CLONE_NEWNET) != 0) return FailErrno("enter the machine's network");
+  SB_TRYV(ConfigureGuestEnd());
+  return net;
+}
+
+Result<Fd> DialLink(int netns, uint16_t port) {
+  if (port <= kListenPort) return Fail(Code::kBadRequest, "this port cannot be reached");
+  SB_TRY(Fd fd, TcpSocketIn(netns, AF_INET));
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(port);
+  to.sin_addr.s_addr = htonl(kLinkGuestAddress);
+  if (::connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof to) != 0 && errno != EINPROGRESS)
+    return FailErrno("connect into the machine");
+  return fd;
+}
+
+}  // namespace sandbar::os

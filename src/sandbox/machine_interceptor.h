@@ -1,0 +1,40 @@
+// A machine's interceptor that knows only later whose machine it is: pools boot machines before anyone asks for one.
+// Made ready on first use, because most machines never need one. Single loop; owned by the LiveMachine.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "net/intercept.h"
+
+namespace sandbar::sandbox {
+
+class MachineInterceptor final : public net::Interceptor {
+ public:
+  explicit MachineInterceptor(asio::any_io_executor ex) : ex_(std::move(ex)) {}
+
+  // Once, before any policy that needs it is in force.
+  void Identify(net::InterceptorOptions options) { options_ = std::move(options); }
+
+  Task<> Serve(net::InterceptJob job) override {
+    SB_CO_TRYV(Ready());
+    co_return co_await inner_->Serve(std::move(job));
+  }
+  std::string CaCertificate(const net::CompiledPolicy& policy) override {
+    return Ready() ? inner_->CaCertificate(policy) : std::string();
+  }
+
+ private:
+  Result<> Ready() {
+    if (inner_) return {};
+    if (options_.seed.empty()) return Fail(Code::kInternal, "a machine without an owner has no interceptor");
+    SB_TRY(inner_, net::MakeInterceptor(ex_, std::move(options_)));
+    return {};
+  }
+
+  asio::any_io_executor ex_;
+  net::InterceptorOptions options_;
+  std::unique_ptr<net::Interceptor> inner_;
+};
+
+}  // namespace sandbar::sandbox

@@ -1,0 +1,31 @@
+// Network policies between callers, records and machines: sealed for the store, opened for the egress, and the CA that
+// a policy with rules needs in the machine. Free functions; the vault is the only state.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "engine/guest_link.h"
+#include "net/policy.h"
+#include "sandbox/vault.h"
+#include "store/store.h"
+
+namespace sandbar::sandbox {
+
+// Whose a sealed text is.
+std::string OwnerOf(const store::SandboxKey& key);
+std::string OwnerOf(const store::Session& session);
+
+store::NetworkPolicyRow SealPolicy(const Vault& vault, const net::NetworkPolicy& policy, const std::string& owner);
+Result<net::PolicyRef> OpenPolicy(const Vault& vault, const store::NetworkPolicyRow& row, const std::string& owner);
+
+// Whether everything that `next` lets through passes under `before` too, as far as that is plain to see.
+bool OnlyCloses(const net::CompiledPolicy& next, const net::CompiledPolicy& before);
+
+// Puts the CA into the machine's trust stores, in place of an earlier one of ours. Hostile machines: what is read back
+// is bounded, and what it says is only ever written back.
+Task<> InstallCa(std::shared_ptr<engine::GuestLink> link, std::string ca_pem);
+// The bundle with our certificate at its end, and without the earlier one.
+std::string MergeBundle(std::string_view bundle, std::string_view earlier_pem, const std::string& ca_pem);
+
+}  // namespace sandbar::sandbox

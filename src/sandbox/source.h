@@ -1,0 +1,38 @@
+// What a new sandbox starts with: a git repository or a tar archive, fetched by the machine itself before the caller's
+// policy is in force, under a policy of its own that lets through nothing but the source's host. A user name and
+// password are put into the requests by the egress proxy: the machine never sees them. Pure functions.
+//
+//   SB_TRY(SourcePlan plan, PlanSource(spec));
+//   … put plan.policy in force, run plan.argv as the sandbox's user in its working directory …
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "net/policy.h"
+
+namespace sandbar::sandbox {
+
+struct SourceSpec {
+  enum class Kind { kGit, kTarball };
+  Kind kind = Kind::kGit;
+  std::string url;
+  std::optional<int> depth;
+  std::optional<std::string> revision;  // branch, tag or commit
+  std::optional<std::string> username, password;
+};
+
+struct SourcePlan {
+  net::PolicyRef policy;
+  std::vector<std::string> argv;
+};
+
+// kBadRequest names the field.
+Result<SourcePlan> PlanSource(const SourceSpec& spec);
+
+// What a failed one said, fit for an answer: the end of it, without control characters.
+std::string SourceMessage(const SourceSpec& spec, int exit_code, const std::string& output);
+
+}  // namespace sandbar::sandbox
