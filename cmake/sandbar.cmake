@@ -18,7 +18,7 @@ function(sb_precompiled target)
     set_source_files_properties(${header} PROPERTIES LANGUAGE CXX
       COMPILE_OPTIONS "-xc++-header;-fpch-instantiate-templates;-Xclang;-fno-pch-timestamp")
     add_library(sb_precompiled OBJECT ${header})
-    target_link_libraries(sb_precompiled PRIVATE sb_options sb_sanitize Boost::headers Boost::json fmt::fmt PkgConfig::RE2)
+    target_link_libraries(sb_precompiled PRIVATE sb_options sb_sanitize sb_asio Boost::headers Boost::json fmt::fmt PkgConfig::RE2)
   endif()
   # Relative to the build directory, where Ninja runs compilers.
   set(made CMakeFiles/sb_precompiled.dir/cmake/precompiled.h.o)

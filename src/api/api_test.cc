@@ -77,7 +77,6 @@ TEST_F(ApiFixture, Create) {
 
 TEST_F(ApiFixture, CreateThatCannotBe) {
   EXPECT_EQ(Ask("POST", "/v2/sandboxes", R"({"ports":["x"]})").Code(), "bad_request");
-  EXPECT_EQ(Ask("POST", "/v2/sandboxes", R"({"persistent":true})").status, 422);
   EXPECT_EQ(Ask("POST", "/v2/sandboxes", "{nope").Code(), "bad_request");
   EXPECT_EQ(Ask("POST", "/v2/sandboxes?projectId=prj_a", R"({"projectId":"prj_b"})").status, 400);
   EXPECT_EQ(OnLoop([&] { return service_.calls; }), 0);
@@ -137,7 +136,34 @@ TEST_F(ApiFixture, Sessions) {
   EXPECT_EQ(stopped.at("session").at("status"), "stopped");
   EXPECT_EQ(stopped.at("session").at("duration"), 2500);
   EXPECT_EQ(stopped.at("sandbox").at("status"), "stopped");
-  EXPECT_EQ(Ask("POST", std::string(kSession) + "/snapshot").Code(), "sandbox_stopped");
+}
+
+TEST_F(ApiFixture, Snapshots) {
+  Answer taken = Ask("POST", std::string(kSession) + "/snapshot", R"({"expiration":86400000})");
+  EXPECT_EQ(taken.status, 201);
+  EXPECT_EQ(taken.Json().at("snapshot").at("sourceSessionId"), "sbx_1");
+  EXPECT_EQ(taken.Json().at("session").at("id"), "sbx_1");
+  EXPECT_EQ(OnLoop([&] { return service_.number; }), 86400000);
+  EXPECT_EQ(Ask("POST", std::string(kSession) + "/snapshot").status, 201);
+  EXPECT_EQ(Ask("POST", "/v1/sandboxes/sbx_1/snapshot").Json().at("snapshot").at("sourceSandboxId"), "sbx_1");
+  EXPECT_EQ(Ask("GET", "/v2/sandboxes/snapshots?project=p").Json().at("pagination").at("next"), "cursor-2");
+  EXPECT_EQ(Ask("GET", "/v2/sandboxes/snapshots/snap_1").Json().at("snapshot").at("status"), "created");
+  json::object tree = Ask("GET", "/v2/sandboxes/snapshots/tree?snapshotId=snap_1&limit=3&sortOrder=asc").Json();
+  EXPECT_EQ(tree.at("anchor").at("count"), "2");
+  EXPECT_EQ(tree.at("pagination").at("next"), "snap_1");
+  EXPECT_EQ(OnLoop([&] { return service_.number; }), 3);
+  EXPECT_EQ(Ask("GET", "/v2/sandboxes/snapshots/tree?snapshotId=snap_1&limit=11").status, 400);
+  EXPECT_EQ(Ask("GET", "/v2/sandboxes/snapshots/tree").status, 400);
+  EXPECT_EQ(Ask("DELETE", "/v2/sandboxes/snapshots/snap_1").Json().at("snapshot").at("status"), "deleted");
+  EXPECT_EQ(Ask("POST", "/v2/sandboxes/demo/fork", R"({"name":"copy","env":{"A":"1"},"ports":[]})").status, 200);
+  OnLoop([&] {
+    EXPECT_EQ(service_.fork->name, "copy");
+    EXPECT_EQ(service_.fork->changes.env->at("A"), "1");
+    EXPECT_FALSE(service_.fork->changes.tags.has_value());
+  });
+  EXPECT_EQ(Ask("POST", "/v2/sandboxes/demo/fork").status, 200);
+  EXPECT_EQ(Ask("DELETE", "/v2/sandboxes/demo?deleteOrphanSnapshots=true").status, 200);
+  EXPECT_TRUE(OnLoop([&] { return service_.orphans; }));
 }
 
 TEST_F(ApiFixture, SessionErrorsDriveTheClient) {
@@ -176,14 +202,8 @@ TEST_F(ApiFixture, V1Facade) {
 }
 
 TEST_F(ApiFixture, WhatIsAbsentIsRefused) {
-  EXPECT_EQ(Ask("POST", std::string(kSession) + "/snapshot").Code(), "unsupported");
   EXPECT_EQ(Ask("POST", std::string(kSession) + "/interactive", "{}").Code(), "unsupported");
-  EXPECT_EQ(Ask("POST", "/v2/sandboxes/demo/fork", "{}").Code(), "unsupported");
   EXPECT_EQ(Ask("POST", "/v2/sandboxes/drives/d", "{}").Code(), "unsupported");
-  EXPECT_EQ(Ask("GET", "/v2/sandboxes/snapshots/snap_1").status, 404);
-  EXPECT_EQ(Ask("GET", "/v2/sandboxes/snapshots/tree?snapshotId=snap_1").status, 404);
-  EXPECT_EQ(Ask("GET", "/v2/sandboxes/snapshots?project=p").body,
-            R"({"snapshots":[],"pagination":{"count":0,"next":null}})");
   EXPECT_EQ(Ask("GET", "/v2/sandboxes/drives").body, R"({"drives":[],"pagination":{"count":0,"next":null}})");
 }
 

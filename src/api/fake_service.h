@@ -36,6 +36,9 @@ class FakeService : public sandbox::Service {
     session_.runtime = "node24";
     session_.cwd = "/vercel";
     session_.started_at = 1000;
+    snapshot_.id = "snap_1";
+    snapshot_.session = "sbx_1";
+    snapshot_.region = "iad1";
     command_.id = "cmd_1";
     command_.session = "sbx_1";
     command_.name = "sh";
@@ -62,6 +65,8 @@ class FakeService : public sandbox::Service {
   }
 
   // What was asked.
+  std::optional<sandbox::ForkSpec> fork;
+  bool orphans = false;
   sandbox::Scope scope;
   std::optional<sandbox::CreateSpec> create;
   std::optional<sandbox::UpdateSpec> update;
@@ -96,9 +101,38 @@ class FakeService : public sandbox::Service {
     SB_CO_TRYV(Begin(s, std::move(name)));
     co_return sandbox_;
   }
-  Task<store::Sandbox> Delete(sandbox::Scope s, std::string name) override {
+  Task<store::Sandbox> Delete(sandbox::Scope s, std::string name, bool orphan_snapshots) override {
+    orphans = orphan_snapshots;
     SB_CO_TRYV(Begin(s, std::move(name)));
     co_return sandbox_;
+  }
+  Task<sandbox::SandboxView> Fork(sandbox::Scope s, std::string name, sandbox::ForkSpec spec) override {
+    fork = std::move(spec);
+    co_return View(s, std::move(name));
+  }
+  Task<sandbox::SnapshotTaken> TakeSnapshot(sandbox::Scope s, std::string id, std::optional<int64_t> ms) override {
+    number = ms.value_or(-1);
+    SB_CO_TRYV(Begin(s, std::move(id)));
+    co_return sandbox::SnapshotTaken{snapshot_, session_};
+  }
+  Task<sandbox::Page<store::Snapshot>> ListSnapshots(sandbox::Scope s, sandbox::ListQuery query) override {
+    list = std::move(query);
+    SB_CO_TRYV(Begin(s, ""));
+    co_return sandbox::Page<store::Snapshot>{{snapshot_}, "cursor-2"};
+  }
+  Task<store::Snapshot> GetSnapshot(sandbox::Scope s, std::string id) override {
+    SB_CO_TRYV(Begin(s, std::move(id)));
+    co_return snapshot_;
+  }
+  Task<store::Snapshot> DeleteSnapshot(sandbox::Scope s, std::string id) override {
+    SB_CO_TRYV(Begin(s, std::move(id)));
+    snapshot_.deleted = true;
+    co_return snapshot_;
+  }
+  Task<sandbox::SnapshotTree> GetSnapshotTree(sandbox::Scope s, std::string id, int limit, bool asc) override {
+    number = asc ? limit : -limit;
+    SB_CO_TRYV(Begin(s, std::move(id)));
+    co_return sandbox::SnapshotTree{{snapshot_, {snapshot_}}, {{snapshot_, {}}}, "snap_1"};
   }
   Task<sandbox::Page<store::Session>> ListSessions(sandbox::Scope s, sandbox::ListQuery query) override {
     list = std::move(query);
@@ -269,6 +303,7 @@ class FakeService : public sandbox::Service {
   store::Sandbox sandbox_;
   store::Session session_;
   store::Command command_;
+  store::Snapshot snapshot_;
   std::deque<Step> log_;
   Event changed_;
 };

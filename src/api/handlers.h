@@ -16,6 +16,7 @@ Task<> GetSandbox(Call* call);
 Task<> ListSandboxes(Call* call);
 Task<> UpdateSandbox(Call* call);
 Task<> DeleteSandbox(Call* call);
+Task<> ForkSandbox(Call* call);
 
 // vercel_sessions.cc
 Task<> ListSessions(Call* call);
@@ -41,12 +42,15 @@ Task<> ReadFile(Call* call);
 Task<> WriteFiles(Call* call);
 Task<> MakeDir(Call* call);
 
-// vercel_absent.cc: what this server does not have yet. Refused, never pretended.
-Task<> ForkSandbox(Call* call);
+// vercel_snapshots.cc
 Task<> TakeSnapshot(Call* call);
-Task<> OpenInteractive(Call* call);
 Task<> ListSnapshots(Call* call);
-Task<> NoSuchSnapshot(Call* call);
+Task<> GetSnapshot(Call* call);
+Task<> DeleteSnapshot(Call* call);
+Task<> GetSnapshotTree(Call* call);
+
+// vercel_absent.cc: what this server does not have yet. Refused, never pretended.
+Task<> OpenInteractive(Call* call);
 Task<> ListDrives(Call* call);
 Task<> MakeDrive(Call* call);
 Task<> NoSuchDrive(Call* call);

@@ -45,9 +45,9 @@ constexpr Route kRoutes[] = {
     {"POST", SB_SESSION "/fs/mkdir", MakeDir},
 
     {"GET", SB_V2 "/snapshots", ListSnapshots},
-    {"GET", SB_V2 "/snapshots/tree", NoSuchSnapshot},
-    {"GET", SB_V2 "/snapshots/{snapshot}", NoSuchSnapshot},
-    {"DELETE", SB_V2 "/snapshots/{snapshot}", NoSuchSnapshot},
+    {"GET", SB_V2 "/snapshots/tree", GetSnapshotTree},
+    {"GET", SB_V2 "/snapshots/{snapshot}", GetSnapshot},
+    {"DELETE", SB_V2 "/snapshots/{snapshot}", DeleteSnapshot},
     {"GET", SB_V2 "/drives", ListDrives},
     {"POST", SB_V2 "/drives/{drive}", MakeDrive},
     {"DELETE", SB_V2 "/drives/{drive}", NoSuchDrive},
@@ -69,8 +69,8 @@ constexpr Route kRoutes[] = {
     {"POST", SB_V1 "/{session}/fs/write", WriteFiles},
     {"POST", SB_V1 "/{session}/fs/mkdir", MakeDir},
     {"GET", SB_V1 "/snapshots", ListSnapshots},
-    {"GET", SB_V1 "/snapshots/{snapshot}", NoSuchSnapshot},
-    {"DELETE", SB_V1 "/snapshots/{snapshot}", NoSuchSnapshot},
+    {"GET", SB_V1 "/snapshots/{snapshot}", GetSnapshot},
+    {"DELETE", SB_V1 "/snapshots/{snapshot}", DeleteSnapshot},
 
     // What the Vercel CLI asks to find out where it is.
     {"GET", "/v2/user", GetUser},

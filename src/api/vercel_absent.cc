@@ -21,41 +21,14 @@ Task<> RefuseOnSession(Call* call, std::string why) {
   co_return Fail(Code::kUnsupported, std::move(why));
 }
 
-json::object EmptyPage(std::string_view key, bool v1) {
-  json::object body{{key, json::array{}}};
-  body["pagination"] = v1 ? NumericPaginationJson(0, std::nullopt, std::nullopt) : PaginationJson(0, "");
-  return body;
-}
-
 }  // namespace
-
-Task<> ForkSandbox(Call* call) {
-  std::string name = call->Param("name");
-  auto view = co_await call->service->Get(call->scope, std::move(name), false);
-  if (!view) co_return std::unexpected(std::move(view).error());
-  co_return Fail(Code::kUnsupported, "forking is not available on this server: it has no snapshots");
-}
-
-Task<> TakeSnapshot(Call* call) {
-  return RefuseOnSession(call, "snapshots are not available on this server");
-}
 
 Task<> OpenInteractive(Call* call) {
   return RefuseOnSession(call, "interactive shells are not available on this server: run commands instead");
 }
 
-Task<> ListSnapshots(Call* call) {
-  SB_CO_TRYV(ParseListQuery(call->query, call->v1()));
-  json::object body = EmptyPage("snapshots", call->v1());
-  co_return co_await call->Reply(std::move(body));
-}
-
-Task<> NoSuchSnapshot(Call*) {
-  co_return Fail(Code::kNotFound, "there is no such snapshot");
-}
-
 Task<> ListDrives(Call* call) {
-  json::object body = EmptyPage("drives", false);
+  json::object body{{"drives", json::array{}}, {"pagination", PaginationJson(0, "")}};
   co_return co_await call->Reply(std::move(body));
 }
 

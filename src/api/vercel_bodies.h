@@ -37,6 +37,7 @@ struct SourceBody {
   std::optional<int> depth;
   void Check(wire::JsonIssues& issues) const {
     if (type != SourceType::kSnapshot && !url) issues.Add("url", "is required");
+    if (type == SourceType::kSnapshot && !snapshot_id) issues.Add("snapshotId", "is required");
   }
 };
 BOOST_DESCRIBE_STRUCT(SourceBody, (), (type, url, revision, username, password, snapshot_id, depth))
@@ -76,6 +77,28 @@ BOOST_DESCRIBE_STRUCT(UpdateBody, (),
                       (persistent, resources, timeout, snapshot_expiration, network_policy, network_id, env, tags,
                        ports, keep_last_snapshots, current_snapshot_id, region, runtime, image, failover_regions,
                        mounts))
+
+struct ForkBody {
+  std::optional<std::string> name, region, image;
+  std::optional<bool> persistent;
+  std::optional<ResourcesBody> resources;
+  std::optional<int64_t> timeout, snapshot_expiration;
+  std::optional<PolicyBody> network_policy;
+  std::optional<std::optional<std::string>> network_id;
+  std::optional<StringMap> env, tags;
+  std::optional<std::vector<int>> ports;
+  std::optional<std::optional<KeepLastBody>> keep_last_snapshots;
+  std::optional<std::vector<std::string>> failover_regions;
+  std::optional<boost::json::value> mounts;
+};
+BOOST_DESCRIBE_STRUCT(ForkBody, (),
+                      (name, region, image, persistent, resources, timeout, snapshot_expiration, network_policy,
+                       network_id, env, tags, ports, keep_last_snapshots, failover_regions, mounts))
+
+struct SnapshotBody {
+  std::optional<int64_t> expiration;
+};
+BOOST_DESCRIBE_STRUCT(SnapshotBody, (), (expiration))
 
 struct CommandBody {
   std::string command;

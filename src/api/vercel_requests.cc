@@ -25,10 +25,6 @@ bool IsEmpty(const boost::json::value& v) {
 // The parts of a create or update that are valid but that nothing here would enforce.
 template <class Body>
 Result<> RefuseUnsupported(const Body& body, bool has_network) {
-  if (body.persistent.value_or(false))
-    return Missing(
-        "persistent sandboxes are not available on this server: stop discards the file system. Leave "
-        "`persistent` out or set it to false (CLI: --non-persistent)");
   if (has_network) return Missing("`networkId` is not available on this server: it has no private networks");
   if (body.mounts && !IsEmpty(*body.mounts)) return Missing("`mounts` are not available on this server: no drives");
   return {};
@@ -48,8 +44,7 @@ std::optional<net::NetworkPolicy> ToPolicy(const std::optional<net::PolicyBody>&
   return body->policy;
 }
 
-Result<sandbox::SourceSpec> ToSource(SourceBody body) {
-  if (body.type == SourceType::kSnapshot) return Missing("snapshots are not available on this server");
+sandbox::SourceSpec ToSource(SourceBody body) {
   sandbox::SourceSpec out;
   if (body.type == SourceType::kTarball) out.kind = sandbox::SourceSpec::Kind::kTarball;
   out.url = body.url.value_or("");
@@ -68,6 +63,28 @@ store::KeepLastSnapshots ToKeepLast(const KeepLastBody& body) {
   return out;
 }
 
+// What PATCH and fork have in common.
+template <class Body>
+sandbox::UpdateSpec ToChanges(const Body& body) {
+  sandbox::UpdateSpec spec;
+  spec.persistent = body.persistent;
+  spec.resources = ToResources(body.resources);
+  spec.timeout_ms = body.timeout;
+  spec.network = ToPolicy(body.network_policy);
+  spec.env = body.env;
+  spec.tags = body.tags;
+  spec.ports = body.ports;
+  spec.region = body.region;
+  spec.failover_regions = body.failover_regions;
+  spec.network_id = body.network_id;
+  spec.snapshot_expiration_ms = body.snapshot_expiration;
+  if (body.keep_last_snapshots) {
+    spec.keep_last_snapshots.emplace();
+    if (*body.keep_last_snapshots) spec.keep_last_snapshots->emplace(ToKeepLast(**body.keep_last_snapshots));
+  }
+  return spec;
+}
+
 Result<int64_t> Number(std::string_view name, std::string_view text) {
   int64_t n = 0;
   auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), n);
@@ -78,6 +95,23 @@ Result<int64_t> Number(std::string_view name, std::string_view text) {
 
 }  // namespace
 
+Result<std::optional<int64_t>> ParseSnapshot(std::string_view text) {
+  if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) return std::nullopt;
+  SB_TRY(SnapshotBody body, wire::DecodeJson<SnapshotBody>(text, kLimits));
+  return body.expiration;
+}
+
+Result<sandbox::ForkSpec> ParseFork(std::string_view text) {
+  sandbox::ForkSpec out;
+  if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) return out;
+  SB_TRY(ForkBody body, wire::DecodeJson<ForkBody>(text, kLimits));
+  SB_TRYV(RefuseUnsupported(body, body.network_id && body.network_id->has_value()));
+  if (body.image) return Missing("a fork keeps its source's image: leave `image` out");
+  out.name = body.name;
+  out.changes = ToChanges(body);
+  return out;
+}
+
 Result<CreateRequest> ParseCreate(std::string_view text, int version) {
   SB_TRY(CreateBody body, wire::DecodeJson<CreateBody>(text, kLimits));
   SB_TRYV(RefuseUnsupported(body, body.network_id.has_value()));
@@ -85,16 +119,16 @@ Result<CreateRequest> ParseCreate(std::string_view text, int version) {
   out.project = body.project_id.value_or("");
   sandbox::CreateSpec& spec = out.spec;
   spec.v1 = version == 1;
-  if (body.source) {
-    SB_TRY(spec.source, ToSource(*std::move(body.source)));
-  }
+  const bool from_snapshot = body.source && body.source->type == SourceType::kSnapshot;
+  if (from_snapshot) spec.source_snapshot = body.source->snapshot_id;
+  if (body.source && !from_snapshot) spec.source = ToSource(*std::move(body.source));
   spec.name = body.name;
   spec.runtime = body.runtime;
   spec.image = body.image;
-  if (version == 2 && !spec.runtime && !spec.image) spec.runtime = "node24";
+  if (version == 2 && !spec.runtime && !spec.image && !from_snapshot) spec.runtime = "node24";
   spec.timeout_ms = body.timeout;
   spec.resources = ToResources(body.resources);
-  spec.persistent = false;  // see api.h
+  spec.persistent = body.persistent;
   spec.network = ToPolicy(body.network_policy);
   spec.env = std::move(body.env);
   spec.tags = std::move(body.tags);
@@ -112,24 +146,9 @@ Result<UpdateRequest> ParseUpdate(std::string_view text) {
   SB_TRYV(RefuseUnsupported(body, network));
   if (body.runtime || body.image)
     return Missing("the image of an existing sandbox cannot be changed on this server: create another one");
-  if (body.current_snapshot_id) return Fail(Code::kNotFound, "there is no such snapshot in this project");
   UpdateRequest out;
-  sandbox::UpdateSpec& spec = out.spec;
-  spec.ports = std::move(body.ports);
-  spec.persistent = body.persistent;
-  spec.resources = ToResources(body.resources);
-  spec.timeout_ms = body.timeout;
-  spec.network = ToPolicy(body.network_policy);
-  spec.env = std::move(body.env);
-  spec.tags = std::move(body.tags);
-  spec.region = body.region;
-  spec.failover_regions = std::move(body.failover_regions);
-  spec.network_id = body.network_id;
-  spec.snapshot_expiration_ms = body.snapshot_expiration;
-  if (body.keep_last_snapshots) {
-    spec.keep_last_snapshots.emplace();
-    if (*body.keep_last_snapshots) spec.keep_last_snapshots->emplace(ToKeepLast(**body.keep_last_snapshots));
-  }
+  out.spec = ToChanges(body);
+  out.spec.current_snapshot = body.current_snapshot_id;
   return out;
 }
 

@@ -41,6 +41,9 @@ struct PathRequest {
 // service), v1 the legacy runtime.
 Result<CreateRequest> ParseCreate(std::string_view body, int version);
 Result<UpdateRequest> ParseUpdate(std::string_view body);
+Result<sandbox::ForkSpec> ParseFork(std::string_view body);
+// The expiration asked for; an empty body asks for none.
+Result<std::optional<int64_t>> ParseSnapshot(std::string_view body);
 Result<CommandRequest> ParseCommand(std::string_view body, bool v1);
 Result<int> ParseKill(std::string_view body);
 Result<PathRequest> ParseRead(std::string_view body);

@@ -55,9 +55,20 @@ Task<> UpdateSandbox(Call* call) {
   co_return co_await call->Reply(std::move(body));
 }
 
+Task<> ForkSandbox(Call* call) {
+  SB_CO_TRY(std::string text, co_await call->Body());
+  SB_CO_TRY(sandbox::ForkSpec spec, ParseFork(text));
+  std::string name = call->Param("name");
+  auto view = co_await call->service->Fork(call->scope, std::move(name), std::move(spec));
+  if (!view) co_return std::unexpected(std::move(view).error());
+  json::object body = ViewJson(*view, false, false);
+  co_return co_await call->Reply(std::move(body));
+}
+
 Task<> DeleteSandbox(Call* call) {
   std::string name = call->Param("name");
-  auto sandbox = co_await call->service->Delete(call->scope, std::move(name));
+  bool orphans = call->Flag("deleteOrphanSnapshots");
+  auto sandbox = co_await call->service->Delete(call->scope, std::move(name), orphans);
   if (!sandbox) co_return std::unexpected(std::move(sandbox).error());
   json::object body{{"sandbox", SandboxJson(*sandbox, nullptr)}};
   co_return co_await call->Reply(std::move(body));

@@ -54,6 +54,7 @@ Task<> StopSession(Call* call) {
   if (!view) co_return std::unexpected(std::move(view).error());
   json::object body = Wrapped(view->session, call->v1());
   if (!call->v1()) body["sandbox"] = SandboxJson(view->sandbox, &view->session);
+  if (!call->v1() && view->snapshot) body["snapshot"] = SnapshotJson(*view->snapshot, false);
   co_return co_await call->Reply(std::move(body));
 }
 

@@ -66,6 +66,7 @@ json::object SandboxJson(const store::Sandbox& s, const store::Session* current)
     for (const auto& [key, value] : s.tags) tags[key] = value;
     out["tags"] = std::move(tags);
   }
+  AddIf(out, "currentSnapshotId", s.current_snapshot);
   AddIf(out, "snapshotExpiration", s.snapshot_expiration_ms);
   if (s.keep_last_snapshots) out["keepLastSnapshots"] = KeepLastJson(*s.keep_last_snapshots);
   bool running = current != nullptr && current->status == store::Status::kRunning && current->started_at.has_value();
@@ -95,8 +96,26 @@ json::object SessionJson(const store::Session& s) {
   AddIf(out, "requestedStopAt", s.requested_stop_at);
   AddIf(out, "stoppedAt", s.stopped_at);
   AddIf(out, "abortedAt", s.aborted_at);
+  AddIf(out, "sourceSnapshotId", s.source_snapshot);
+  if (!s.snapshot.empty() && s.stopped_at) out["snapshottedAt"] = *s.stopped_at;
   AddPolicy(out, s.network);
   AddUsage(out, s);
+  return out;
+}
+
+json::object SnapshotJson(const store::Snapshot& s, bool v1) {
+  json::object out{{"id", s.id},
+                   {v1 ? "sourceSandboxId" : "sourceSessionId", s.session},
+                   {"region", s.region},
+                   {"regions", json::array{s.region}},
+                   {"status", s.deleted ? "deleted" : "created"},
+                   {"sizeBytes", s.size_bytes},
+                   {"createdAt", s.created_at},
+                   {"updatedAt", s.updated_at},
+                   {"lastUsedAt", s.last_used_at},
+                   {"creationMethod", s.manual ? "manual" : "automatic"}};
+  AddIf(out, "parentId", s.parent);
+  AddIf(out, "expiresAt", s.expires_at());
   return out;
 }
 

@@ -30,8 +30,9 @@ enum class AttachmentKind { kLocal, kTap, kVeth };
 // Opaque to everything but images/ and engines: ids, never host paths.
 struct Rootfs {
   RootfsFormat format = RootfsFormat::kDir;
-  std::vector<std::string> layers;  // content ids, topmost first
-  std::string image_digest;         // names the site layer (trust store, resolv.conf, hosts) put on top of the image
+  std::vector<std::string> layers;     // content ids, topmost first
+  std::string image_digest;            // names the site layer (trust store, resolv.conf, hosts) put on top of the image
+  std::vector<std::string> snapshots;  // of earlier machines, topmost first, on top of all that
 };
 
 struct Limits {
@@ -95,6 +96,10 @@ class Machine {
   virtual Task<> Resume() = 0;
   // Kills everything and removes every trace (namespaces, cgroups, mounts, writable layer). Idempotent.
   virtual Task<Usage> Destroy() = 0;
+  // The same, but what the machine wrote stays as the snapshot of this name ([a-zA-Z0-9_-]{1,64}, unique for ever).
+  // Costs the same at any size and survives the daemon from then on. Idempotent; kConflict when the name is taken. When
+  // it fails nothing is lost, and it or Destroy may be called again.
+  virtual Task<Usage> DestroyKeeping(std::string snapshot) = 0;
   // Completes when the machine has ended by itself (agent died, deadline, host OOM).
   virtual Task<> WaitExit() = 0;
 };
@@ -114,6 +119,13 @@ class Engine {
   // Machines of this instance that the supervisor still holds.
   virtual Task<std::vector<MachineInfo>> List() = 0;
   virtual Task<std::unique_ptr<Machine>> Attach(std::string machine_id) = 0;
+  // Every snapshot on disk, in the order of names.
+  virtual Task<std::vector<std::string>> ListSnapshots() = 0;
+  // Makes one layer that shows what these show (topmost first). Takes as long as there are files; the old ones stay.
+  // Idempotent: when `target` exists already, it is taken as done.
+  virtual Task<> FlattenSnapshots(std::vector<std::string> layers, std::string target) = 0;
+  // No machine may run on it. Not an error when it is gone already.
+  virtual Task<> RemoveSnapshot(std::string snapshot) = 0;
 };
 
 }  // namespace sandbar::engine

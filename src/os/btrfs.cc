@@ -61,6 +61,14 @@ Result<> DestroySubvolume(int parent, const std::string& name) {
   return {};
 }
 
+Result<> MakeSubvolumeReadOnly(int subvolume) {
+  uint64_t flags = 0;
+  if (::ioctl(subvolume, BTRFS_IOC_SUBVOL_GETFLAGS, &flags) != 0) return FailErrno("subvolume flags");
+  flags |= BTRFS_SUBVOL_RDONLY;
+  if (::ioctl(subvolume, BTRFS_IOC_SUBVOL_SETFLAGS, &flags) != 0) return FailErrno("make a subvolume read-only");
+  return {};
+}
+
 Result<> SetSubvolumeLimit(int root, uint64_t id, uint64_t bytes) {
   btrfs_ioctl_qgroup_limit_args args{};
   args.qgroupid = id;

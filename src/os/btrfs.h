@@ -23,6 +23,8 @@ Result<uint64_t> CreateSubvolume(int parent, const std::string& name);
 Result<uint64_t> SubvolumeId(int subvolume);
 // Returns at once; the kernel frees the space in the background.
 Result<> DestroySubvolume(int parent, const std::string& name);
+// From now on nobody can write to it, root of the host included.
+Result<> MakeSubvolumeReadOnly(int subvolume);
 Result<> SetSubvolumeLimit(int root, uint64_t id, uint64_t bytes);  // 0: no limit
 // As of the last commit of the filesystem (a few seconds).
 Result<uint64_t> SubvolumeUsage(int root, uint64_t id);

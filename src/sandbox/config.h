@@ -38,6 +38,8 @@ struct Config {
   // Of a session's commands together (and an eighth more): beyond it, output of those that ended first is dropped.
   uint64_t log_session_bytes = 256ULL << 20;
 
+  size_t flatten_at = 12;  // a snapshot that stands on this many layers is made into one in the background
+
   std::vector<PoolTarget> pools;
   std::chrono::milliseconds agent_timeout{30000};  // longest wait for an answer of an agent that must be alive
 };

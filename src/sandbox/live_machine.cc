@@ -128,13 +128,15 @@ asio::awaitable<void> LiveMachine::Close() {
   if (egress_) co_await egress_->Close();
 }
 
-Task<engine::Usage> LiveMachine::Destroy() {
+Task<engine::Usage> LiveMachine::Destroy(std::string keep_as) {
   co_await Close();
   Result<engine::Usage> usage;
   auto pause = kFirstPause;
   for (int i = 0; i < kReconnects; ++i) {
-    usage = co_await machine_->Destroy();
+    auto destroy = keep_as.empty() ? machine_->Destroy() : machine_->DestroyKeeping(keep_as);
+    usage = co_await std::move(destroy);
     if (usage || usage.error().code == Code::kCancelled || core_->closing) break;
+    if (usage.error().code == Code::kNotFound || usage.error().code == Code::kConflict) break;
     log::Warn("machine {}: destroy: {}", id(), usage.error().message);
     auto slept = co_await Sleep(pause);
     if (!slept) break;

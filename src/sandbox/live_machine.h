@@ -55,8 +55,8 @@ class LiveMachine final : private engine::GuestEvents {
 
   // Ends connections and network service; the machine goes on.
   asio::awaitable<void> Close();
-  // Close, then remove the machine.
-  Task<engine::Usage> Destroy();
+  // Close, then remove the machine; with a name, what it wrote stays as that snapshot.
+  Task<engine::Usage> Destroy(std::string keep_as = "");
 
  private:
   void OnOutput(const std::string& command, uint64_t offset, uint8_t stream, std::string_view bytes) override;

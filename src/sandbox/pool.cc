@@ -17,6 +17,14 @@ engine::Rootfs RootfsOf(const images::Image& image) {
   return rootfs;
 }
 
+engine::Rootfs RootfsOf(const store::Session& session) {
+  engine::Rootfs rootfs;
+  rootfs.layers = session.image_layers;
+  rootfs.image_digest = session.image.substr(session.image.rfind('@') + 1);
+  rootfs.snapshots = session.snapshot_layers;
+  return rootfs;
+}
+
 engine::Limits LimitsOf(const Config& config, int vcpus) {
   engine::Limits limits;
   limits.vcpus = static_cast<uint32_t>(vcpus);

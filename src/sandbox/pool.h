@@ -17,6 +17,7 @@ namespace sandbar::sandbox {
 
 // The parts of a machine that the image and the size decide; the same for pooled and for cold ones.
 engine::Rootfs RootfsOf(const images::Image& image);
+engine::Rootfs RootfsOf(const store::Session& session);
 engine::Limits LimitsOf(const Config& config, int vcpus);
 // "repo@sha256:…": how rows name an image.
 std::string PinnedName(const images::Image& image);

@@ -3,8 +3,8 @@
 //   machine of the pool ................ destroy: pools are never adopted
 //   row "running", machine alive ....... attach, replay, clocks from started_at + timeout
 //   row "running", machine gone ........ stopped (its deadline passed) or aborted ("machine lost")
-//   row "stopping" ..................... finish the stop
-//   row "pending" ...................... the create was never answered: undo it
+//   row "stopping", "snapshotting" ..... finish the stop, with the snapshot that it was to make
+//   row "pending" ...................... the create or resume was never answered: undo it
 //   machine of a finished row .......... destroy
 //   machine without a row .............. freeze and leave: the database may be the thing that was lost
 #include <map>
@@ -13,6 +13,7 @@
 #include "base/ids.h"
 #include "base/log.h"
 #include "sandbox/network.h"
+#include "sandbox/retention.h"
 #include "sandbox/service_impl.h"
 
 namespace sandbar::sandbox {
@@ -68,8 +69,8 @@ Task<> ServiceImpl::RollBack(store::Session row, bool present) {
     if (!destroyed) log::Error("machine {}: {}", row.machine_id, destroyed.error().message);
     if (!destroyed) co_return destroyed;
   }
-  auto remove = [key = store::KeyOf(row)](store::Store& store) { return store.DeleteSandbox(key); };
-  co_return co_await core_.Db(std::move(remove));
+  auto undo = [row = std::move(row)](store::Store& store) { return UndoSession(store, row, "the server ended"); };
+  co_return co_await core_.Db(std::move(undo));
 }
 
 // A sandbox without its variables can still be used and stopped; one that is not recovered cannot.
@@ -90,7 +91,7 @@ Task<> ServiceImpl::RecoverSession(store::Session row, bool present, bool alive,
     co_return *failure;
   }
   const bool expired = NowMs() >= row.started_at.value_or(row.created_at) + row.timeout_ms;
-  const bool stopping = row.status == store::Status::kStopping;
+  const bool stopping = row.status == store::Status::kStopping || row.status == store::Status::kSnapshotting;
   const std::string reason = row.stop_reason;
   const std::string id = row.id;
   auto session = AddLive(std::move(row), *sandbox ? OpenEnv(**sandbox) : std::map<std::string, std::string>{});

@@ -115,7 +115,7 @@ TEST_F(RecoveryTest, CreatesThatNeverFinishedAreUndone) {
     CreateSpec spec;
     spec.name = "half";
     auto view = world.Create(spec);
-    ASSERT_TRUE(world.Run(world.service->Delete(world.scope, "half")));
+    ASSERT_TRUE(world.Run(world.service->Delete(world.scope, "half", false)));
     world.Crash();
   }
 }

@@ -47,7 +47,7 @@ TEST_F(DomainTest, RoutesAreFoundByNameUntilTheyGo) {
   update.ports = std::vector<int>{80};
   EXPECT_EQ(world.Run(world.service->Update(world.scope, "demo", update)).error().code, Code::kBadRequest);
 
-  ASSERT_TRUE(world.Run(world.service->Delete(world.scope, "demo")));
+  ASSERT_TRUE(world.Run(world.service->Delete(world.scope, "demo", false)));
   EXPECT_FALSE(world.Run(world.service->FindRoute(name)));
 }
 

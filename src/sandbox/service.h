@@ -37,7 +37,7 @@ struct CreateSpec {
   std::optional<SourceSpec> source;
   bool v1 = false;
   std::optional<std::string> name;
-  std::optional<std::string> runtime, image;
+  std::optional<std::string> runtime, image, source_snapshot;
   std::optional<int64_t> timeout_ms;
   Resources resources;
   std::optional<bool> persistent;
@@ -64,12 +64,36 @@ struct UpdateSpec {
   std::optional<std::optional<std::string>> network_id;
   std::optional<int64_t> snapshot_expiration_ms;
   std::optional<std::optional<store::KeepLastSnapshots>> keep_last_snapshots;
+  std::optional<std::string> current_snapshot;  // roll back (or forward) to this one
+};
+
+// A copy of a sandbox's record and of its newest snapshot, with changes.
+struct ForkSpec {
+  std::optional<std::string> name;
+  UpdateSpec changes;
+};
+
+struct SnapshotTaken {
+  store::Snapshot snapshot;
+  store::Session session;
+};
+
+struct SnapshotTreeNode {
+  store::Snapshot snapshot;
+  std::vector<store::Snapshot> siblings;
+};
+
+struct SnapshotTree {
+  SnapshotTreeNode anchor;
+  std::vector<SnapshotTreeNode> nodes;  // nearest first, without the anchor
+  std::string next;                     // where to go on; empty: the end
 };
 
 struct SandboxView {
   store::Sandbox sandbox;
   store::Session session;
   bool resumed = false;
+  std::optional<store::Snapshot> snapshot;  // of a stop: what the session left
 };
 
 struct CommandSpec {
@@ -148,7 +172,18 @@ class Service {
   virtual Task<SandboxView> Get(Scope scope, std::string name, bool resume) = 0;
   virtual Task<Page<store::Sandbox>> List(Scope scope, ListQuery query) = 0;
   virtual Task<store::Sandbox> Update(Scope scope, std::string name, UpdateSpec spec) = 0;
-  virtual Task<store::Sandbox> Delete(Scope scope, std::string name) = 0;
+  // Its snapshots stay unless `orphan_snapshots`: then those that no other sandbox stands on go too.
+  virtual Task<store::Sandbox> Delete(Scope scope, std::string name, bool orphan_snapshots) = 0;
+  // Boots from the source's current snapshot, never from its live machine; from its image when there is none.
+  virtual Task<SandboxView> Fork(Scope scope, std::string name, ForkSpec spec) = 0;
+
+  // Stops the session as part of it.
+  virtual Task<SnapshotTaken> TakeSnapshot(Scope scope, std::string session, std::optional<int64_t> expiration_ms) = 0;
+  virtual Task<Page<store::Snapshot>> ListSnapshots(Scope scope, ListQuery query) = 0;
+  virtual Task<store::Snapshot> GetSnapshot(Scope scope, std::string id) = 0;
+  virtual Task<store::Snapshot> DeleteSnapshot(Scope scope, std::string id) = 0;
+  // Ancestors, or descendants along the first children.
+  virtual Task<SnapshotTree> GetSnapshotTree(Scope scope, std::string id, int limit, bool descendants) = 0;
 
   virtual Task<Page<store::Session>> ListSessions(Scope scope, ListQuery query) = 0;
   virtual Task<SandboxView> GetSession(Scope scope, std::string session) = 0;

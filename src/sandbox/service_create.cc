@@ -4,6 +4,7 @@
 #include "base/ids.h"
 #include "base/log.h"
 #include "sandbox/network.h"
+#include "sandbox/retention.h"
 #include "sandbox/service_impl.h"
 #include "sandbox/validate.h"
 
@@ -23,9 +24,44 @@ Task<images::Image> ServiceImpl::ResolveImage(bool v1, std::optional<std::string
   co_return co_await core_.Files(std::move(resolve));
 }
 
-store::Session ServiceImpl::MakeSession(const store::Sandbox& sandbox, const images::Image& image) {
+ServiceImpl::Base ServiceImpl::BaseOf(const store::Snapshot& s) const {
+  Base base;
+  const size_t at = s.image.rfind('@');
+  base.image.name = s.image.substr(0, at);
+  base.image.digest = at == std::string::npos ? "" : s.image.substr(at + 1);
+  base.image.layers = s.image_layers;
+  base.image.user = s.user;
+  base.image.home = s.home;
+  base.image.cwd = s.cwd;
+  base.image.runtime = s.runtime;
+  base.image.uid = s.uid;
+  base.image.gid = s.gid;
+  base.image.env = s.image_env;
+  base.snapshot_layers = s.snapshot_layers;
+  base.snapshot = s.id;
+  return base;
+}
+
+Task<ServiceImpl::Base> ServiceImpl::ResolveBase(const CreateSpec* spec, Scope scope) {
+  Base base;
+  if (spec->source_snapshot) {
+    if (spec->image || spec->runtime)
+      co_return Fail(Code::kBadRequest, "source: a snapshot has its own image; leave image and runtime out");
+    SB_CO_TRY(auto snapshot, co_await UsableSnapshot(std::move(scope), *spec->source_snapshot));
+    base = BaseOf(snapshot);
+  } else {
+    SB_CO_TRY(base.image, co_await ResolveImage(spec->v1, spec->image, spec->runtime));
+  }
+  co_return base;
+}
+
+store::Session ServiceImpl::MakeSession(const store::Sandbox& sandbox, const Base& base) {
+  const images::Image& image = base.image;
   store::Session s;
-  s.id = sandbox.current_session;
+  s.image_layers = image.layers;
+  s.snapshot_layers = base.snapshot_layers;
+  s.source_snapshot = base.snapshot;
+  s.id = NewId("sbx_");
   s.sandbox = sandbox.name;
   s.team = sandbox.team;
   s.project = sandbox.project;
@@ -60,13 +96,22 @@ std::shared_ptr<Session> ServiceImpl::AddLive(store::Session row, std::map<std::
 Task<SandboxView> ServiceImpl::CreateNow(Scope scope, CreateSpec spec) {
   if (scope.team.empty() || scope.project.empty()) co_return Fail(Code::kBadRequest, "projectId: is required");
   SB_CO_TRY(auto sandbox, CheckCreate(spec, core_.config));
-  net::PolicyRef policy;
+  NewSandbox wanted;
   // Said before a machine is made for nothing.
   if (spec.source) SB_CO_TRYV(PlanSource(*spec.source));
   if (spec.network) {
-    SB_CO_TRY(policy, net::Compile(*spec.network));
+    SB_CO_TRY(wanted.policy, net::Compile(*spec.network));
   }
-  SB_CO_TRY(auto image, co_await ResolveImage(spec.v1, spec.image, spec.runtime));
+  SB_CO_TRY(wanted.base, co_await ResolveBase(&spec, scope));
+  wanted.record = std::move(sandbox);
+  wanted.source = std::move(spec.source);
+  co_return co_await CreateFrom(std::move(scope), std::move(wanted));
+}
+
+Task<SandboxView> ServiceImpl::CreateFrom(Scope scope, NewSandbox wanted) {
+  const Base& base = wanted.base;
+  const images::Image& image = base.image;
+  store::Sandbox& sandbox = wanted.record;
   if (sessions_.size() + creating_ >= core_.config.max_running) {
     co_return Fail(Code::kTooMany, fmt::format("{} sandboxes are running, the server's limit is {}", sessions_.size(),
                                                core_.config.max_running));
@@ -74,29 +119,34 @@ Task<SandboxView> ServiceImpl::CreateNow(Scope scope, CreateSpec spec) {
   Pool::Hold hold(&pool_);
   sandbox.team = scope.team;
   sandbox.project = scope.project;
-  sandbox.current_session = NewId("sbx_");
-  if (sandbox.name.empty()) sandbox.name = spec.v1 ? sandbox.current_session : NewSandboxName();
   sandbox.runtime = image.runtime;
   sandbox.image = PinnedName(image);
   sandbox.cwd = image.cwd;
-  store::Session row = MakeSession(sandbox, image);
-  if (policy) {
-    sandbox.network = SealPolicy(core_.vault, policy->policy(), OwnerOf(store::KeyOf(sandbox)));
-    row.network = SealPolicy(core_.vault, policy->policy(), OwnerOf(row));
+  sandbox.current_snapshot = base.snapshot;
+  store::Session row = MakeSession(sandbox, base);
+  sandbox.current_session = row.id;
+  if (sandbox.name.empty()) sandbox.name = sandbox.v1 ? row.id : NewSandboxName();
+  row.sandbox = sandbox.name;
+  if (wanted.policy) {
+    sandbox.network = SealPolicy(core_.vault, wanted.policy->policy(), OwnerOf(store::KeyOf(sandbox)));
+    row.network = SealPolicy(core_.vault, wanted.policy->policy(), OwnerOf(row));
   }
   auto env = std::exchange(sandbox.env, core_.vault.SealEnv(sandbox.env, OwnerOf(store::KeyOf(sandbox))));
   sandbox.created_at = sandbox.updated_at = sandbox.status_updated_at = row.created_at;
 
-  auto pooled = pool_.Take(image, sandbox.vcpus);
+  auto pooled = base.snapshot.empty() ? pool_.Take(image, sandbox.vcpus) : nullptr;
   row.machine_id = pooled ? pooled->id() : NewLabel("m-", 16);
-  if (pooled && !spec.source) {
+  if (pooled && !wanted.source) {
     // Claimed and running in one commit: after a crash, recovery arms the deadlines that we have not armed yet.
     row.status = sandbox.status = store::Status::kRunning;
     row.started_at = row.created_at;
   }
   ++creating_;
   const std::string claimed = pooled ? row.machine_id : "";
-  auto insert = [sandbox, row, claimed](store::Store& store) { return store.CreateSandbox(sandbox, row, claimed); };
+  auto insert = [sandbox, row, claimed](store::Store& store) -> Result<> {
+    if (!row.source_snapshot.empty()) SB_TRYV(MarkUsed(store, row.source_snapshot));
+    return store.CreateSandbox(sandbox, row, claimed);
+  };
   auto inserted = co_await core_.Db(std::move(insert));
   --creating_;
   if (!inserted) {
@@ -105,15 +155,14 @@ Task<SandboxView> ServiceImpl::CreateNow(Scope scope, CreateSpec spec) {
     co_return Fail(Code::kBadRequest, "a sandbox named \"" + sandbox.name + "\" exists already in this project");
   }
   auto session = AddLive(std::move(row), std::move(env));
-  auto launched =
-      co_await Launch(session, std::move(sandbox), std::move(image), std::move(pooled), std::move(spec.source));
+  auto launched = co_await Launch(session, std::move(sandbox), std::move(pooled), std::move(wanted.source));
   if (launched) co_return launched;
   Error why = launched.error();
   co_await Undo(session, std::move(why));
   co_return launched;
 }
 
-Task<SandboxView> ServiceImpl::Launch(std::shared_ptr<Session> session, store::Sandbox sandbox, images::Image image,
+Task<SandboxView> ServiceImpl::Launch(std::shared_ptr<Session> session, store::Sandbox sandbox,
                                       std::unique_ptr<LiveMachine> pooled, std::optional<SourceSpec> source) {
   auto live = std::move(pooled);
   if (!live) {
@@ -122,13 +171,14 @@ Task<SandboxView> ServiceImpl::Launch(std::shared_ptr<Session> session, store::S
     request.limits = LimitsOf(core_.config, sandbox.vcpus);
     // Should we die before the session runs, the supervisor ends what nobody asked for.
     request.deadline = std::chrono::milliseconds(session->row().timeout_ms) + std::chrono::minutes(1);
-    auto rootfs = RootfsOf(image);
+    auto rootfs = RootfsOf(session->row());
     SB_CO_TRY(live, co_await LiveMachine::Boot(&core_, std::move(request), std::move(rootfs)));
   }
   SB_CO_TRYV(co_await session->Run(std::move(live), std::move(source)));
   SandboxView view;
   view.session = session->row();
   view.sandbox = std::move(sandbox);
+  view.sandbox.current_session = view.session.id;
   view.sandbox.status = view.session.status;
   view.sandbox.updated_at = view.sandbox.status_updated_at = view.session.updated_at;
   co_return view;
@@ -153,8 +203,8 @@ Task<> ServiceImpl::Undo(std::shared_ptr<Session> session, Error why) {
       row.status = store::Status::kFailed;
       row.stop_reason = "create failed: " + message;
       row.stopped_at = row.aborted_at = NowMs();
-      auto mirror = [](store::Sandbox& s) -> Result<> {
-        s.status = store::Status::kFailed;
+      auto mirror = [id = row.id](store::Sandbox& s) -> Result<> {
+        if (s.current_session == id) s.status = store::Status::kFailed;
         return {};
       };
       auto saved = store.SaveSession(row, mirror);
@@ -162,8 +212,10 @@ Task<> ServiceImpl::Undo(std::shared_ptr<Session> session, Error why) {
     };
     cleaned = co_await core_.Db(std::move(fail));
   } else {
-    auto remove = [key = store::KeyOf(session->row())](store::Store& store) { return store.DeleteSandbox(key); };
-    cleaned = co_await core_.Db(std::move(remove));
+    auto undo = [row = session->row(), message = why.message](store::Store& store) {
+      return UndoSession(store, row, message);
+    };
+    cleaned = co_await core_.Db(std::move(undo));
   }
   if (!cleaned) log::Error("undo of {}: {}", session->row().id, cleaned.error().message);
   sessions_.erase(session->row().id);

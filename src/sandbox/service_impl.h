@@ -24,12 +24,22 @@ class ServiceImpl final : public Domain {
   asio::awaitable<void> Close() override;
   ServerInfo info() const override;
   Task<SandboxView> Stop(Scope scope, std::string session) override;
-  Task<store::Sandbox> Delete(Scope scope, std::string name) override;
+  Task<store::Sandbox> Delete(Scope scope, std::string name, bool orphan_snapshots) override;
   Task<store::Session> ExtendTimeout(Scope scope, std::string session, int64_t duration_ms) override;
   Task<store::Session> SetNetwork(Scope scope, std::string session, net::NetworkPolicy policy) override;
 
   // service_create.cc
   Task<SandboxView> Create(Scope scope, CreateSpec spec) override;
+
+  // service_snapshots.cc
+  Task<SnapshotTaken> TakeSnapshot(Scope scope, std::string session, std::optional<int64_t> expiration_ms) override;
+  Task<Page<store::Snapshot>> ListSnapshots(Scope scope, ListQuery query) override;
+  Task<store::Snapshot> GetSnapshot(Scope scope, std::string id) override;
+  Task<store::Snapshot> DeleteSnapshot(Scope scope, std::string id) override;
+  Task<SnapshotTree> GetSnapshotTree(Scope scope, std::string id, int limit, bool descendants) override;
+
+  // service_resume.cc
+  Task<SandboxView> Fork(Scope scope, std::string name, ForkSpec spec) override;
 
   // service_records.cc
   Task<SandboxView> Get(Scope scope, std::string name, bool resume) override;
@@ -69,17 +79,46 @@ class ServiceImpl final : public Domain {
 
   // service_create.cc
   Task<SandboxView> CreateNow(Scope scope, CreateSpec spec);
+  // What a new sandbox boots from: an image, or a snapshot with the image below it.
+  struct Base {
+    images::Image image;
+    std::vector<std::string> snapshot_layers;
+    std::string snapshot;
+  };
+  Task<Base> ResolveBase(const CreateSpec* spec, Scope scope);
+  Base BaseOf(const store::Snapshot& snapshot) const;
+  Task<store::Snapshot> UsableSnapshot(Scope scope, std::string id);
+  struct NewSandbox {
+    store::Sandbox record;  // variables in clear, no policy
+    Base base;
+    net::PolicyRef policy;  // null: never set
+    std::optional<SourceSpec> source;
+  };
+  Task<SandboxView> CreateFrom(Scope scope, NewSandbox wanted);
+  // The sandbox's policy, as compiled; null when it was never set.
+  Result<net::PolicyRef> PolicyOf(const store::Sandbox& sandbox) const;
   Task<images::Image> ResolveImage(bool v1, std::optional<std::string> image, std::optional<std::string> runtime);
-  store::Session MakeSession(const store::Sandbox& sandbox, const images::Image& image);
-  Task<SandboxView> Launch(std::shared_ptr<Session> session, store::Sandbox sandbox, images::Image image,
+  store::Session MakeSession(const store::Sandbox& sandbox, const Base& base);
+  Task<SandboxView> Launch(std::shared_ptr<Session> session, store::Sandbox sandbox,
                            std::unique_ptr<LiveMachine> pooled, std::optional<SourceSpec> source);
   Task<> Undo(std::shared_ptr<Session> session, Error why);
   std::shared_ptr<Session> AddLive(store::Session row, std::map<std::string, std::string> env);
 
   // service_lifecycle.cc
-  StopOutcome RequestStop(const std::string& session, StopCause cause, std::string why);
-  Task<store::Sandbox> StopNow(std::shared_ptr<Session> session, StopCause cause, std::string why);
-  Task<store::Sandbox> DeleteNow(Scope scope, std::string name);
+  StopOutcome RequestStop(const std::string& session, StopCause cause, std::string why, Keep keep = {});
+  Task<store::Sandbox> StopNow(std::shared_ptr<Session> session, StopCause cause, std::string why, Keep keep);
+  Task<store::Sandbox> DeleteNow(Scope scope, std::string name, bool orphan_snapshots);
+
+  // service_snapshots.cc
+  Task<> KeepSnapshotsTidy();
+  Task<> Tidy();
+  Task<> FlattenLongChains();
+  void Collect() { collect_.Notify(); }
+  Task<SnapshotTreeNode> TreeNode(store::Snapshot snapshot);
+
+  // service_resume.cc
+  Task<SandboxView> ResumeNow(store::Sandbox sandbox);
+  Task<SandboxView> ForkNow(Scope scope, std::string name, ForkSpec spec);
   Task<store::Session> Apply(std::shared_ptr<Session> session, Task<> change);
 
   // recovery.cc
@@ -101,8 +140,10 @@ class ServiceImpl final : public Domain {
   Core core_;
   std::map<std::string, Live> sessions_;
   size_t creating_ = 0;
+  std::map<std::string, std::shared_ptr<Outcome<SandboxView>>> resuming_;  // by team, project and name
   std::vector<store::Token> tokens_;
   Pool pool_;
+  Event collect_;  // snapshots may have become garbage
   TaskGroup tasks_;
 };
 

@@ -3,14 +3,21 @@
 #include <filesystem>
 
 #include "base/log.h"
+#include "sandbox/retention.h"
 #include "sandbox/service_impl.h"
 #include "sandbox/tokens.h"
 #include "sandbox/validate.h"
 
 namespace sandbar::sandbox {
 
+namespace {
+
+constexpr std::chrono::seconds kKeepRetry{5};
+
+}  // namespace
+
 ServiceImpl::ServiceImpl(asio::any_io_executor ex, Config config, Parts parts)
-    : core_(std::move(ex), std::move(config), std::move(parts)), pool_(&core_), tasks_(core_.ex) {}
+    : core_(std::move(ex), std::move(config), std::move(parts)), pool_(&core_), collect_(core_.ex), tasks_(core_.ex) {}
 
 Result<std::unique_ptr<Domain>> MakeService(asio::any_io_executor ex, Config config, Parts parts) {
   if (config.default_network_mode != "allow-all" && config.default_network_mode != "deny-all")
@@ -30,6 +37,7 @@ Task<> ServiceImpl::Start() {
   SB_CO_TRY(tokens_, co_await core_.Db(std::move(load)));
   SB_CO_TRYV(co_await Recover());
   pool_.Start();
+  tasks_.Spawn(KeepSnapshotsTidy());
   co_return Result<>{};
 }
 
@@ -68,28 +76,39 @@ ServerInfo ServiceImpl::info() const {
   return info;
 }
 
-ServiceImpl::StopOutcome ServiceImpl::RequestStop(const std::string& session, StopCause cause, std::string why) {
+ServiceImpl::StopOutcome ServiceImpl::RequestStop(const std::string& session, StopCause cause, std::string why,
+                                                  Keep keep) {
   auto it = sessions_.find(session);
   if (it == sessions_.end()) return nullptr;
   Live& live = it->second;
   if (!live.stop) {
     live.stop = std::make_shared<Outcome<store::Sandbox>>(core_.ex);
-    tasks_.Spawn(Produce(live.stop, StopNow(live.session, cause, std::move(why))));
+    tasks_.Spawn(Produce(live.stop, StopNow(live.session, cause, std::move(why), keep)));
   }
   return live.stop;
 }
 
-Task<store::Sandbox> ServiceImpl::StopNow(std::shared_ptr<Session> session, StopCause cause, std::string why) {
+Task<store::Sandbox> ServiceImpl::StopNow(std::shared_ptr<Session> session, StopCause cause, std::string why,
+                                          Keep keep) {
   auto started = co_await session->started()->Wait();
   if (!started) co_return std::unexpected(std::move(started).error());
-  co_await session->BeginStop(cause, std::move(why));
+  co_await session->BeginStop(cause, std::move(why), keep);
   // Cancelled by a shutdown: the row says "stopping" and the next start finishes it.
   if (core_.closing) co_return Fail(Code::kCancelled, "the server is shutting down");
   co_await session->Drain(cause != StopCause::kLost);
   if (core_.closing) co_return Fail(Code::kCancelled, "the server is shutting down");
   auto ended = co_await session->End(cause);
+  while (!ended && session->phase() != Session::Phase::kEnded && !core_.closing) {
+    // Most likely the disk is full. The files are worth more than the name being free soon.
+    log::Error("stop of {}: {}; trying again", session->row().id, ended.error().message);
+    auto slept = co_await Sleep(kKeepRetry);
+    if (!slept) break;
+    ended = co_await session->End(cause);
+  }
   if (!ended) log::Error("stop of {}: {}", session->row().id, ended.error().message);
+  if (core_.closing) co_return ended;
   sessions_.erase(session->row().id);
+  Collect();
   co_return ended;
 }
 
@@ -98,26 +117,33 @@ Task<SandboxView> ServiceImpl::Stop(Scope scope, std::string session) {
   SB_CO_TRY(view.session, co_await FindSession(scope, session));
   if (auto stop = RequestStop(session, StopCause::kRequested, "requested")) {
     SB_CO_TRY(view.sandbox, co_await stop->Wait());
-    SB_CO_TRY(view.session, co_await FindSession(std::move(scope), std::move(session)));
+    SB_CO_TRY(view.session, co_await FindSession(scope, std::move(session)));
+    if (!view.session.snapshot.empty()) {
+      SB_CO_TRY(view.snapshot, co_await GetSnapshot(std::move(scope), view.session.snapshot));
+    }
     co_return view;
   }
   SB_CO_TRY(view.sandbox, co_await SandboxOf(view.session));
   co_return view;
 }
 
-Task<store::Sandbox> ServiceImpl::Delete(Scope scope, std::string name) {
-  auto work = DeleteNow(std::move(scope), std::move(name));
+Task<store::Sandbox> ServiceImpl::Delete(Scope scope, std::string name, bool orphan_snapshots) {
+  auto work = DeleteNow(std::move(scope), std::move(name), orphan_snapshots);
   co_return co_await RunToEnd(&tasks_, std::move(work));
 }
 
-Task<store::Sandbox> ServiceImpl::DeleteNow(Scope scope, std::string name) {
+Task<store::Sandbox> ServiceImpl::DeleteNow(Scope scope, std::string name, bool orphan_snapshots) {
   SB_CO_TRY(auto sandbox, co_await FindSandbox(std::move(scope), std::move(name)));
-  if (auto stop = RequestStop(sandbox.current_session, StopCause::kRequested, "deleted")) {
+  Keep nothing;
+  nothing.what = Keep::What::kNothing;
+  if (auto stop = RequestStop(sandbox.current_session, StopCause::kRequested, "deleted", nothing)) {
     SB_CO_TRY(sandbox, co_await stop->Wait());
   }
-  auto remove = [key = store::KeyOf(sandbox)](store::Store& store) -> Result<std::vector<std::string>> {
+  auto remove = [key = store::KeyOf(sandbox),
+                 orphan_snapshots](store::Store& store) -> Result<std::vector<std::string>> {
     SB_TRY(auto sessions, store.SessionIds(key));
     SB_TRYV(store.DeleteSandbox(key));
+    if (orphan_snapshots) SB_TRYV(DeleteSnapshotsOf(store, key));
     return sessions;
   };
   SB_CO_TRY(auto sessions, co_await core_.Db(std::move(remove)));
@@ -130,6 +156,7 @@ Task<store::Sandbox> ServiceImpl::DeleteNow(Scope scope, std::string name) {
   };
   auto ec = co_await core_.Files(std::move(erase));
   if (ec) log::Warn("logs of {}: {}", sandbox.name, ec.message());
+  Collect();
   co_return sandbox;
 }
 

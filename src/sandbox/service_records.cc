@@ -97,7 +97,21 @@ Task<SandboxView> ServiceImpl::Resume(Scope scope, std::string name) {
       co_return view;
     }
   }
-  co_return Fail(Code::kSnapshotMissing, "sandbox \"" + name + "\" has stopped and has no snapshot to resume from");
+  // Everyone who asks while it boots gets the same session.
+  const std::string key = view.sandbox.team + "/" + view.sandbox.project + "/" + view.sandbox.name;
+  if (auto it = resuming_.find(key); it != resuming_.end()) {
+    auto outcome = it->second;
+    SB_CO_TRY(view, co_await outcome->Wait());
+    view.resumed = false;
+    co_return view;
+  }
+  auto outcome = std::make_shared<Outcome<SandboxView>>(core_.ex);
+  resuming_[key] = outcome;
+  auto work = ResumeNow(std::move(view.sandbox));
+  auto resumed = co_await RunToEnd(&tasks_, std::move(work));
+  resuming_.erase(key);
+  outcome->Set(resumed);
+  co_return resumed;
 }
 
 Task<Page<store::Sandbox>> ServiceImpl::List(Scope scope, ListQuery query) {
@@ -116,6 +130,10 @@ Task<Page<store::Session>> ServiceImpl::ListSessions(Scope scope, ListQuery quer
 
 Task<store::Sandbox> ServiceImpl::Update(Scope scope, std::string name, UpdateSpec spec) {
   if (scope.project.empty() || scope.team.empty()) co_return Fail(Code::kBadRequest, "projectId: is required");
+  if (spec.current_snapshot) {
+    auto usable = co_await UsableSnapshot(scope, *spec.current_snapshot);
+    if (!usable) co_return Fail(Code::kNotFound, "currentSnapshotId: there is no such snapshot in this project");
+  }
   const store::SandboxKey key{scope.team, scope.project, name};
   std::optional<store::NetworkPolicyRow> network;
   if (spec.network) {
@@ -127,6 +145,7 @@ Task<store::Sandbox> ServiceImpl::Update(Scope scope, std::string name, UpdateSp
       SB_TRYV(ApplyUpdate(spec, core->config, row));
       if (network) row.network = network;
       if (spec.env) row.env = core->vault.SealEnv(*spec.env, OwnerOf(key));
+      if (spec.current_snapshot) row.current_snapshot = *spec.current_snapshot;
       row.updated_at = NowMs();
       return {};
     };

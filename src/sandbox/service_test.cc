@@ -77,14 +77,16 @@ TEST_F(DomainTest, ForeignIdsAnswerLikeUnknownOnes) {
   EXPECT_EQ(foreign.error().message, unknown.error().message);
   EXPECT_FALSE(world.Run(world.service->StartCommand(world.scope, view.session.id, World::Command({"true"}))));
   EXPECT_FALSE(world.Run(world.service->Stop(world.scope, view.session.id)));
-  EXPECT_FALSE(world.Run(world.service->Delete(world.scope, view.sandbox.name)));
+  EXPECT_FALSE(world.Run(world.service->Delete(world.scope, view.sandbox.name, false)));
   world.scope.any_project = true;
   EXPECT_TRUE(world.Run(world.service->GetSession(world.scope, view.session.id)));
 }
 
 TEST_F(DomainTest, StoppedSessionsAnswerStopped) {
   Boot();
-  auto view = world.Create();
+  CreateSpec spec;
+  spec.persistent = false;
+  auto view = world.Create(spec);
   ASSERT_TRUE(world.Run(world.service->Stop(world.scope, view.session.id)));
   auto again = world.Run(world.service->Stop(world.scope, view.session.id));
   ASSERT_TRUE(again) << "stop is idempotent";
@@ -111,14 +113,14 @@ TEST_F(DomainTest, DeleteStopsAndFreesTheName) {
   auto command = world.Exec(first.session.id, World::Command({"echo", "x"}));
   world.Wait(first.session.id, command.id);
   EXPECT_TRUE(std::filesystem::exists(world.config.data_dir + "/logs/" + first.session.id));
-  auto deleted = world.Run(world.service->Delete(world.scope, "again"));
+  auto deleted = world.Run(world.service->Delete(world.scope, "again", false));
   ASSERT_TRUE(deleted) << deleted.error().message;
   EXPECT_EQ(deleted->status, store::Status::kStopped);
   EXPECT_TRUE(world.host.ids().empty());
   EXPECT_FALSE(std::filesystem::exists(world.config.data_dir + "/logs/" + first.session.id));
   auto got = world.Run(world.service->Get(world.scope, "again", false));
   EXPECT_EQ(got.error().code, Code::kNotFound);
-  EXPECT_EQ(world.Run(world.service->Delete(world.scope, "again")).error().code, Code::kNotFound);
+  EXPECT_EQ(world.Run(world.service->Delete(world.scope, "again", false)).error().code, Code::kNotFound);
   EXPECT_NE(world.Create(spec).session.id, first.session.id);
 }
 

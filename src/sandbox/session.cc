@@ -4,6 +4,7 @@
 
 #include "base/ids.h"
 #include "base/log.h"
+#include "sandbox/retention.h"
 
 namespace sandbar::sandbox {
 namespace {
@@ -36,6 +37,8 @@ Result<> Session::Usable() const {
     case Phase::kStarting:
       return Fail(Code::kUnavailable, "the sandbox is starting");
     case Phase::kStopping:
+      if (row_.status == store::Status::kSnapshotting)
+        return Fail(Code::kSnapshotting, "a snapshot of the sandbox is being made");
       return Fail(Code::kStopping, "the sandbox is stopping");
     case Phase::kEnded:
       break;
@@ -99,7 +102,12 @@ Task<> Session::Run(std::unique_ptr<LiveMachine> live, std::optional<SourceSpec>
   policy_ = RecordedPolicy();
   SB_CO_TRYV(co_await TrustCa(policy_));
   if (!saved) {
-    SB_CO_TRYV(co_await Save());
+    // A resumed session becomes the sandbox's current one at this moment and not before.
+    store::SandboxEdit current = [id = row_.id](store::Sandbox& s) -> Result<> {
+      s.current_session = id;
+      return {};
+    };
+    SB_CO_TRYV(co_await SaveWith(std::move(current)));
   }
   // Only a policy that is on record may open the network.
   live_->egress().SetPolicy(policy_);
@@ -131,7 +139,7 @@ Task<> Session::Reattach(std::vector<store::Command> unfinished, bool present, b
     run->killed = true;
     tasks_.Spawn(FinishCommand(run, std::move(lost)));
   }
-  phase_ = row_.status == store::Status::kStopping ? Phase::kStopping : Phase::kRunning;
+  phase_ = row_.status == store::Status::kRunning ? Phase::kRunning : Phase::kStopping;
   if (phase_ == Phase::kRunning) {
     SB_CO_TRYV(co_await ArmDeadline());
     // What was killed for memory before is known already.
@@ -171,10 +179,29 @@ Task<> Session::Clock() {
   co_return Result<>{};
 }
 
-Task<> Session::BeginStop(StopCause cause, std::string why) {
+Task<bool> Session::WantsSnapshot(Keep keep) {
+  if (row_.image_layers.empty() || keep.what == Keep::What::kNothing) co_return false;
+  if (keep.what == Keep::What::kSnapshot) co_return true;
+  auto find = [key = store::KeyOf(row_)](store::Store& store) { return store.FindSandbox(key); };
+  SB_CO_TRY(auto sandbox, co_await core_->Db(std::move(find)));
+  co_return sandbox && sandbox->persistent;
+}
+
+Task<> Session::BeginStop(StopCause cause, std::string why, Keep keep) {
   phase_ = Phase::kStopping;
   deadline_moved_.Notify();
-  row_.status = store::Status::kStopping;
+  // A stop that is taken up again after a crash knows already what it makes.
+  if (row_.status != store::Status::kStopping && row_.status != store::Status::kSnapshotting) {
+    const bool manual = keep.what == Keep::What::kSnapshot;
+    row_.status = manual ? store::Status::kSnapshotting : store::Status::kStopping;
+    auto wanted = co_await WantsSnapshot(keep);
+    // When in doubt the files are kept.
+    if (!wanted || *wanted) {
+      row_.snapshot = NewId("snap_");
+      row_.snapshot_manual = manual;
+      row_.snapshot_expiration_ms = keep.expiration_ms;
+    }
+  }
   if (!row_.requested_stop_at) row_.requested_stop_at = NowMs();
   row_.stop_reason = std::move(why);
   auto saved = co_await Save();
@@ -213,16 +240,60 @@ Task<> Session::Drain(bool graceful) {
   co_return Result<>{};
 }
 
+Task<bool> Session::EndMachine(engine::Usage* usage) {
+  if (!live_) {
+    // It was gone when we came, but perhaps an earlier daemon had seen its end and could not write it down any more.
+    SB_CO_TRY(auto snapshots, co_await core_->parts.engine->ListSnapshots());
+    co_return std::ranges::find(snapshots, row_.snapshot) != snapshots.end();
+  }
+  CountBytes();
+  auto destroyed = co_await live_->Destroy(row_.snapshot);
+  if (destroyed) *usage = *destroyed;
+  if (destroyed) co_return true;
+  // A shutdown came between: the row stays "stopping" and the next start finishes the job.
+  if (core_->closing) co_return std::unexpected(std::move(destroyed).error());
+  if (row_.snapshot.empty()) {
+    // The row says "stopped", so the next start finds the machine and destroys it.
+    log::Error("machine {}: not destroyed: {}", row_.machine_id, destroyed.error().message);
+    co_return false;
+  }
+  if (destroyed.error().code == Code::kNotFound) co_return false;
+  co_return std::unexpected(std::move(destroyed).error());
+}
+
+store::Snapshot Session::MakeSnapshot(const engine::Usage& usage) const {
+  store::Snapshot s;
+  s.id = row_.snapshot;
+  s.team = row_.team;
+  s.project = row_.project;
+  s.sandbox = row_.sandbox;
+  s.session = row_.id;
+  s.parent = row_.source_snapshot;
+  s.manual = row_.snapshot_manual;
+  s.region = row_.region;
+  s.size_bytes = usage.disk_bytes;
+  s.created_at = s.updated_at = s.last_used_at = *row_.stopped_at;
+  s.runtime = row_.runtime;
+  s.image = row_.image;
+  s.cwd = row_.cwd;
+  s.user = row_.user;
+  s.home = row_.home;
+  s.uid = row_.uid;
+  s.gid = row_.gid;
+  s.image_env = row_.image_env;
+  s.image_layers = row_.image_layers;
+  s.snapshot_layers = row_.snapshot_layers;
+  s.snapshot_layers.insert(s.snapshot_layers.begin(), s.id);
+  return s;
+}
+
 Task<store::Sandbox> Session::End(StopCause cause) {
   engine::Usage usage;
-  if (live_) {
-    CountBytes();
-    auto destroyed = co_await live_->Destroy();
-    // A shutdown came between: the row stays "stopping" and the next start finishes the job.
-    if (!destroyed && core_->closing) co_return std::unexpected(std::move(destroyed).error());
-    if (destroyed) usage = *destroyed;
-    // The row says "stopped", so the next start finds the machine and destroys it.
-    if (!destroyed) log::Error("machine {}: not destroyed: {}", row_.machine_id, destroyed.error().message);
+  SB_CO_TRY(const bool kept, co_await EndMachine(&usage));
+  if (!kept && !row_.snapshot.empty()) {
+    log::Error("session {}: its machine is gone, and what it wrote with it", row_.id);
+    row_.snapshot.clear();
+    cause = StopCause::kLost;
   }
   co_await tasks_.Close();
   auto lost = co_await FinishLostCommands();
@@ -245,7 +316,12 @@ Task<store::Sandbox> Session::End(StopCause cause) {
     s.total_duration_ms += static_cast<uint64_t>(duration);
     return {};
   };
-  co_return co_await SaveWith(std::move(add));
+  if (row_.snapshot.empty()) co_return co_await SaveWith(std::move(add));
+  row_.updated_at = *row_.stopped_at;
+  auto write = [row = row_, snapshot = MakeSnapshot(usage), add](store::Store& store) mutable {
+    return SaveWithSnapshot(store, row, std::move(snapshot), add);
+  };
+  co_return co_await core_->Db(std::move(write));
 }
 
 Task<> Session::Discard() {

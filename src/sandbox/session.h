@@ -30,6 +30,13 @@ struct RunningCommand {
 
 enum class StopCause { kRequested, kTimeout, kLost };
 
+// What becomes of a stopped session's files.
+struct Keep {
+  enum class What { kByRecord, kNothing, kSnapshot };  // by record: a snapshot when the sandbox is persistent
+  What what = What::kByRecord;
+  std::optional<int64_t> expiration_ms;  // of a snapshot that was asked for
+};
+
 class Session final : public MachineListener {
  public:
   enum class Phase { kStarting, kRunning, kStopping, kEnded };
@@ -56,8 +63,9 @@ class Session final : public MachineListener {
   // A machine that has ended or is gone leaves an error; the session can then only be stopped.
   Task<> Reattach(std::vector<store::Command> unfinished, bool present, bool alive);
   // The parts of a stop, in order. The owner saves and forgets the session afterwards.
-  Task<> BeginStop(StopCause cause, std::string why);
+  Task<> BeginStop(StopCause cause, std::string why, Keep keep);
   Task<> Drain(bool graceful);
+  // An error means that the files could not be kept: they are still there, and End may be called again.
   Task<store::Sandbox> End(StopCause cause);
   // Undoes a start that failed: everything but the rows.
   Task<> Discard();
@@ -95,6 +103,10 @@ class Session final : public MachineListener {
 
   Task<store::Sandbox> Save();
   Task<store::Sandbox> SaveWith(store::SandboxEdit edit);
+  Task<bool> WantsSnapshot(Keep keep);
+  // Ends the machine. False: it is gone, and what it wrote with it.
+  Task<bool> EndMachine(engine::Usage* usage);
+  store::Snapshot MakeSnapshot(const engine::Usage& usage) const;
   Task<> InsertRow(store::Command row);
   Task<> FinishCommand(std::shared_ptr<RunningCommand> run, wire::Exit exit);
   // Whether a command that died like this was a victim of the memory limit.

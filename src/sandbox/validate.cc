@@ -83,10 +83,7 @@ Result<std::vector<std::string>> CheckFailover(const std::string& region, const 
 }
 
 Result<> CheckExpiration(int64_t ms) {
-  if (ms != 0 && ms < kDayMs) {
-    return Bad(fmt::format("snapshotExpiration: 0 (never) or at least {} ms (a day), got {}", kDayMs, ms));
-  }
-  return {};
+  return CheckSnapshotExpiration("snapshotExpiration", ms);
 }
 
 Result<> CheckKeepLast(const store::KeepLastSnapshots& keep) {
@@ -127,6 +124,13 @@ Result<int64_t> CheckTimeout(int64_t timeout_ms, const Config& config) {
         fmt::format("timeout: {} ms is more than this server's limit of {} ms", timeout_ms, config.max_timeout_ms));
   }
   return timeout_ms;
+}
+
+Result<> CheckSnapshotExpiration(std::string_view field, int64_t ms) {
+  if (ms != 0 && ms < kDayMs) {
+    return Bad(fmt::format("{}: 0 (never) or at least {} ms (a day), got {}", field, kDayMs, ms));
+  }
+  return {};
 }
 
 Result<> CheckName(const std::string& name) {

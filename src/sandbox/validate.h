@@ -16,6 +16,8 @@ struct Size {
 Result<Size> CheckResources(const Resources& wanted, const Config& config);
 Result<int64_t> CheckTimeout(int64_t timeout_ms, const Config& config);
 Result<> CheckName(const std::string& name);
+// 0 (never), or at least a day.
+Result<> CheckSnapshotExpiration(std::string_view field, int64_t ms);
 
 // A sandbox row with everything that the spec decides; identity, image and status are the caller's.
 Result<store::Sandbox> CheckCreate(const CreateSpec& spec, const Config& config);

@@ -1,4 +1,5 @@
-// Where machines write: one directory each with upper/ and work/, on a mount that only this process sees
+// Where machines write: one directory each with upper/ and work/, and the snapshots that stay when machines go: upper
+// directories that nobody writes to any more. All on a mount that only this process sees
 // (nosuid,nodev,noexec: a setuid file that a guest leaves is not one on the host). Two kinds: subvolumes with quotas on
 // a btrfs image file, or plain directories without limits. Single thread.
 //
@@ -9,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 
@@ -31,6 +33,15 @@ class Disk {
   virtual Result<uint64_t> Usage(const DiskSlot& slot) const = 0;
   // Returns at once; space is freed in the background.
   virtual Result<> Destroy(const DiskSlot& slot) = 0;
+
+  // Makes the slot's upper/ a snapshot, by a rename: nothing may be mounted on it any more. Costs the same at any size.
+  virtual Result<> Publish(const DiskSlot& slot, const std::string& snapshot) = 0;
+  // The layer's directory; kNotFound when there is no such snapshot.
+  virtual Result<std::string> SnapshotLayer(const std::string& snapshot) const = 0;
+  // In the order of names, at most `max` behind `after`.
+  virtual Result<std::vector<std::string>> ListSnapshots(const std::string& after, size_t max) const = 0;
+  // No machine may use it as a layer. Not an error when it is gone already.
+  virtual Result<> RemoveSnapshot(const std::string& snapshot) = 0;
   // One bounded piece of background work; true when there may be more. Called when nothing else is to do.
   virtual bool Housekeep() = 0;
   // Background work is left, whether or not it can go on right now.

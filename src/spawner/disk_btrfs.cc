@@ -1,5 +1,5 @@
 // The disk on a btrfs image: <data>/store.img through a loop device, mounted in the private mount namespace only, so it
-// is gone with the process. Nothing in it outlives the spawner: at start every subvolume is a leftover.
+// is gone with the process. Only snapshots outlive the spawner: at start every machine's subvolume is a leftover.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <deque>
+#include <optional>
 
 #include "base/ids.h"
 #include "base/log.h"
@@ -17,6 +18,7 @@
 #include "os/openat.h"
 #include "os/process.h"
 #include "spawner/disk.h"
+#include "spawner/snapshot_dir.h"
 
 namespace sandbar::spawner {
 namespace {
@@ -78,9 +80,14 @@ Result<os::LoopDevice> LoopFor(int image) {
 
 class BtrfsDisk : public Disk {
  public:
-  BtrfsDisk(std::string path, Fd root, Fd machines, os::QuotaMode mode)
-      : path_(std::move(path)), root_(std::move(root)), machines_(std::move(machines)), mode_(mode) {}
+  BtrfsDisk(std::string path, Fd root, Fd machines, Fd snapshots, os::QuotaMode mode)
+      : path_(std::move(path)),
+        root_(std::move(root)),
+        machines_(std::move(machines)),
+        snapshots_(std::in_place, path_ + "/snapshots", std::move(snapshots)),
+        mode_(mode) {}
   ~BtrfsDisk() override {
+    snapshots_.reset();
     machines_.Reset();
     root_.Reset();
     if (auto r = os::Unmount(path_); !r) log::Warn("{}", r.error().message);
@@ -115,6 +122,32 @@ class BtrfsDisk : public Disk {
     return {};
   }
 
+  Result<> Publish(const DiskSlot& slot, const std::string& snapshot) override {
+    // The rename is the moment from which it exists; what follows only protects it, and is done again at start.
+    SB_TRYV(snapshots_->Take(machines_.get(), slot.name, snapshot));
+    if (auto r = os::SetSubvolumeLimit(root_.get(), slot.id, 0); !r) log::Warn("{}", r.error().message);
+    if (auto r = Seal(snapshot); !r) log::Warn("snapshot {}: {}", snapshot, r.error().message);
+    return {};
+  }
+  Result<std::string> SnapshotLayer(const std::string& snapshot) const override { return snapshots_->Layer(snapshot); }
+  Result<std::vector<std::string>> ListSnapshots(const std::string& after, size_t max) const override {
+    return snapshots_->List(after, max);
+  }
+  Result<> RemoveSnapshot(const std::string& snapshot) override {
+    SB_TRY(Fd dir, os::OpenInside(snapshots_->fd(), snapshot, O_RDONLY | O_DIRECTORY));
+    SB_TRY(uint64_t id, os::SubvolumeId(dir.get()));
+    dir.Reset();
+    SB_TRYV(os::DestroySubvolume(snapshots_->fd(), snapshot));
+    stale_groups_.push_back(id);
+    return {};
+  }
+  void SealAll() const {
+    auto names = snapshots_->List("", SIZE_MAX);
+    for (const auto& name : names ? *names : std::vector<std::string>{}) {
+      if (auto r = Seal(name); !r) log::Warn("snapshot {}: {}", name, r.error().message);
+    }
+  }
+
   bool Housekeep() override {
     if (stale_groups_.empty()) return false;
     uint64_t id = stale_groups_.front();
@@ -130,6 +163,10 @@ class BtrfsDisk : public Disk {
   bool backlog() const override { return !stale_groups_.empty(); }
 
  private:
+  Result<> Seal(const std::string& snapshot) const {
+    SB_TRY(Fd dir, os::OpenInside(snapshots_->fd(), snapshot, O_RDONLY | O_DIRECTORY));
+    return os::MakeSubvolumeReadOnly(dir.get());
+  }
   Result<> Fill(const DiskSlot& slot) const {
     SB_TRY(Fd dir, os::OpenInside(machines_.get(), slot.name, O_RDONLY | O_DIRECTORY));
     SB_TRYV(os::EnsureDir(dir.get(), "upper", 0755));
@@ -139,6 +176,7 @@ class BtrfsDisk : public Disk {
 
   std::string path_;
   Fd root_, machines_;
+  std::optional<SnapshotDir> snapshots_;
   os::QuotaMode mode_;
   std::deque<uint64_t> stale_groups_;
 };
@@ -174,10 +212,14 @@ Result<std::unique_ptr<Disk>> OpenBtrfsDisk(const DiskOptions& options) {
   if (auto grown = os::GrowToDevice(root.get()); !grown) log::Warn("{}", grown.error().message);
   SB_TRY(os::QuotaMode mode, os::EnableQuota(root.get(), options.force_full_quota));
   SB_TRY(Fd machines, os::EnsureDir(root.get(), "machines", 0700));
+  SB_TRY(Fd snapshots, os::EnsureDir(root.get(), "snapshots", 0700));
   SB_TRYV(RemoveLeftovers(machines.get()));
   SB_TRYV(os::RemoveTree(root.get(), "site"));
   SB_TRYV(os::EnsureDir(root.get(), "site", 0700));
-  return std::make_unique<BtrfsDisk>(options.mount_point, std::move(root), std::move(machines), mode);
+  auto disk = std::make_unique<BtrfsDisk>(options.mount_point, std::move(root), std::move(machines),
+                                          std::move(snapshots), mode);
+  disk->SealAll();
+  return disk;
 }
 
 }  // namespace sandbar::spawner

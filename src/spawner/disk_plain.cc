@@ -4,21 +4,28 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <optional>
+
 #include "base/ids.h"
 #include "base/log.h"
 #include "os/mounts.h"
 #include "os/openat.h"
 #include "os/process.h"
 #include "spawner/disk.h"
+#include "spawner/snapshot_dir.h"
 
 namespace sandbar::spawner {
 namespace {
 
 class PlainDisk : public Disk {
  public:
-  PlainDisk(std::string path, Fd machines, Fd trash)
-      : path_(std::move(path)), machines_(std::move(machines)), trash_(std::move(trash)) {}
+  PlainDisk(std::string path, Fd machines, Fd snapshots, Fd trash)
+      : path_(std::move(path)),
+        machines_(std::move(machines)),
+        snapshots_(std::in_place, path_ + "/snapshots", std::move(snapshots)),
+        trash_(std::move(trash)) {}
   ~PlainDisk() override {
+    snapshots_.reset();
     if (remover_) {
       if (auto r = os::SendSignal(remover_.get(), 9); !r) log::Warn("{}", r.error().message);
     }
@@ -46,10 +53,17 @@ class PlainDisk : public Disk {
   }
   Result<uint64_t> Usage(const DiskSlot&) const override { return 0; }
 
-  Result<> Destroy(const DiskSlot& slot) override {
-    if (::renameat(machines_.get(), slot.name.c_str(), trash_.get(), slot.name.c_str()) != 0 && errno != ENOENT)
-      return FailErrno("remove the writable layer");
-    trash_full_ = true;
+  Result<> Destroy(const DiskSlot& slot) override { return MoveToTrash(machines_.get(), slot.name); }
+
+  Result<> Publish(const DiskSlot& slot, const std::string& snapshot) override {
+    return snapshots_->Take(machines_.get(), slot.name, snapshot);
+  }
+  Result<std::string> SnapshotLayer(const std::string& snapshot) const override { return snapshots_->Layer(snapshot); }
+  Result<std::vector<std::string>> ListSnapshots(const std::string& after, size_t max) const override {
+    return snapshots_->List(after, max);
+  }
+  Result<> RemoveSnapshot(const std::string& snapshot) override {
+    SB_TRYV(MoveToTrash(snapshots_->fd(), snapshot));
     return {};
   }
 
@@ -69,6 +83,12 @@ class PlainDisk : public Disk {
   void MarkTrash() { trash_full_ = true; }
 
  private:
+  Result<> MoveToTrash(int from, const std::string& name) {
+    if (::renameat(from, name.c_str(), trash_.get(), name.c_str()) != 0 && errno != ENOENT)
+      return FailErrno("remove a layer");
+    trash_full_ = true;
+    return {};
+  }
   void StartRemover() {
     pid_t pid = ::fork();
     if (pid < 0) {
@@ -90,7 +110,9 @@ class PlainDisk : public Disk {
   }
 
   std::string path_;
-  Fd machines_, trash_, remover_;
+  Fd machines_;
+  std::optional<SnapshotDir> snapshots_;
+  Fd trash_, remover_;
   bool trash_full_ = false;
 };
 
@@ -103,6 +125,7 @@ Result<std::unique_ptr<Disk>> OpenPlainDisk(const DiskOptions& options) {
   SB_TRYV(os::Attach(copy.get(), AT_FDCWD, options.mount_point));
   SB_TRY(Fd root, os::OpenPath(options.mount_point, O_RDONLY | O_DIRECTORY));
   SB_TRY(Fd machines, os::EnsureDir(root.get(), "machines", 0700));
+  SB_TRY(Fd snapshots, os::EnsureDir(root.get(), "snapshots", 0700));
   SB_TRY(Fd trash, os::EnsureDir(root.get(), "trash", 0700));
   SB_TRY(auto names, os::ListDir(machines.get()));
   for (const auto& name : names) {
@@ -110,7 +133,8 @@ Result<std::unique_ptr<Disk>> OpenPlainDisk(const DiskOptions& options) {
   }
   SB_TRYV(os::RemoveTree(root.get(), "site"));
   SB_TRYV(os::EnsureDir(root.get(), "site", 0700));
-  auto disk = std::make_unique<PlainDisk>(options.mount_point, std::move(machines), std::move(trash));
+  auto disk =
+      std::make_unique<PlainDisk>(options.mount_point, std::move(machines), std::move(snapshots), std::move(trash));
   disk->MarkTrash();
   return disk;
 }

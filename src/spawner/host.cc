@@ -200,6 +200,7 @@ Result<std::unique_ptr<Host>> PrepareHost(Options options) {
   SB_TRY(auto uids, os::UidPool::Open("/run/sandbar/uids"));
   h->uids = std::make_unique<os::UidPool>(std::move(uids));
   SB_TRYV(OpenDisk(*h));
+  SB_TRY(h->unmounts, Unmounts::Open());
   LayerOptions layers;
   layers.images = h->options.images;
   layers.mount_dir = std::string(kMountDir) + "/layers";

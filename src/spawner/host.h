@@ -21,6 +21,7 @@
 #include "spawner/disk.h"
 #include "spawner/layers.h"
 #include "spawner/options.h"
+#include "spawner/unmounts.h"
 
 namespace sandbar::spawner {
 
@@ -37,6 +38,7 @@ struct Host {
   std::unique_ptr<os::UidPool> uids;
   std::unique_ptr<Disk> disk;
   std::unique_ptr<Layers> layers;
+  std::unique_ptr<Unmounts> unmounts;
   std::vector<int> cpus;          // online cpus that we may use
   std::vector<uint32_t> cpu_use;  // machines pinned to each of them
   bool map_dev = true;            // /dev can be id-mapped (tmpfs, kernel 6.3)

@@ -92,6 +92,7 @@ Result<> MakeMounts(Preparation& p, const Host& host, const Identity& identity, 
 
 Machine::~Machine() {
   for (size_t i : pinned_) --host_->cpu_use[i];
+  if (root_watch_) host_->unmounts->Forget(*root_watch_);
 }
 
 Result<> Machine::CheckLimits(const Limits& l) const {
@@ -163,7 +164,14 @@ Result<> Machine::Configure(const ConfigureReq& request) {
   p.hostname = request.hostname.empty() ? kDefaultHostname : request.hostname;
   SB_TRY(auto layers, host_->layers->Prepare(request.layers, request.image_digest, p.hostname));
   host_layer_ = layers.host;
-  SB_TRY(p.root, MountRoot(layers.paths));
+  std::vector<std::string> stack;
+  for (const std::string& snapshot : request.snapshots) {
+    SB_TRY(std::string layer, host_->disk->SnapshotLayer(snapshot));
+    stack.push_back(std::move(layer));
+  }
+  stack.insert(stack.end(), layers.paths.begin(), layers.paths.end());
+  SB_TRY(p.root, MountRoot(stack));
+  SB_TRY(root_watch_, host_->unmounts->Watch(p.root.get()));
   SB_TRYV(MakeMounts(p, *host_, parts_.identity, limits_));
   SB_TRY(p.join, parts_.group->OpenAgentJoin());
   SB_TRY(p.command_join, parts_.group->OpenCommandJoin());
@@ -275,14 +283,22 @@ bool Machine::ExpireUnstarted() {
   return true;
 }
 
-void Machine::BeginDestroy() {
-  if (state_ == State::kEnding) return;
+Result<> Machine::BeginDestroy(const std::string& keep_as) {
+  if (!keep_as.empty() && !ValidId(keep_as, 64)) return Fail(Code::kBadRequest, "bad snapshot name");
+  if (state_ == State::kEnding) {
+    if (kept_ && keep_as != keep_as_) return Fail(Code::kConflict, "the machine is ending already");
+    keep_as_ = keep_as;
+    kept_ = {};
+    return {};
+  }
+  keep_as_ = keep_as;
   if (auto usage = Usage()) final_usage_ = *usage;
   Kill();
   layer_mounts_.clear();
   ::unlinkat(host_->agents.get(), socket_name().c_str(), 0);
   listener_.Reset();
   state_ = State::kEnding;
+  return {};
 }
 
 bool Machine::TryFinish() {
@@ -299,6 +315,16 @@ bool Machine::TryFinish() {
       final_usage_.memory_peak_bytes = usage->memory_peak_bytes;
       final_usage_.oom_kills = usage->oom_kills;
     }
+  }
+  if (!keep_as_.empty() && !parts_.disk.name.empty()) {
+    // Not before the kernel let go of the upper directory: until then its bytes may still be on their way.
+    if (root_watch_ && !host_->unmounts->Gone(*root_watch_)) return false;
+    kept_ = host_->disk->Publish(parts_.disk, keep_as_);
+    if (!kept_) {
+      log::Error("{}: {}", id_, kept_.error().message);
+      return false;
+    }
+    parts_.disk = {};
   }
   return DiscardParts(*host_, parts_);
 }

@@ -64,11 +64,16 @@ class Machine {
   // Ends a machine that has no process yet: there is nothing that could report its exit.
   bool ExpireUnstarted();
 
-  void BeginDestroy();
+  // With a name, what it wrote becomes that snapshot when it has ended. kConflict when it is ending already with
+  // another; but one whose snapshot could not be made waits to be told again, the same or something else.
+  Result<> BeginDestroy(const std::string& keep_as);
   // One attempt to remove what is left; true when nothing is.
   bool TryFinish();
   // Valid after TryFinish returned true.
   const UsageResp& final_usage() const { return final_usage_; }
+  // The error for which the snapshot could not be made: everything is still there, and nothing happens until
+  // BeginDestroy is called again.
+  const Result<>& kept() const { return kept_; }
 
  private:
   Machine(Host* host, std::string id) : host_(host), id_(std::move(id)) {}
@@ -93,6 +98,9 @@ class Machine {
   bool frozen_ = false;
   std::vector<size_t> pinned_;  // indexes into host_->cpus
   UsageResp final_usage_;
+  std::string keep_as_;
+  Result<> kept_;
+  std::optional<int> root_watch_;  // tells when the root filesystem is really unmounted
 };
 
 }  // namespace sandbar::spawner

@@ -72,8 +72,19 @@ void Fields(A& a, M& m) {
     a.Id(m.machine), LimitFields(a, m.limits), a(m.deadline_ms);
   } else if constexpr (std::is_same_v<T, ConfigureReq>) {
     a.Id(m.machine), a.Ids(m.layers, kMaxLayers), a.Id(m.image_digest), a.Id(m.hostname);
-  } else if constexpr (std::is_same_v<T, AttachReq> || std::is_same_v<T, UsageReq> || std::is_same_v<T, DestroyReq>) {
+    a.Ids(m.snapshots, kMaxSnapshotChain);
+  } else if constexpr (std::is_same_v<T, AttachReq> || std::is_same_v<T, UsageReq>) {
     a.Id(m.machine);
+  } else if constexpr (std::is_same_v<T, DestroyReq>) {
+    a.Id(m.machine), a.Id(m.keep_as);
+  } else if constexpr (std::is_same_v<T, ListSnapshotsReq>) {
+    a.Id(m.after);
+  } else if constexpr (std::is_same_v<T, RemoveSnapshotReq>) {
+    a.Id(m.snapshot);
+  } else if constexpr (std::is_same_v<T, FlattenReq>) {
+    a.Ids(m.layers, kMaxSnapshotChain), a.Id(m.target);
+  } else if constexpr (std::is_same_v<T, SnapshotsResp>) {
+    a.Ids(m.snapshots, kSnapshotsPerPage);
   } else if constexpr (std::is_same_v<T, SetLimitsReq>) {
     a.Id(m.machine), LimitFields(a, m.limits);
   } else if constexpr (std::is_same_v<T, SetDeadlineReq>) {

@@ -16,6 +16,8 @@ namespace sandbar::spawner {
 inline constexpr uint32_t kProtocolVersion = 2;
 inline constexpr size_t kMaxMessage = 64 << 10;
 inline constexpr size_t kMaxLayers = 64;
+inline constexpr size_t kMaxSnapshotChain = 64;
+inline constexpr size_t kSnapshotsPerPage = 500;
 
 struct Limits {
   uint32_t vcpus = 1;
@@ -38,6 +40,7 @@ struct ConfigureReq {
   std::vector<std::string> layers;
   std::string image_digest;
   std::string hostname;
+  std::vector<std::string> snapshots;  // topmost first, above the layers
 };
 struct ListReq {};
 struct AttachReq {
@@ -60,6 +63,17 @@ struct FreezeReq {
 };
 struct DestroyReq {
   std::string machine;
+  std::string keep_as;  // not empty: what the machine wrote becomes the snapshot of this name
+};
+struct ListSnapshotsReq {
+  std::string after;  // pages in the order of names; empty: from the first
+};
+struct RemoveSnapshotReq {
+  std::string snapshot;
+};
+struct FlattenReq {
+  std::vector<std::string> layers;  // topmost first
+  std::string target;               // the new layer that shows what they show
 };
 struct DialReq {
   std::string machine;
@@ -67,8 +81,9 @@ struct DialReq {
   bool ipv6 = false;
 };  // fd: connecting to 127.0.0.1:port, or [::1]:port, inside
 struct ShutdownReq {};  // destroy every machine, then exit
-using Request = std::variant<HelloReq, BootReq, ConfigureReq, ListReq, AttachReq, SetLimitsReq, SetDeadlineReq,
-                             UsageReq, FreezeReq, DestroyReq, DialReq, ShutdownReq>;
+using Request =
+    std::variant<HelloReq, BootReq, ConfigureReq, ListReq, AttachReq, SetLimitsReq, SetDeadlineReq, UsageReq, FreezeReq,
+                 DestroyReq, DialReq, ShutdownReq, ListSnapshotsReq, RemoveSnapshotReq, FlattenReq>;
 
 // Answers
 struct MachineEntry {
@@ -100,12 +115,15 @@ struct UsageResp {
   uint32_t pids = 0;
   uint64_t oom_kills = 0;
 };
+struct SnapshotsResp {
+  std::vector<std::string> snapshots;  // fewer than kSnapshotsPerPage: the last page
+};
 struct ExitedEvent {
   std::string machine;
   int32_t status = 0;
   bool deadline = false;
 };  // tag 0
-using Response = std::variant<OkResp, HelloResp, ErrorResp, BootResp, ListResp, UsageResp, ExitedEvent>;
+using Response = std::variant<OkResp, HelloResp, ErrorResp, BootResp, ListResp, UsageResp, ExitedEvent, SnapshotsResp>;
 
 struct TaggedRequest {
   uint32_t tag = 0;

@@ -16,9 +16,12 @@ std::vector<Request> EveryRequest() {
           SetDeadlineReq{"m1", -5},
           UsageReq{"m1"},
           FreezeReq{"m1", false},
-          DestroyReq{"m1"},
+          DestroyReq{"m1", "snap_1"},
           DialReq{"m1", 8080, true},
-          ShutdownReq{}};
+          ShutdownReq{},
+          ListSnapshotsReq{"snap_1"},
+          RemoveSnapshotReq{"snap_1"},
+          FlattenReq{{"snap_2", "snap_1"}, "flat_1"}};
 }
 
 std::vector<Response> EveryResponse() {
@@ -28,7 +31,8 @@ std::vector<Response> EveryResponse() {
           BootResp{"/a/b.sock"},
           ListResp{{{"m1", 2, 77, 9999999999ULL}, {"m2", 0, 0, 0}}},
           UsageResp{1, 2, 3, 4, 5, 6},
-          ExitedEvent{"m1", 137, true}};
+          ExitedEvent{"m1", 137, true},
+          SnapshotsResp{{"snap_1", "snap_2"}}};
 }
 
 TEST(Protocol, EveryRequestSurvivesTheRoundTrip) {

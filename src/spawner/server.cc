@@ -26,7 +26,12 @@ constexpr int kIdleMs = 4;
 constexpr int64_t kHousekeepMs = 1000;
 
 // epoll keys: the kind in the low three bits, a machine's serial above.
-enum Kind : uint64_t { kListener, kPeer, kTimer, kSignals, kPidfd, kStatus };
+enum Kind : uint64_t { kListener, kPeer, kTimer, kSignals, kPidfd, kStatus, kJob };
+
+ErrorResp ToResponse(const Error& error) {
+  return {static_cast<int32_t>(error.code), error.message, error.sys_errno};
+}
+
 constexpr uint64_t Key(Kind kind, uint64_t serial = 0) {
   return serial << 3 | kind;
 }
@@ -101,9 +106,21 @@ void Server::OnEvent(uint64_t key, uint32_t events) {
     if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) OnReadable();
     return;
   }
+  if (kind == kJob) return OnJob(key >> 3);
   auto it = slots_.find(key >> 3);
   if (it == slots_.end()) return;
   OnMachine(it->second);
+}
+
+void Server::OnJob(uint64_t serial) {
+  auto it = jobs_.find(serial);
+  if (it == jobs_.end()) return;
+  Unwatch(it->second.work->pidfd());
+  auto done = it->second.work->Finish();
+  if (done) ReplyTo(it->second.owed, OkResp{});
+  if (!done) ReplyTo(it->second.owed, ToResponse(done.error()));
+  jobs_.erase(it);
+  background_ = true;
 }
 
 void Server::OnAccept() {
@@ -166,7 +183,7 @@ void Server::ReplyTo(const Owed& owed, Response body) {
 }
 
 void Server::ReplyError(uint32_t tag, const Error& error) {
-  Reply(tag, ErrorResp{static_cast<int32_t>(error.code), error.message, error.sys_errno});
+  Reply(tag, ToResponse(error));
 }
 
 void Server::Flush() {
@@ -237,15 +254,19 @@ void Server::OnStatus(Slot& slot, bool ended) {
   slot.machine->AfterStart();
 }
 
-void Server::BeginDestroy(Slot& slot) {
+Result<> Server::BeginDestroy(Slot& slot, const std::string& keep_as) {
+  SB_TRYV(slot.machine->BeginDestroy(keep_as));
   if (auto owed = std::exchange(slot.configure, std::nullopt))
     ReplyTo(*owed, ErrorResp{static_cast<int32_t>(Code::kStopped), "the machine was destroyed", 0});
   slot.start_limit = 0;
-  slot.machine->BeginDestroy();
+  return {};
 }
 
 void Server::DestroyAll() {
-  for (auto& [serial, slot] : slots_) BeginDestroy(slot);
+  for (auto& [serial, slot] : slots_) {
+    // One that is ending already goes on as it was told.
+    if (auto r = BeginDestroy(slot, ""); !r) log::Debug("{}", r.error().message);
+  }
 }
 
 int Server::Tick() {
@@ -267,6 +288,10 @@ int Server::Tick() {
   for (auto it = slots_.begin(); it != slots_.end();) {
     Slot& slot = it->second;
     Machine& m = *slot.machine;
+    if (m.state() == Machine::State::kEnding && !m.kept()) {
+      ++it;
+      continue;
+    }
     if (m.state() == Machine::State::kEnding) {
       if (m.TryFinish()) {
         // Answered when nothing is left, this object included.
@@ -277,6 +302,9 @@ int Server::Tick() {
         for (const Owed& owed : destroy) ReplyTo(owed, usage);
         background_ = true;
         continue;
+      }
+      if (!m.kept()) {
+        for (const Owed& owed : std::exchange(slot.destroy, {})) ReplyTo(owed, ToResponse(m.kept().error()));
       }
       // A process that is still dying wakes us by its pidfd; a busy control group has no such event.
       retry = retry || m.pidfd() < 0;

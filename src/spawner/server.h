@@ -15,6 +15,7 @@
 
 #include "base/fd.h"
 #include "base/result.h"
+#include "spawner/flatten_job.h"
 #include "spawner/host.h"
 #include "spawner/machine.h"
 #include "spawner/parts.h"
@@ -50,6 +51,11 @@ class Server {
     int64_t start_limit = 0;  // when a machine that still has not exec'd is given up
   };
 
+  struct Job {
+    std::unique_ptr<FlattenJob> work;
+    Owed owed;
+  };
+
   Result<> Watch(int fd, uint32_t events, uint64_t key);
   void Unwatch(int fd);
   void OnEvent(uint64_t key, uint32_t events);
@@ -75,12 +81,16 @@ class Server {
   void Handle(uint32_t tag, const DestroyReq& r);
   void Handle(uint32_t tag, const DialReq& r);
   void Handle(uint32_t tag, const ShutdownReq& r);
+  void Handle(uint32_t tag, const ListSnapshotsReq& r);
+  void Handle(uint32_t tag, const RemoveSnapshotReq& r);
+  void Handle(uint32_t tag, const FlattenReq& r);
+  void OnJob(uint64_t serial);
 
   Slot* Find(const std::string& machine);
   void OnMachine(Slot& slot);
   void OnStatus(Slot& slot, bool ended);
   bool Reap(Slot& slot);
-  void BeginDestroy(Slot& slot);
+  Result<> BeginDestroy(Slot& slot, const std::string& keep_as);
   void DestroyAll();
   // Deadlines and retries; returns how long the loop may sleep, in milliseconds (-1: for ever).
   int Tick();
@@ -94,6 +104,7 @@ class Server {
   uint64_t connection_ = 0;  // counts connections: replies owed to an older one are dropped
   std::deque<Outgoing> out_;
   std::map<uint64_t, Slot> slots_;
+  std::map<uint64_t, Job> jobs_;
   std::map<std::string, uint64_t> by_id_;
   uint64_t next_serial_ = 1;
   bool busy_ = false;       // a machine is starting or ending

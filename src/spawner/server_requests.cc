@@ -15,7 +15,8 @@ namespace {
 constexpr size_t kMaxMachines = 1100;  // their list fits one message
 constexpr int64_t kStartLimitMs = 20'000;
 constexpr int64_t kMaxDeadlineMs = 400LL * 24 * 3600 * 1000;
-constexpr uint64_t kPidfdKey = 4, kStatusKey = 5;
+constexpr uint64_t kPidfdKey = 4, kStatusKey = 5, kJobKey = 6;
+constexpr size_t kMaxJobs = 4;
 
 Error NoSuchMachine() {
   return Fail(Code::kNotFound, "no such machine").error();
@@ -60,7 +61,7 @@ void Server::Handle(uint32_t tag, const BootReq& r) {
   by_id_[r.machine] = slot.serial;
   Slot& kept = slots_.emplace(slot.serial, std::move(slot)).first->second;
   if (!fds) {
-    BeginDestroy(kept);
+    if (auto begun = BeginDestroy(kept, ""); !begun) log::Error("{}", begun.error().message);
     return ReplyError(tag, fds.error());
   }
   Reply(tag, BootResp{host_->options.data + "/run/agents/" + kept.machine->socket_name()}, std::move(*fds));
@@ -130,9 +131,38 @@ void Server::Handle(uint32_t tag, const FreezeReq& r) {
 void Server::Handle(uint32_t tag, const DestroyReq& r) {
   Slot* slot = Find(r.machine);
   // Destroying twice is fine: the first answer may have been lost with its connection.
-  if (slot == nullptr) return Reply(tag, UsageResp{});
+  if (slot == nullptr) {
+    if (r.keep_as.empty() || host_->disk->SnapshotLayer(r.keep_as)) return Reply(tag, UsageResp{});
+    return ReplyError(tag, NoSuchMachine());
+  }
+  if (auto begun = BeginDestroy(*slot, r.keep_as); !begun) return ReplyError(tag, begun.error());
   slot->destroy.push_back(Owed{tag, connection_});
-  BeginDestroy(*slot);
+}
+
+void Server::Handle(uint32_t tag, const ListSnapshotsReq& r) {
+  auto names = host_->disk->ListSnapshots(r.after, kSnapshotsPerPage);
+  if (!names) return ReplyError(tag, names.error());
+  Reply(tag, SnapshotsResp{std::move(*names)});
+}
+
+void Server::Handle(uint32_t tag, const RemoveSnapshotReq& r) {
+  // One that is not there is gone, which is what was asked for.
+  if (!host_->disk->SnapshotLayer(r.snapshot)) return Reply(tag, OkResp{});
+  if (auto removed = host_->disk->RemoveSnapshot(r.snapshot); !removed) return ReplyError(tag, removed.error());
+  background_ = true;
+  Reply(tag, OkResp{});
+}
+
+void Server::Handle(uint32_t tag, const FlattenReq& r) {
+  if (jobs_.size() >= kMaxJobs) return ReplyError(tag, Fail(Code::kTooMany, "too much is being flattened").error());
+  if (!ValidId(r.target, 64)) return ReplyError(tag, Fail(Code::kBadRequest, "bad layer name").error());
+  if (host_->disk->SnapshotLayer(r.target)) return Reply(tag, OkResp{});
+  auto job = FlattenJob::Start(host_->disk.get(), r.layers, r.target);
+  if (!job) return ReplyError(tag, job.error());
+  uint64_t serial = next_serial_++;
+  auto watch = Watch((*job)->pidfd(), EPOLLIN, serial << 3 | kJobKey);
+  if (!watch) return ReplyError(tag, watch.error());
+  jobs_.emplace(serial, Job{std::move(*job), Owed{tag, connection_}});
 }
 
 void Server::Handle(uint32_t tag, const DialReq& r) {

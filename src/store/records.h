@@ -56,6 +56,7 @@ struct Sandbox {
   std::vector<PortRoute> routes;
   std::optional<int64_t> snapshot_expiration_ms;
   std::optional<KeepLastSnapshots> keep_last_snapshots;
+  std::string current_snapshot;  // what the next session boots from; empty: none yet
   uint64_t total_egress = 0, total_ingress = 0, total_cpu_ms = 0, total_duration_ms = 0;
 };
 
@@ -80,8 +81,36 @@ struct Session {
   std::string user, home;
   uint32_t uid = 1000, gid = 1000;
   std::map<std::string, std::string> image_env;
+  std::string source_snapshot;  // what it was booted from; empty: the image alone
+  // What its root file system is made of below the writable layer: layers of the image and, on top, those of snapshots
+  // (topmost first). Kept here because images are rebuilt and snapshots deleted while machines live on them.
+  std::vector<std::string> image_layers, snapshot_layers;
+  // The snapshot that its stop makes: on record before the machine ends, so that a crash in between loses nothing.
+  std::string snapshot;
+  bool snapshot_manual = false;
+  std::optional<int64_t> snapshot_expiration_ms;  // asked for this one; absent: the sandbox's
   // Network bytes counted so far, saved now and then: the counters themselves die with the daemon.
   uint64_t carried_ingress = 0, carried_egress = 0;
+};
+
+// What a stopped session left: a layer on disk, and what it takes to boot on it. A deleted one stays as a tombstone;
+// its layer stays too for as long as another one stands on it.
+struct Snapshot {
+  std::string id, team, project, sandbox, session;
+  std::string parent;  // the snapshot its session was booted from; empty: none
+  bool deleted = false;
+  bool manual = false;
+  std::string region;
+  uint64_t size_bytes = 0;
+  int64_t created_at = 0, updated_at = 0, last_used_at = 0;
+  int64_t expiration_ms = 0;  // counted from the last use; 0: never
+  std::string runtime, image, cwd, user, home;
+  uint32_t uid = 1000, gid = 1000;
+  std::map<std::string, std::string> image_env;
+  std::vector<std::string> image_layers, snapshot_layers;  // topmost first; its own is the first of the second
+  std::optional<int64_t> expires_at() const {
+    return expiration_ms == 0 ? std::nullopt : std::optional(last_used_at + expiration_ms);
+  }
 };
 
 // A machine booted ahead of any sandbox. Recorded before it is booted, destroyed at the next start, never adopted.

@@ -9,16 +9,21 @@ const std::string kSandboxColumns =
     "failover_regions, network_id, vcpus, memory_mb, runtime, image, cwd, timeout_ms, network_mode, network_shown, "
     "network_sealed, env, "
     "tags, routes, "
-    "snapshot_expiration_ms, keep_last_snapshots, total_egress, total_ingress, total_cpu_ms, total_duration_ms";
+    "snapshot_expiration_ms, keep_last_snapshots, current_snapshot, total_egress, total_ingress, total_cpu_ms, "
+    "total_duration_ms";
 const std::string kSessionColumns =
     "id, team, project, sandbox, machine_id, status, vcpus, memory_mb, region, runtime, image, cwd, timeout_ms, "
     "network_mode, network_shown, network_sealed, requested_at, created_at, updated_at, started_at, requested_stop_at, "
     "stopped_at, aborted_at, "
     "cpu_ms, "
     "ingress, egress, stop_reason, engine, isolation_class, user, home, uid, gid, image_env, carried_ingress, "
-    "carried_egress";
+    "carried_egress, source_snapshot, image_layers, snapshot_layers, snapshot, snapshot_manual, snapshot_expiration_ms";
 const std::string kCommandColumns =
     "id, session, name, cwd, args, started_at, exit_code, duration_ms, timed_out, oom_killed";
+
+const std::string kSnapshotColumns =
+    "id, team, project, sandbox, session, parent, deleted, manual, region, size_bytes, created_at, updated_at, "
+    "last_used_at, expiration_ms, runtime, image, cwd, user, home, uid, gid, image_env, image_layers, snapshot_layers";
 
 std::string Placeholders(const std::string& columns) {
   std::string out = "?";
@@ -52,7 +57,7 @@ void Bind(Query& q, const Sandbox& s) {
   q.Bind(s.cwd).Bind(s.timeout_ms);
   BindPolicy(q, s.network);
   q.Bind(ToJson(s.env)).Bind(ToJson(s.tags)).Bind(ToJson(s.routes));
-  q.Bind(s.snapshot_expiration_ms).Bind(ToJson(s.keep_last_snapshots));
+  q.Bind(s.snapshot_expiration_ms).Bind(ToJson(s.keep_last_snapshots)).Bind(s.current_snapshot);
   q.Bind(s.total_egress).Bind(s.total_ingress).Bind(s.total_cpu_ms).Bind(s.total_duration_ms);
 }
 
@@ -64,6 +69,19 @@ void Bind(Query& q, const Session& s) {
   q.Bind(s.requested_stop_at).Bind(s.stopped_at).Bind(s.aborted_at).Bind(s.cpu_ms).Bind(s.ingress).Bind(s.egress);
   q.Bind(s.stop_reason).Bind(s.engine).Bind(s.isolation_class).Bind(s.user).Bind(s.home).Bind(s.uid).Bind(s.gid);
   q.Bind(ToJson(s.image_env)).Bind(s.carried_ingress).Bind(s.carried_egress);
+  q.Bind(s.source_snapshot)
+      .Bind(ToJson(s.image_layers))
+      .Bind(ToJson(s.snapshot_layers))
+      .Bind(s.snapshot)
+      .Bind(s.snapshot_manual)
+      .Bind(s.snapshot_expiration_ms);
+}
+
+void Bind(Query& q, const Snapshot& s) {
+  q.Bind(s.id).Bind(s.team).Bind(s.project).Bind(s.sandbox).Bind(s.session).Bind(s.parent).Bind(s.deleted);
+  q.Bind(s.manual).Bind(s.region).Bind(s.size_bytes).Bind(s.created_at).Bind(s.updated_at).Bind(s.last_used_at);
+  q.Bind(s.expiration_ms).Bind(s.runtime).Bind(s.image).Bind(s.cwd).Bind(s.user).Bind(s.home).Bind(s.uid).Bind(s.gid);
+  q.Bind(ToJson(s.image_env)).Bind(ToJson(s.image_layers)).Bind(ToJson(s.snapshot_layers));
 }
 
 void Bind(Query& q, const Command& c) {
@@ -136,6 +154,7 @@ Result<Sandbox> ReadSandbox(const Query& q, int first) {
   c.Json(s.routes);
   c.Read(s.snapshot_expiration_ms);
   c.Json(s.keep_last_snapshots);
+  c.Read(s.current_snapshot);
   c.All(s.total_egress, s.total_ingress, s.total_cpu_ms, s.total_duration_ms);
   SB_TRYV(c.result());
   return s;
@@ -149,7 +168,23 @@ Result<Session> ReadSession(const Query& q, int first) {
         s.stopped_at, s.aborted_at, s.cpu_ms, s.ingress, s.egress, s.stop_reason, s.engine, s.isolation_class, s.user,
         s.home, s.uid, s.gid);
   c.Json(s.image_env);
-  c.All(s.carried_ingress, s.carried_egress);
+  c.All(s.carried_ingress, s.carried_egress, s.source_snapshot);
+  c.Json(s.image_layers);
+  c.Json(s.snapshot_layers);
+  c.All(s.snapshot, s.snapshot_manual, s.snapshot_expiration_ms);
+  SB_TRYV(c.result());
+  return s;
+}
+
+Result<Snapshot> ReadSnapshot(const Query& q, int first) {
+  Snapshot s;
+  Columns c(q, first);
+  c.All(s.id, s.team, s.project, s.sandbox, s.session, s.parent, s.deleted, s.manual, s.region, s.size_bytes,
+        s.created_at, s.updated_at, s.last_used_at, s.expiration_ms, s.runtime, s.image, s.cwd, s.user, s.home, s.uid,
+        s.gid);
+  c.Json(s.image_env);
+  c.Json(s.image_layers);
+  c.Json(s.snapshot_layers);
   SB_TRYV(c.result());
   return s;
 }

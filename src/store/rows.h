@@ -13,6 +13,7 @@ namespace sandbar::store {
 extern const std::string kSandboxColumns;
 extern const std::string kSessionColumns;
 extern const std::string kCommandColumns;
+extern const std::string kSnapshotColumns;
 // "?, ?, …" and "a = ?, b = ?, …" for a column list.
 std::string Placeholders(const std::string& columns);
 std::string Assignments(const std::string& columns);
@@ -20,10 +21,12 @@ std::string Assignments(const std::string& columns);
 void Bind(Query& q, const Sandbox& s);
 void Bind(Query& q, const Session& s);
 void Bind(Query& q, const Command& c);
+void Bind(Query& q, const Snapshot& s);
 
 // `first` is the index of the record's first column.
 Result<Sandbox> ReadSandbox(const Query& q, int first = 0);
 Result<Session> ReadSession(const Query& q, int first = 0);
 Result<Command> ReadCommand(const Query& q, int first = 0);
+Result<Snapshot> ReadSnapshot(const Query& q, int first = 0);
 
 }  // namespace sandbar::store

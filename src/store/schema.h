@@ -73,6 +73,28 @@ CREATE TABLE subdomains (
 ) STRICT;
 CREATE INDEX subdomains_of_sandbox ON subdomains (sandbox);
 )sql",
+    R"sql(
+ALTER TABLE sandboxes ADD COLUMN current_snapshot TEXT NOT NULL DEFAULT '';
+ALTER TABLE sessions ADD COLUMN source_snapshot TEXT NOT NULL DEFAULT '';
+ALTER TABLE sessions ADD COLUMN image_layers TEXT NOT NULL DEFAULT '[]';
+ALTER TABLE sessions ADD COLUMN snapshot_layers TEXT NOT NULL DEFAULT '[]';
+ALTER TABLE sessions ADD COLUMN snapshot TEXT NOT NULL DEFAULT '';
+ALTER TABLE sessions ADD COLUMN snapshot_manual INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE sessions ADD COLUMN snapshot_expiration_ms INTEGER;
+CREATE TABLE snapshots (
+  row INTEGER PRIMARY KEY,
+  id TEXT NOT NULL UNIQUE,
+  team TEXT NOT NULL, project TEXT NOT NULL, sandbox TEXT NOT NULL, session TEXT NOT NULL, parent TEXT NOT NULL,
+  deleted INTEGER NOT NULL, manual INTEGER NOT NULL, region TEXT NOT NULL, size_bytes INTEGER NOT NULL,
+  created_at INTEGER NOT NULL, updated_at INTEGER NOT NULL, last_used_at INTEGER NOT NULL,
+  expiration_ms INTEGER NOT NULL, runtime TEXT NOT NULL, image TEXT NOT NULL, cwd TEXT NOT NULL, user TEXT NOT NULL,
+  home TEXT NOT NULL, uid INTEGER NOT NULL, gid INTEGER NOT NULL, image_env TEXT NOT NULL,
+  image_layers TEXT NOT NULL, snapshot_layers TEXT NOT NULL
+) STRICT;
+CREATE INDEX snapshots_by_created ON snapshots (team, project, created_at, row);
+CREATE INDEX snapshots_of_sandbox ON snapshots (team, project, sandbox, created_at, row);
+CREATE INDEX snapshots_by_parent ON snapshots (parent) WHERE parent <> '';
+)sql",
 };
 
 }  // namespace sandbar::store

@@ -136,6 +136,55 @@ class SqliteStore final : public Store {
     return sandbox;
   }
 
+  Result<Sandbox> SaveStopped(const Session& session, const Snapshot& snapshot, const SandboxEdit& edit) override {
+    SB_TRY(auto tx, Transaction::Begin(db_.get()));
+    SB_TRYV(Insert("snapshots", kSnapshotColumns, snapshot));
+    SB_TRYV(Upsert(session));
+    SB_TRY(Sandbox sandbox, Edit(KeyOf(session), edit));
+    SB_TRYV(tx.Commit());
+    return sandbox;
+  }
+
+  Result<std::optional<Snapshot>> FindSnapshot(const std::string& id) override {
+    SB_TRY(auto q, db_->Prepare("SELECT " + kSnapshotColumns + " FROM snapshots WHERE id = ?"));
+    q.Bind(id);
+    return ReadOne<Snapshot>(q, ReadSnapshot);
+  }
+
+  Result<Listing<Snapshot>> ListSnapshots(const ListFilter& filter) override {
+    ListSql sql{.listing = "snapshots/createdAt", .column = "created_at"};
+    if (!filter.sandbox.empty()) sql.where += " AND sandbox = ?";
+    auto bind = [&filter](Query& q) {
+      if (!filter.sandbox.empty()) q.Bind(filter.sandbox);
+    };
+    return List<Snapshot>(filter, std::move(sql), "snapshots", kSnapshotColumns, bind, ReadSnapshot);
+  }
+
+  Result<Snapshot> EditSnapshot(const std::string& id, const SnapshotEdit& edit) override {
+    SB_TRY(auto tx, Transaction::Begin(db_.get()));
+    SB_TRY(auto found, FindSnapshot(id));
+    if (!found) return Fail(Code::kNotFound, "snapshot not found: " + id);
+    SB_TRYV(edit(*found));
+    {
+      SB_TRY(auto q, db_->Prepare("UPDATE snapshots SET " + Assignments(kSnapshotColumns) + " WHERE id = ?"));
+      Bind(q, *found);
+      SB_TRYV(q.Bind(id).Run());
+    }
+    SB_TRYV(tx.Commit());
+    return *std::move(found);
+  }
+
+  Result<std::vector<Snapshot>> SnapshotChildren(const std::string& parent) override {
+    SB_TRY(auto q, db_->Prepare("SELECT " + kSnapshotColumns + " FROM snapshots WHERE parent = ? ORDER BY row"));
+    q.Bind(parent);
+    return ReadAll<Snapshot>(q, ReadSnapshot);
+  }
+
+  Result<std::vector<Snapshot>> AllSnapshots() override {
+    SB_TRY(auto q, db_->Prepare("SELECT " + kSnapshotColumns + " FROM snapshots ORDER BY row"));
+    return ReadAll<Snapshot>(q, ReadSnapshot);
+  }
+
   Result<std::optional<Session>> FindSession(const std::string& id) override {
     SB_TRY(auto q, db_->Prepare("SELECT " + kSessionColumns + " FROM sessions WHERE id = ?"));
     q.Bind(id);
@@ -335,6 +384,7 @@ class SqliteStore final : public Store {
     if (by == SortBy::kCreatedAt) cursor.number = s.created_at;
     if (by == SortBy::kStatusUpdatedAt) cursor.number = s.status_updated_at;
   }
+  static void SetPosition(SortBy, const Snapshot& s, Cursor& cursor) { cursor.number = s.created_at; }
   static void SetPosition(SortBy, const Session& s, Cursor& cursor) { cursor.number = s.created_at; }
 
   std::unique_ptr<Db> db_;

@@ -54,6 +54,7 @@ struct Listing {
 };
 
 using SandboxEdit = std::function<Result<>(Sandbox&)>;
+using SnapshotEdit = std::function<Result<>(Snapshot&)>;
 
 class Store {
  public:
@@ -72,12 +73,22 @@ class Store {
 
   // A new session of an existing sandbox, or a new state of a known one, with the edit of its sandbox.
   virtual Result<Sandbox> SaveSession(const Session& session, const SandboxEdit& edit) = 0;
+  // The same, with the snapshot that the session left.
+  virtual Result<Sandbox> SaveStopped(const Session& session, const Snapshot& snapshot, const SandboxEdit& edit) = 0;
   virtual Result<std::optional<Session>> FindSession(const std::string& id) = 0;
   virtual Result<std::optional<Session>> FindSessionByMachine(const std::string& machine_id) = 0;
   virtual Result<Listing<Session>> ListSessions(const ListFilter& filter) = 0;
   // Neither stopped, failed nor aborted: what recovery has to look at.
   virtual Result<std::vector<Session>> UnfinishedSessions() = 0;
   virtual Result<std::vector<std::string>> SessionIds(const SandboxKey& key) = 0;
+
+  virtual Result<std::optional<Snapshot>> FindSnapshot(const std::string& id) = 0;
+  virtual Result<Listing<Snapshot>> ListSnapshots(const ListFilter& filter) = 0;
+  // kNotFound when it is not there. An error from `edit` rolls back and is returned.
+  virtual Result<Snapshot> EditSnapshot(const std::string& id, const SnapshotEdit& edit) = 0;
+  // Those of one parent, oldest first; tombstones included.
+  virtual Result<std::vector<Snapshot>> SnapshotChildren(const std::string& parent) = 0;
+  virtual Result<std::vector<Snapshot>> AllSnapshots() = 0;
 
   virtual Result<> InsertCommand(const Command& command) = 0;
   virtual Result<> UpdateCommand(const Command& command) = 0;  // the outcome only

@@ -63,6 +63,9 @@ class FakeMachine final : public Machine {
 
   Task<> Configure(Rootfs rootfs, MachineSpec) override {
     SB_CO_TRYV(co_await host_->Meet(host_->faults.configure, "configure"));
+    for (const std::string& snapshot : rootfs.snapshots) {
+      if (!host_->snapshots.contains(snapshot)) co_return Fail(Code::kNotFound, "no such snapshot: " + snapshot);
+    }
     state_->rootfs = std::move(rootfs);
     state_->state = MachineState::kConfigured;
     co_return Result<>{};
@@ -122,6 +125,12 @@ class FakeMachine final : public Machine {
     co_return state_->usage;
   }
 
+  Task<Usage> DestroyKeeping(std::string snapshot) override {
+    auto usage = co_await Destroy();
+    if (usage) host_->snapshots.insert(std::move(snapshot));
+    co_return usage;
+  }
+
   Task<> WaitExit() override {
     while (state_->state != MachineState::kExited) {
       SB_CO_TRYV(co_await state_->ended.Wait());
@@ -172,6 +181,24 @@ class FakeEngine final : public Engine {
     auto it = host_->machines_.find(machine_id);
     if (it == host_->machines_.end()) co_return Fail(Code::kNotFound, "no such machine: " + machine_id);
     co_return std::make_unique<FakeMachine>(host_, it->second);
+  }
+
+  Task<std::vector<std::string>> ListSnapshots() override {
+    co_return std::vector<std::string>(host_->snapshots.begin(), host_->snapshots.end());
+  }
+
+  Task<> FlattenSnapshots(std::vector<std::string> layers, std::string target) override {
+    for (const std::string& layer : layers) {
+      if (!host_->snapshots.contains(layer)) co_return Fail(Code::kNotFound, "no such snapshot: " + layer);
+    }
+    host_->snapshots.insert(std::move(target));
+    co_return Result<>{};
+  }
+
+  Task<> RemoveSnapshot(std::string snapshot) override {
+    SB_CO_TRYV(co_await host_->Meet(host_->faults.remove_snapshot, "remove snapshot"));
+    host_->snapshots.erase(snapshot);
+    co_return Result<>{};
   }
 
  private:

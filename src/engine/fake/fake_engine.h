@@ -12,6 +12,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,7 @@ struct FakeFaults {
   FakeFault connect = FakeFault::kNone;
   FakeFault set_deadline = FakeFault::kNone;
   FakeFault destroy = FakeFault::kNone;
+  FakeFault remove_snapshot = FakeFault::kNone;
 };
 
 struct FakeMachineState {
@@ -52,6 +54,7 @@ class FakeHost {
 
   FakeFaults faults;
   int boots = 0;
+  std::set<std::string> snapshots;
 
   FakeMachineState* Find(const std::string& id);
   std::vector<std::string> ids() const;

@@ -41,11 +41,13 @@ class NamespacesMachine : public Machine {
   Task<> Configure(Rootfs rootfs, MachineSpec spec) override {
     if (rootfs.format != RootfsFormat::kDir) co_return Fail(Code::kUnsupported, "this engine takes layers only");
     if (rootfs.layers.size() > spawner::kMaxLayers) co_return Fail(Code::kBadRequest, "too many layers");
+    if (rootfs.snapshots.size() > spawner::kMaxSnapshotChain) co_return Fail(Code::kBadRequest, "too many snapshots");
     spawner::ConfigureReq request;
     request.machine = id_;
     request.layers = std::move(rootfs.layers);
     request.image_digest = std::move(rootfs.image_digest);
     request.hostname = std::move(spec.hostname);
+    request.snapshots = std::move(rootfs.snapshots);
     co_return co_await Ask(std::move(request));
   }
 
@@ -110,10 +112,13 @@ class NamespacesMachine : public Machine {
     co_return co_await Ask(std::move(request));
   }
 
-  Task<Usage> Destroy() override {
+  Task<Usage> Destroy() override { return DestroyKeeping(""); }
+
+  Task<Usage> DestroyKeeping(std::string snapshot) override {
     network_ = {};
     spawner::DestroyReq request;
     request.machine = id_;
+    request.keep_as = std::move(snapshot);
     SB_CO_TRY(SpawnerReply reply, co_await connection_->Call(std::move(request)));
     connection_->MarkExited(id_);
     SB_CO_TRY(auto usage, Expect<spawner::UsageResp>(reply));
@@ -210,6 +215,35 @@ class NamespacesEngineImpl : public NamespacesEngine {
       machines.push_back({std::move(m.machine), state});
     }
     co_return machines;
+  }
+
+  Task<std::vector<std::string>> ListSnapshots() override {
+    std::vector<std::string> all;
+    for (;;) {
+      spawner::ListSnapshotsReq request;
+      if (!all.empty()) request.after = all.back();
+      SB_CO_TRY(SpawnerReply reply, co_await connection_->Call(std::move(request)));
+      SB_CO_TRY(auto page, Expect<spawner::SnapshotsResp>(reply));
+      all.insert(all.end(), page.snapshots.begin(), page.snapshots.end());
+      if (page.snapshots.size() < spawner::kSnapshotsPerPage) co_return all;
+    }
+  }
+
+  Task<> FlattenSnapshots(std::vector<std::string> layers, std::string target) override {
+    spawner::FlattenReq request;
+    request.layers = std::move(layers);
+    request.target = std::move(target);
+    SB_CO_TRY(SpawnerReply reply, co_await connection_->Call(std::move(request)));
+    SB_CO_TRYV(Expect<spawner::OkResp>(reply));
+    co_return Result<>{};
+  }
+
+  Task<> RemoveSnapshot(std::string snapshot) override {
+    spawner::RemoveSnapshotReq request;
+    request.snapshot = std::move(snapshot);
+    SB_CO_TRY(SpawnerReply reply, co_await connection_->Call(std::move(request)));
+    SB_CO_TRYV(Expect<spawner::OkResp>(reply));
+    co_return Result<>{};
   }
 
   Task<> Shutdown() override {

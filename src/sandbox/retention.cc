@@ -1,0 +1,159 @@
+#include "sandbox/retention.h"
+
+#include <set>
+
+#include "base/ids.h"
+
+namespace sandbar::sandbox {
+
+namespace {
+
+constexpr int kPageSize = 50;
+
+Result<> ApplyKeepLast(store::Store& store, const store::Sandbox& sandbox) {
+  if (!sandbox.keep_last_snapshots) return {};
+  const store::KeepLastSnapshots keep = *sandbox.keep_last_snapshots;
+  store::ListFilter filter{.team = sandbox.team, .project = sandbox.project, .limit = kPageSize};
+  filter.sandbox = sandbox.name;
+  int seen = 0;
+  do {
+    SB_TRY(auto page, store.ListSnapshots(filter));
+    for (const store::Snapshot& snapshot : page.items) {
+      if (snapshot.deleted) continue;
+      const bool kept = seen++ < keep.count;
+      if (kept ? !keep.expiration_ms : !keep.delete_evicted) continue;
+      auto edit = [&](store::Snapshot& s) -> Result<> {
+        if (kept) s.expiration_ms = *keep.expiration_ms;
+        if (!kept) s.deleted = true;
+        s.updated_at = NowMs();
+        return {};
+      };
+      SB_TRYV(store.EditSnapshot(snapshot.id, edit));
+    }
+    filter.cursor = page.next;
+  } while (!filter.cursor.empty());
+  return {};
+}
+
+Result<> MarkDeleted(store::Store& store, const std::string& id) {
+  auto edit = [](store::Snapshot& s) -> Result<> {
+    s.deleted = true;
+    s.updated_at = NowMs();
+    return {};
+  };
+  SB_TRYV(store.EditSnapshot(id, edit));
+  return {};
+}
+
+}  // namespace
+
+Result<store::Sandbox> SaveWithSnapshot(store::Store& store, const store::Session& session, store::Snapshot snapshot,
+                                        const store::SandboxEdit& edit) {
+  SB_TRY(auto record, store.FindSandbox(store::KeyOf(session)));
+  const auto by_record = record ? record->snapshot_expiration_ms : std::nullopt;
+  snapshot.expiration_ms = session.snapshot_expiration_ms.value_or(by_record.value_or(kDefaultSnapshotExpirationMs));
+  auto with_head = [&](store::Sandbox& s) -> Result<> {
+    if (edit) SB_TRYV(edit(s));
+    s.current_snapshot = snapshot.id;
+    if (s.current_session == session.id && s.status != session.status) {
+      s.status = session.status;
+      s.status_updated_at = session.updated_at;
+    }
+    s.updated_at = session.updated_at;
+    return {};
+  };
+  SB_TRY(auto sandbox, store.SaveStopped(session, snapshot, with_head));
+  SB_TRYV(ApplyKeepLast(store, sandbox));
+  return sandbox;
+}
+
+Result<> MarkUsed(store::Store& store, const std::string& id) {
+  auto edit = [](store::Snapshot& s) -> Result<> {
+    if (s.deleted) return Fail(Code::kSnapshotGone, "snapshot " + s.id + " was deleted");
+    s.last_used_at = NowMs();
+    return {};
+  };
+  SB_TRYV(store.EditSnapshot(id, edit));
+  return {};
+}
+
+Result<> UndoSession(store::Store& store, const store::Session& session, const std::string& why) {
+  SB_TRY(auto sandbox, store.FindSandbox(store::KeyOf(session)));
+  if (!sandbox) return {};
+  if (sandbox->current_session == session.id) return store.DeleteSandbox(store::KeyOf(session));
+  store::Session failed = session;
+  failed.status = store::Status::kFailed;
+  failed.stop_reason = "resume failed: " + why;
+  failed.stopped_at = failed.aborted_at = failed.updated_at = NowMs();
+  SB_TRYV(store.SaveSession(failed, nullptr));
+  return {};
+}
+
+Result<> DeleteSnapshotsOf(store::Store& store, const store::SandboxKey& key) {
+  SB_TRY(auto all, store.AllSnapshots());
+  std::set<std::string> heads;
+  store::ListFilter filter{.team = key.team, .project = key.project, .limit = kPageSize};
+  do {
+    SB_TRY(auto page, store.ListSandboxes(filter));
+    for (const store::Sandbox& sandbox : page.items) heads.insert(sandbox.current_snapshot);
+    filter.cursor = page.next;
+  } while (!filter.cursor.empty());
+  for (const store::Snapshot& snapshot : all) {
+    const bool own = snapshot.team == key.team && snapshot.project == key.project && snapshot.sandbox == key.name;
+    if (!own || snapshot.deleted || heads.contains(snapshot.id)) continue;
+    SB_TRYV(MarkDeleted(store, snapshot.id));
+  }
+  return {};
+}
+
+Result<> ExpireSnapshots(store::Store& store, int64_t now) {
+  SB_TRY(auto all, store.AllSnapshots());
+  SB_TRY(auto running, store.UnfinishedSessions());
+  std::set<std::string> used;
+  for (const store::Session& session : running) used.insert(session.source_snapshot);
+  for (const store::Snapshot& snapshot : all) {
+    const auto at = snapshot.expires_at();
+    if (snapshot.deleted || !at || *at > now || used.contains(snapshot.id)) continue;
+    SB_TRYV(MarkDeleted(store, snapshot.id));
+  }
+  return {};
+}
+
+Result<std::optional<store::Snapshot>> FindLongChain(store::Store& store, size_t limit) {
+  SB_TRY(auto all, store.AllSnapshots());
+  for (store::Snapshot& snapshot : all) {
+    if (!snapshot.deleted && snapshot.snapshot_layers.size() >= limit) return std::move(snapshot);
+  }
+  return std::nullopt;
+}
+
+Result<> ReplaceLayers(store::Store& store, const store::Snapshot& flattened, const std::string& layer) {
+  auto edit = [&](store::Snapshot& s) -> Result<> {
+    if (s.snapshot_layers == flattened.snapshot_layers) s.snapshot_layers = {layer};
+    return {};
+  };
+  SB_TRYV(store.EditSnapshot(flattened.id, edit));
+  return {};
+}
+
+Result<std::vector<std::string>> UnusedLayers(store::Store& store, const std::vector<std::string>& on_disk) {
+  SB_TRY(auto all, store.AllSnapshots());
+  SB_TRY(auto running, store.UnfinishedSessions());
+  std::set<std::string> known, needed;
+  for (const store::Snapshot& snapshot : all) {
+    known.insert(snapshot.id);
+    known.insert(snapshot.snapshot_layers.begin(), snapshot.snapshot_layers.end());
+    if (!snapshot.deleted) needed.insert(snapshot.snapshot_layers.begin(), snapshot.snapshot_layers.end());
+  }
+  for (const store::Session& session : running) {
+    needed.insert(session.snapshot_layers.begin(), session.snapshot_layers.end());
+    needed.insert(session.snapshot);
+  }
+  std::vector<std::string> unused;
+  for (const std::string& layer : on_disk) {
+    if (known.contains(layer) && !needed.contains(layer)) unused.push_back(layer);
+  }
+  return unused;
+}
+
+}  // namespace sandbar::sandbox

@@ -1,0 +1,37 @@
+// What a stop writes besides its session: the snapshot, the sandbox's new head, and which older snapshots have to go.
+// Runs on the store's thread.
+#pragma once
+
+#include "store/store.h"
+
+namespace sandbar::sandbox {
+
+// A snapshot lives this long after its last use unless the sandbox or the caller says otherwise.
+inline constexpr int64_t kDefaultSnapshotExpirationMs = 30LL * 24 * 3600 * 1000;
+
+// Saves the stopped session with its snapshot, makes it the sandbox's current one, then applies keepLastSnapshots.
+Result<store::Sandbox> SaveWithSnapshot(store::Store& store, const store::Session& session, store::Snapshot snapshot,
+                                        const store::SandboxEdit& edit);
+
+// A sandbox boots from it: its time starts anew. kSnapshotGone when it was deleted meanwhile.
+Result<> MarkUsed(store::Store& store, const std::string& id);
+
+// Undoes a session that never ran: a resumed one is marked, the first one of a sandbox takes the sandbox with it.
+Result<> UndoSession(store::Store& store, const store::Session& session, const std::string& why);
+
+// Marks the snapshots that a deleted sandbox left and that no other sandbox stands on.
+Result<> DeleteSnapshotsOf(store::Store& store, const store::SandboxKey& key);
+
+// Marks what has expired. A snapshot that a session runs on does not expire.
+Result<> ExpireSnapshots(store::Store& store, int64_t now);
+
+// A living snapshot that stands on at least `limit` layers, if there is one.
+Result<std::optional<store::Snapshot>> FindLongChain(store::Store& store, size_t limit);
+// From now on the snapshot stands on one layer, unless its layers changed meanwhile.
+Result<> ReplaceLayers(store::Store& store, const store::Snapshot& flattened, const std::string& layer);
+
+// Which of the layers on disk nothing can ask for any more: not part of a living snapshot nor of an unfinished session.
+// Layers that no record knows are not among them: the database may be the thing that was lost.
+Result<std::vector<std::string>> UnusedLayers(store::Store& store, const std::vector<std::string>& on_disk);
+
+}  // namespace sandbar::sandbox

@@ -1,0 +1,107 @@
+// Sessions that go on from a snapshot: resume, and fork.
+#include <fmt/format.h>
+
+#include "base/ids.h"
+#include "base/log.h"
+#include "sandbox/network.h"
+#include "sandbox/retention.h"
+#include "sandbox/service_impl.h"
+#include "sandbox/validate.h"
+
+namespace sandbar::sandbox {
+
+// Unknown, foreign, deleted and expired ones answer alike: there is nothing to boot from.
+Task<store::Snapshot> ServiceImpl::UsableSnapshot(Scope scope, std::string id) {
+  auto find = [id](store::Store& store) { return store.FindSnapshot(id); };
+  SB_CO_TRY(auto snapshot, co_await core_.Db(std::move(find)));
+  const bool there = snapshot && InScope(scope, snapshot->team, snapshot->project) && !snapshot->deleted;
+  const bool expired = there && snapshot->expires_at().value_or(INT64_MAX) <= NowMs();
+  if (!there || expired) co_return Fail(Code::kSnapshotGone, "snapshot " + id.substr(0, 64) + " does not exist");
+  co_return *std::move(snapshot);
+}
+
+Result<net::PolicyRef> ServiceImpl::PolicyOf(const store::Sandbox& sandbox) const {
+  if (!sandbox.network) return net::PolicyRef{};
+  return OpenPolicy(core_.vault, *sandbox.network, OwnerOf(store::KeyOf(sandbox)));
+}
+
+Task<SandboxView> ServiceImpl::ResumeNow(store::Sandbox sandbox) {
+  if (sandbox.current_snapshot.empty()) {
+    co_return Fail(Code::kSnapshotMissing,
+                   "sandbox \"" + sandbox.name + "\" has stopped and has no snapshot to resume from");
+  }
+  Scope scope;
+  scope.team = sandbox.team;
+  scope.project = sandbox.project;
+  SB_CO_TRY(auto snapshot, co_await UsableSnapshot(std::move(scope), sandbox.current_snapshot));
+  if (sessions_.size() + creating_ >= core_.config.max_running) {
+    co_return Fail(Code::kTooMany, fmt::format("{} sandboxes are running, the server's limit is {}", sessions_.size(),
+                                               core_.config.max_running));
+  }
+  store::Session row = MakeSession(sandbox, BaseOf(snapshot));
+  SB_CO_TRY(auto policy, PolicyOf(sandbox));
+  if (policy) row.network = SealPolicy(core_.vault, policy->policy(), OwnerOf(row));
+  row.machine_id = NewLabel("m-", 16);
+  ++creating_;
+  auto insert = [row](store::Store& store) -> Result<store::Sandbox> {
+    SB_TRYV(MarkUsed(store, row.source_snapshot));
+    return store.SaveSession(row, nullptr);
+  };
+  auto inserted = co_await core_.Db(std::move(insert));
+  --creating_;
+  if (!inserted) co_return std::unexpected(std::move(inserted).error());
+  auto env = OpenEnv(sandbox);
+  auto session = AddLive(std::move(row), std::move(env));
+  auto launched = co_await Launch(session, std::move(sandbox), nullptr, std::nullopt);
+  if (launched) {
+    launched->resumed = true;
+    co_return launched;
+  }
+  Error why = launched.error();
+  co_await Undo(session, std::move(why));
+  co_return launched;
+}
+
+Task<SandboxView> ServiceImpl::Fork(Scope scope, std::string name, ForkSpec spec) {
+  auto work = ForkNow(std::move(scope), std::move(name), std::move(spec));
+  co_return co_await RunToEnd(&tasks_, std::move(work));
+}
+
+Task<SandboxView> ServiceImpl::ForkNow(Scope scope, std::string name, ForkSpec spec) {
+  SB_CO_TRY(auto source, co_await FindSandbox(scope, std::move(name)));
+  store::Sandbox fork = source;
+  fork.name.clear();
+  fork.v1 = false;
+  fork.status = store::Status::kPending;
+  fork.total_egress = fork.total_ingress = fork.total_cpu_ms = fork.total_duration_ms = 0;
+  if (spec.name) {
+    SB_CO_TRYV(CheckName(*spec.name));
+    fork.name = *spec.name;
+  }
+  // What is sealed for the source is opened here and sealed for the fork.
+  NewSandbox wanted;
+  SB_CO_TRY(wanted.policy, PolicyOf(source));
+  if (spec.changes.network) {
+    SB_CO_TRY(wanted.policy, net::Compile(*spec.changes.network));
+  }
+  fork.network.reset();
+  fork.env = spec.changes.env.value_or(OpenEnv(source));
+  // A fork's ports have names of their own.
+  if (!spec.changes.ports) {
+    spec.changes.ports.emplace();
+    for (const store::PortRoute& route : source.routes) spec.changes.ports->push_back(route.port);
+  }
+  fork.routes.clear();
+  SB_CO_TRYV(ApplyUpdate(spec.changes, core_.config, fork));
+  Base& base = wanted.base;
+  if (source.current_snapshot.empty()) {
+    SB_CO_TRY(base.image, co_await ResolveImage(false, source.image, std::nullopt));
+  } else {
+    SB_CO_TRY(auto snapshot, co_await UsableSnapshot(scope, source.current_snapshot));
+    base = BaseOf(snapshot);
+  }
+  wanted.record = std::move(fork);
+  co_return co_await CreateFrom(std::move(scope), std::move(wanted));
+}
+
+}  // namespace sandbar::sandbox

@@ -1,0 +1,157 @@
+// Snapshots: making, listing, deleting, the tree, and what becomes of those that nobody needs.
+#include "base/ids.h"
+#include "base/log.h"
+#include "sandbox/retention.h"
+#include "sandbox/service_impl.h"
+#include "sandbox/validate.h"
+
+namespace sandbar::sandbox {
+
+namespace {
+
+constexpr std::chrono::minutes kTidyEvery{1};
+
+std::unexpected<Error> NoSnapshot() {
+  return Fail(Code::kNotFound, "snapshot not found");
+}
+
+}  // namespace
+
+Task<SnapshotTaken> ServiceImpl::TakeSnapshot(Scope scope, std::string session, std::optional<int64_t> expiration_ms) {
+  if (expiration_ms) SB_CO_TRYV(CheckSnapshotExpiration("expiration", *expiration_ms));
+  SB_CO_TRY(auto live, co_await FindLive(scope, session));
+  if (live->row().image_layers.empty())
+    co_return Fail(Code::kUnsupported, "this session was started by an older server and cannot be kept");
+  Keep keep;
+  keep.what = Keep::What::kSnapshot;
+  keep.expiration_ms = expiration_ms;
+  auto stop = RequestStop(session, StopCause::kRequested, "snapshot", keep);
+  if (!stop) co_return Fail(Code::kStopped, "the sandbox has stopped");
+  SB_CO_TRYV(co_await stop->Wait());
+  SnapshotTaken taken;
+  SB_CO_TRY(taken.session, co_await FindSession(scope, std::move(session)));
+  if (taken.session.snapshot.empty())
+    co_return Fail(Code::kUnavailable, "the machine was lost before its files could be kept");
+  SB_CO_TRY(taken.snapshot, co_await GetSnapshot(std::move(scope), taken.session.snapshot));
+  co_return taken;
+}
+
+Task<Page<store::Snapshot>> ServiceImpl::ListSnapshots(Scope scope, ListQuery query) {
+  SB_CO_TRY(auto filter, CheckList(scope, query, true));
+  auto list = [filter = std::move(filter)](store::Store& store) { return store.ListSnapshots(filter); };
+  SB_CO_TRY(auto listing, co_await core_.Db(std::move(list)));
+  Page<store::Snapshot> page;
+  page.items = std::move(listing.items);
+  page.next = std::move(listing.next);
+  co_return page;
+}
+
+Task<store::Snapshot> ServiceImpl::GetSnapshot(Scope scope, std::string id) {
+  auto find = [id = std::move(id)](store::Store& store) { return store.FindSnapshot(id); };
+  SB_CO_TRY(auto found, co_await core_.Db(std::move(find)));
+  if (!found || !InScope(scope, found->team, found->project)) co_return NoSnapshot();
+  co_return *std::move(found);
+}
+
+Task<store::Snapshot> ServiceImpl::DeleteSnapshot(Scope scope, std::string id) {
+  SB_CO_TRY(auto snapshot, co_await GetSnapshot(std::move(scope), id));
+  auto remove = [id](store::Store& store) {
+    auto edit = [](store::Snapshot& s) -> Result<> {
+      if (!s.deleted) s.updated_at = NowMs();
+      s.deleted = true;
+      return {};
+    };
+    return store.EditSnapshot(id, edit);
+  };
+  SB_CO_TRY(snapshot, co_await core_.Db(std::move(remove)));
+  Collect();
+  co_return snapshot;
+}
+
+Task<SnapshotTreeNode> ServiceImpl::TreeNode(store::Snapshot snapshot) {
+  SnapshotTreeNode node;
+  if (!snapshot.parent.empty()) {
+    auto children = [parent = snapshot.parent](store::Store& store) { return store.SnapshotChildren(parent); };
+    SB_CO_TRY(node.siblings, co_await core_.Db(std::move(children)));
+    std::erase_if(node.siblings, [&](const store::Snapshot& s) { return s.id == snapshot.id; });
+  }
+  node.snapshot = std::move(snapshot);
+  co_return node;
+}
+
+Task<SnapshotTree> ServiceImpl::GetSnapshotTree(Scope scope, std::string id, int limit, bool descendants) {
+  SnapshotTree tree;
+  SB_CO_TRY(auto at, co_await GetSnapshot(scope, std::move(id)));
+  SB_CO_TRY(tree.anchor, co_await TreeNode(at));
+  while (static_cast<int>(tree.nodes.size()) < limit) {
+    if (descendants) {
+      auto children = [parent = at.id](store::Store& store) { return store.SnapshotChildren(parent); };
+      SB_CO_TRY(auto next, co_await core_.Db(std::move(children)));
+      if (next.empty()) co_return tree;
+      at = std::move(next.front());
+    } else {
+      if (at.parent.empty()) co_return tree;
+      auto parent = co_await GetSnapshot(scope, at.parent);
+      if (!parent) co_return tree;
+      at = *std::move(parent);
+    }
+    SB_CO_TRY(auto node, co_await TreeNode(at));
+    tree.nodes.push_back(std::move(node));
+  }
+  // There may be more: the client goes on from the last one that it got.
+  bool more = !at.parent.empty();
+  if (descendants) {
+    auto children = [parent = at.id](store::Store& store) { return store.SnapshotChildren(parent); };
+    SB_CO_TRY(auto next, co_await core_.Db(std::move(children)));
+    more = !next.empty();
+  }
+  if (more) tree.next = at.id;
+  co_return tree;
+}
+
+// One pass: what has expired is marked, what nothing can ask for any more is removed from disk.
+Task<> ServiceImpl::Tidy() {
+  SB_CO_TRY(auto on_disk, co_await core_.parts.engine->ListSnapshots());
+  auto find = [on_disk = std::move(on_disk)](store::Store& store) -> Result<std::vector<std::string>> {
+    SB_TRYV(ExpireSnapshots(store, NowMs()));
+    return UnusedLayers(store, on_disk);
+  };
+  SB_CO_TRY(auto unused, co_await core_.Db(std::move(find)));
+  for (auto& layer : unused) {
+    SB_CO_TRYV(co_await core_.parts.engine->RemoveSnapshot(std::move(layer)));
+  }
+  co_return Result<>{};
+}
+
+Task<> ServiceImpl::FlattenLongChains() {
+  while (!core_.closing) {
+    auto find = [limit = core_.config.flatten_at](store::Store& store) { return FindLongChain(store, limit); };
+    SB_CO_TRY(auto snapshot, co_await core_.Db(std::move(find)));
+    if (!snapshot) co_return Result<>{};
+    const std::string layer = "flat_" + snapshot->id;
+    SB_CO_TRYV(co_await core_.parts.engine->FlattenSnapshots(snapshot->snapshot_layers, layer));
+    log::Info("snapshot {}: {} layers made into one", snapshot->id, snapshot->snapshot_layers.size());
+    auto replace = [flattened = *std::move(snapshot), layer](store::Store& store) {
+      return ReplaceLayers(store, flattened, layer);
+    };
+    SB_CO_TRYV(co_await core_.Db(std::move(replace)));
+  }
+  co_return Result<>{};
+}
+
+Task<> ServiceImpl::KeepSnapshotsTidy() {
+  co_await asio::this_coro::throw_if_cancelled(false);
+  while (!core_.closing) {
+    auto tidied = co_await FlattenLongChains();
+    if (tidied) tidied = co_await Tidy();
+    if (!tidied && !core_.closing) log::Warn("snapshots: {}", tidied.error().message);
+    auto asked = collect_.Wait();
+    auto waited = co_await WithTimeout(std::move(asked), kTidyEvery);
+    if (!waited && waited.error().code == Code::kCancelled) break;
+    auto state = co_await asio::this_coro::cancellation_state;
+    if (state.cancelled() != asio::cancellation_type::none) break;
+  }
+  co_return Result<>{};
+}
+
+}  // namespace sandbar::sandbox

@@ -1,0 +1,48 @@
+#include "spawner/snapshot_dir.h"
+
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <stdio.h>
+
+#include <algorithm>
+
+#include "os/openat.h"
+#include "spawner/layers.h"
+
+namespace sandbar::spawner {
+
+namespace {
+
+constexpr size_t kMaxName = 64;
+
+std::unexpected<Error> NoSuchSnapshot(const std::string& snapshot) {
+  return Fail(Code::kNotFound, "snapshot " + snapshot + " is not on this host");
+}
+
+}  // namespace
+
+Result<> SnapshotDir::Take(int machines, const std::string& name, const std::string& snapshot) const {
+  if (!ValidId(snapshot, kMaxName)) return Fail(Code::kBadRequest, "bad snapshot name");
+  SB_TRY(Fd slot, os::OpenInside(machines, name, O_RDONLY | O_DIRECTORY));
+  SB_TRYV(os::RemoveTree(slot.get(), "work"));
+  if (::renameat2(machines, name.c_str(), dir_.get(), snapshot.c_str(), RENAME_NOREPLACE) == 0) return {};
+  if (errno == EEXIST) return Fail(Code::kConflict, "snapshot " + snapshot + " exists already");
+  return FailErrno("publish snapshot " + snapshot);
+}
+
+Result<std::string> SnapshotDir::Layer(const std::string& snapshot) const {
+  if (!ValidId(snapshot, kMaxName)) return NoSuchSnapshot(snapshot);
+  auto upper = os::OpenInside(dir_.get(), snapshot + "/upper", O_PATH | O_DIRECTORY);
+  if (!upper) return NoSuchSnapshot(snapshot);
+  return path_ + "/" + snapshot + "/upper";
+}
+
+Result<std::vector<std::string>> SnapshotDir::List(const std::string& after, size_t max) const {
+  SB_TRY(auto names, os::ListDir(dir_.get()));
+  std::ranges::sort(names);
+  names.erase(names.begin(), std::ranges::upper_bound(names, after));
+  if (names.size() > max) names.resize(max);
+  return names;
+}
+
+}  // namespace sandbar::spawner

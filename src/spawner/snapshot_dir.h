@@ -1,0 +1,29 @@
+// The snapshots of a disk: <store>/snapshots/<name>/upper, each a directory that was a machine's writable layer. What
+// the two kinds of disk have in common. Single thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/result.h"
+
+namespace sandbar::spawner {
+
+class SnapshotDir {
+ public:
+  // `path` is where `dir` is reachable.
+  SnapshotDir(std::string path, Fd dir) : path_(std::move(path)), dir_(std::move(dir)) {}
+
+  // Moves `name` of `machines` here; its scratch space goes. kConflict when the snapshot exists.
+  Result<> Take(int machines, const std::string& name, const std::string& snapshot) const;
+  Result<std::string> Layer(const std::string& snapshot) const;
+  Result<std::vector<std::string>> List(const std::string& after, size_t max) const;
+  int fd() const { return dir_.get(); }
+
+ private:
+  std::string path_;
+  Fd dir_;
+};
+
+}  // namespace sandbar::spawner
