@@ -13,10 +13,7 @@
 // A Host of the form sb-….<preview domain> is a preview and goes to a server in a sandbox (preview.h), never to a
 // route.
 //
-// What does not exist yet (snapshots and so persistence, fork, mounts and drives, interactive shells) is refused with
-// 422 "unsupported", never echoed. Persistence is the one with a default that clients rely on: a create that does not
-// say gets a sandbox that reports persistent:false, an explicit persistent:true is refused. (The Vercel CLI always says
-// so; it needs --non-persistent.)
+// What does not exist yet (mounts and drives, interactive shells) is refused with 422 "unsupported", never echoed.
 #pragma once
 
 #include <chrono>
