@@ -39,6 +39,7 @@ Task<UpgradeAnswer> Ask(wire::Url url, TlsContext tls, std::string head) {
   wire::HttpParser parser(wire::HttpKind::kResponse);
   std::string buffer(16 << 10, '\0');
   UpgradeAnswer answer;
+  std::string early;  // behind the head
   while (!parser.done() && answer.body.size() < kMaxRefusal) {
     SB_CO_TRY(size_t got, co_await stream->ReadSome(buffer.data(), buffer.size()));
     if (got == 0) {
@@ -50,11 +51,10 @@ Task<UpgradeAnswer> Ask(wire::Url url, TlsContext tls, std::string head) {
       SB_CO_TRY(size_t used, parser.Feed(rest, &answer.body));
       rest.remove_prefix(used);
     }
-    if (parser.done() && parser.head().status == 101)
-      answer.stream = std::make_unique<ContinuedStream>(std::move(stream), std::string(rest));
-    if (answer.stream) break;
+    early = rest;
   }
   answer.status = parser.head().status;
+  if (answer.status == 101) answer.stream = std::make_unique<ContinuedStream>(std::move(stream), std::move(early));
   co_return answer;
 }
 

@@ -149,6 +149,8 @@ class Relay {
         begin_ += *used;
       }
       const int status = parser_.head().status;
+      // A line too short to be a status line.
+      if (status < 100) co_return Fail(Code::kProtocol, "the server in the sandbox does not speak HTTP");
       if (status == 101 || status >= 200) co_return Result<>{};
       parser_.Reset();
     }
