@@ -83,7 +83,7 @@ struct ForkBody {
   std::optional<bool> persistent;
   std::optional<ResourcesBody> resources;
   std::optional<int64_t> timeout, snapshot_expiration;
-  std::optional<PolicyBody> network_policy;
+  std::optional<net::PolicyBody> network_policy;
   std::optional<std::optional<std::string>> network_id;
   std::optional<StringMap> env, tags;
   std::optional<std::vector<int>> ports;

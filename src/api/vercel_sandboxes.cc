@@ -61,7 +61,7 @@ Task<> ForkSandbox(Call* call) {
   std::string name = call->Param("name");
   auto view = co_await call->service->Fork(call->scope, std::move(name), std::move(spec));
   if (!view) co_return std::unexpected(std::move(view).error());
-  json::object body = ViewJson(*view, false, false);
+  json::object body = ViewJson(*view, call->preview_urls, false, false);
   co_return co_await call->Reply(std::move(body));
 }
 
