@@ -1,5 +1,6 @@
 #include "net/http_connection.h"
 
+#include "net/cancelled.h"
 #include "wire/text.h"
 
 namespace sandbar::net {
@@ -403,6 +404,7 @@ Task<ByteStream*> HttpConnection::Upgrade(std::vector<Header> headers) {
 
 Task<> HttpConnection::WaitClosed() {
   while (!cut_ && !peer_gone_) {
+    SB_CO_TRYV(co_await CheckCancelled());
     // The end of the stream shows only behind what comes before it: take a pipelined request into the buffer. When
     // that is full, or the bytes belong to a body, ask the kernel now and then instead.
     if (parser_.done() && !reading_ && end_ - begin_ < buffer_.size()) {

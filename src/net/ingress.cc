@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "net/cancelled.h"
 #include "net/http_stream.h"
 #include "net/pipe.h"
 #include "wire/http1.h"
@@ -86,6 +87,7 @@ class Relay {
     auto sent = co_await guest_->WriteAll(start);
     const bool chunked = x_->request().Has("transfer-encoding");
     while (sent) {
+      SB_CO_TRYV(co_await CheckCancelled());
       SB_CO_TRY(std::string piece, co_await x_->ReadBody());
       Touch();
       if (piece.empty()) break;
@@ -97,6 +99,7 @@ class Relay {
     }
     // A server that does not want the rest may have answered all the same.
     if (!sent && sent.error().code == Code::kCancelled) co_return sent;
+    SB_CO_TRYV(co_await CheckCancelled());
     SB_CO_TRYV(co_await x_->WaitClosed());
     co_return Fail(Code::kClosed, "the client went away");
   }
@@ -129,6 +132,7 @@ class Relay {
     if (head.chunked) length.reset();
     SB_CO_TRYV(co_await x_->StartStream(head.status, "", std::move(fields), length));
     while (true) {
+      SB_CO_TRYV(co_await CheckCancelled());
       SB_CO_TRY(std::string piece, co_await ReadPiece());
       if (piece.empty()) break;
       SB_CO_TRYV(co_await x_->Write(std::move(piece)));

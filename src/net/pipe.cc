@@ -1,5 +1,7 @@
 #include "net/pipe.h"
 
+#include "net/cancelled.h"
+
 namespace sandbar::net {
 
 namespace {
@@ -42,6 +44,7 @@ class Pipe {
         SB_CO_TRYV(co_await to->WriteAll(out));
         moved_ = Clock::now();
       }
+      SB_CO_TRYV(co_await CheckCancelled());
       SB_CO_TRY(n, co_await from->ReadSome(piece.data(), piece.size()));
       if (n == 0) co_return Result<>{};
       moved_ = Clock::now();
