@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -102,10 +103,30 @@ Result<> Machine::CheckLimits(const Limits& l) const {
   return {};
 }
 
+namespace {
+
+// A machine on a full disk would start and fail at the first write; better to say so before. The store is a sparse file
+// on the data directory's disk, so both have to have room.
+Result<> CheckSpace(const Host& host) {
+  constexpr uint64_t kLeast = 32ULL << 20;
+  for (const std::string& path : {host.disk->site_path(), host.options.data}) {
+    struct statvfs vfs{};
+    if (::statvfs(path.c_str(), &vfs) != 0) return FailErrno("statvfs " + path);
+    const uint64_t left = static_cast<uint64_t>(vfs.f_bavail) * vfs.f_frsize;
+    if (left < kLeast)
+      return Fail(Code::kNoSpace, "the server's disk is full: " + std::to_string(left >> 20) +
+                                      " MiB left for sandboxes; delete some, or snapshots, and try again");
+  }
+  return {};
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Machine>> Machine::Boot(Host* host, PartPool* pool, const BootReq& request) {
   if (!ValidId(request.machine, 40)) return Fail(Code::kBadRequest, "bad machine id");
   std::unique_ptr<Machine> m(new Machine(host, request.machine));
   SB_TRYV(m->CheckLimits(request.limits));
+  SB_TRYV(CheckSpace(*host));
   SB_TRY(m->parts_, pool->Take());
   auto rest = m->SetLimits(request.limits);
   if (rest) rest = m->Listen();
