@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -165,7 +166,12 @@ Result<Fd> Machine::MountRoot(const std::vector<std::string>& layers) {
   spec.owner = parts_.identity.lease.base();
   spec.scratch = In("m");
   spec.force_paths = host_->options.force_fallback.contains("overlay");
-  return os::MountOverlay(spec);
+  auto root = os::MountOverlay(spec);
+  // The kernel does not say why it gives a read-only one; what a full disk refuses, it refuses us too.
+  const std::string probe = parts_.disk.path + "/probe";
+  if (!root && ::mkdir(probe.c_str(), 0700) != 0 && (errno == ENOSPC || errno == EDQUOT)) return FailErrno("overlay");
+  if (!root) ::rmdir(probe.c_str());
+  return root;
 }
 
 // The quota limits how much a machine computes; this makes nproc and thread pools agree with it. Least used cpus first.

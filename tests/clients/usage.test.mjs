@@ -110,7 +110,7 @@ test("update: every field, nulls that clear, resources at the next session", asy
   assert.ok(!("keepLastSnapshots" in patched.sandbox) && !("networkId" in patched.sandbox) && !("tags" in patched.sandbox));
   assert.deepEqual(patched.sandbox.failoverRegions, []);
   await box.stop();
-  assert.equal((await sh(box, "nproc")).stdout, "4\n", "the next session has the new size");
+  assert.equal((await sh(box, "awk '/MemTotal/ {print $2 / 1024}' /proc/meminfo")).stdout, "8192\n", "the next session has the new size");
   const resumed = await session(box.name);
   assert.deepEqual([resumed.vcpus, resumed.memory, resumed.region, resumed.timeout], [4, 8192, "fra1", 90_000]);
   const { sandboxes } = await server.call("GET", `/v2/sandboxes?${query}&project=prj_test&limit=50`);
@@ -141,13 +141,13 @@ test("limits are refused by name", async () => {
 });
 
 test("usage: a burn of two seconds and ten megabytes are counted and priced", async () => {
-  const port = await world.http((request, response) => response.end(Buffer.alloc(10_000_000, 7)));
+  const port = await world.https((request, response) => response.end(Buffer.alloc(10_000_000, 7)));
   const usage = async () => (await server.call("GET", `/x/v1/usage?${query}`)).projects.find((p) => p.projectId === "prj_test");
   const before = await usage();
-  const box = await sandbox({ name: unique(), networkPolicy: "allow-all" });
+  const box = await sandbox({ name: unique(), networkPolicy: { allow: ["files.test"] } });
   const burn = await sh(box, "node -e 'const end = process.cpuUsage().user + 2e6; while (process.cpuUsage().user < end);'");
   assert.equal(burn.exitCode, 0, burn.stderr);
-  const got = await sh(box, `node -e 'fetch("http://files.test:${port}/").then(r => r.arrayBuffer()).then(b => console.log(b.byteLength))'`);
+  const got = await sh(box, `node -e 'fetch("https://files.test:${port}/").then(r => r.arrayBuffer()).then(b => console.log(b.byteLength))'`);
   assert.equal(got.stdout, "10000000\n", got.stderr);
   const live = await usage();
   assert.ok(live.activeCpuDurationMs - before.activeCpuDurationMs >= 2000, "a running one counts already");

