@@ -4,6 +4,7 @@
 
 #include "api/auth.h"
 #include "api/call.h"
+#include "api/create_answers.h"
 #include "api/errors.h"
 #include "api/preview.h"
 #include "api/web_guard.h"
@@ -44,7 +45,8 @@ Api::Api(sandbox::Service* service, images::Catalog* catalog, ApiConfig config)
       catalog_(catalog),
       config_(std::move(config)),
       guard_(MakeGuard(config_)),
-      previews_(std::make_unique<Previews>(service_, &config_)) {
+      previews_(std::make_unique<Previews>(service_, &config_)),
+      create_answers_(std::make_unique<CreateAnswers>()) {
   SB_CHECK(config_.jwt_key.size() >= 32);
 }
 
@@ -112,6 +114,7 @@ Task<> Api::Dispatch(net::HttpExchange* exchange) {
   call.service = service_;
   call.catalog = catalog_;
   call.config = &config_;
+  call.create_answers = create_answers_.get();
   call.base_url = BaseUrl(request);
   call.preview_urls = PreviewUrlsOf(config_);
   call.params = std::move(match.params);
@@ -120,6 +123,9 @@ Task<> Api::Dispatch(net::HttpExchange* exchange) {
   if (match.route->access == Access::kToken) {
     SB_CO_TRYV(co_await Authenticate(&call));
   }
+  // A session that is talked to is not idle, however long the talk is: a log that is followed, a forwarded port.
+  std::shared_ptr<void> in_use;
+  if (auto it = call.params.find("session"); it != call.params.end()) in_use = service_->Use(call.scope, it->second);
   co_return co_await match.route->handler(&call);
 }
 

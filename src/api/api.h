@@ -31,8 +31,18 @@
 
 namespace sandbar::api {
 
+class CreateAnswers;
 class Previews;
 class WebGuard;
+
+// Of one unit; so many units are free.
+struct Price {
+  double each = 0, free = 0;
+};
+struct Prices {
+  std::string currency;  // empty: nothing is priced
+  Price cpu_hour, memory_gb_hour, creation, transfer_gb;
+};
 
 struct ApiConfig {
   // Names a Host header may have, each with our port. A public name belongs here or into public_url.
@@ -43,8 +53,9 @@ struct ApiConfig {
   std::string preview_domain = "localhost";  // sb-<label>.<this> is a preview, never the API
   std::string jwt_key;                       // at least 32 bytes
   std::string version;
-  std::string register_mjs;                             // text of sdk/register.mjs
-  std::string jwks;                                     // public keys of what forwarded requests are signed with
+  std::string register_mjs;  // text of sdk/register.mjs
+  std::string jwks;          // public keys of what forwarded requests are signed with
+  Prices prices;
   std::chrono::milliseconds stream_keep_alive{15'000};  // longest silence of a streamed answer
 };
 
@@ -75,6 +86,7 @@ class Api {
   ApiConfig config_;
   std::unique_ptr<WebGuard> guard_;
   std::unique_ptr<Previews> previews_;
+  std::unique_ptr<CreateAnswers> create_answers_;
 };
 
 }  // namespace sandbar::api

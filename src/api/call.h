@@ -19,6 +19,7 @@
 namespace sandbar::api {
 
 struct ApiConfig;
+class CreateAnswers;
 
 inline constexpr size_t kMaxJsonBody = 4 << 20;
 
@@ -27,6 +28,7 @@ struct Call {
   sandbox::Service* service = nullptr;
   images::Catalog* catalog = nullptr;
   const ApiConfig* config = nullptr;
+  CreateAnswers* create_answers = nullptr;
   std::string base_url;  // of this server, without a slash at its end
   PreviewUrls preview_urls;
 

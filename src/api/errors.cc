@@ -43,6 +43,7 @@ constexpr Row kTable[] = {
     {Code::kClosed, {503, "service_unavailable"}},
     {Code::kCancelled, {503, "service_unavailable"}},
     {Code::kTimeout, {504, "timeout"}},
+    {Code::kNoSpace, {507, "insufficient_storage"}},
 };
 
 // Faults whose text describes our inside. The others were worded for the caller by whoever made them.

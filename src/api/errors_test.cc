@@ -26,7 +26,8 @@ TEST(Errors, ProtocolTable) {
                                                    {Code::kStopping, 422, "sandbox_stopping"},
                                                    {Code::kSnapshotting, 422, "sandbox_snapshotting"},
                                                    {Code::kUnsupported, 422, "unsupported"},
-                                                   {Code::kQuota, 402, "quota_exceeded"}}) {
+                                                   {Code::kQuota, 402, "quota_exceeded"},
+                                                   {Code::kNoSpace, 507, "insufficient_storage"}}) {
     EXPECT_EQ(AnswerFor(row.code).status, row.status);
     EXPECT_EQ(AnswerFor(row.code).code, row.name);
   }
@@ -34,10 +35,11 @@ TEST(Errors, ProtocolTable) {
 
 // Clients retry 5xx, POSTs included: only these may be one.
 TEST(Errors, OnlyFaultsAreRetried) {
-  for (int i = 0; i <= static_cast<int>(Code::kInternal); ++i) {
+  for (int i = 0; i <= static_cast<int>(Code::kNoSpace); ++i) {
     Code code = static_cast<Code>(i);
     bool fault = code == Code::kUnavailable || code == Code::kTimeout || code == Code::kCancelled ||
-                 code == Code::kClosed || code == Code::kProtocol || code == Code::kIo || code == Code::kInternal;
+                 code == Code::kClosed || code == Code::kProtocol || code == Code::kIo || code == Code::kInternal ||
+                 code == Code::kNoSpace;
     EXPECT_EQ(AnswerFor(code).status >= 500, fault) << i;
     EXPECT_GE(AnswerFor(code).status, 400) << i;
   }

@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/ids.h"
 #include "net/http_stream.h"
 #include "sandbox/service.h"
 #include "sandbox/tokens.h"
@@ -54,6 +55,8 @@ class FakeService : public sandbox::Service {
   std::function<Fd()> dial;  // a connection to the server in the sandbox
   std::shared_ptr<net::Traffic> traffic = std::make_shared<net::Traffic>();  // of it
   std::vector<store::PortRoute>& routes() { return sandbox_.routes; }
+  void Wake() { changed_.Notify(); }
+  void SetCreatedAt(int64_t ms) { sandbox_.created_at = ms; }
   void Say(Step step) {
     log_.push_back(std::move(step));
     changed_.Notify();
@@ -83,10 +86,37 @@ class FakeService : public sandbox::Service {
   int waits = 0;    // WaitCommand calls pending
   int calls = 0;    // of anything but CheckToken
 
+  int users = 0;             // of sessions, by Use
+  bool name_taken = false;   // a create finds its name taken
+  bool hold_create = false;  // a create waits until Wake
+  int waiting_creates = 0;
+  int deleted = 0;
+  std::optional<store::Session> running;
+  std::vector<store::ProjectUsage> usage;
+
+  std::shared_ptr<void> Use(const sandbox::Scope&, const std::string&) override {
+    ++users;
+    return {&users, [this](void*) { --users; }};
+  }
+  std::optional<store::Session> Running(const std::string&) const override { return running; }
+  Task<std::vector<store::ProjectUsage>> Usage(sandbox::Scope s) override {
+    SB_CO_TRYV(Begin(s, ""));
+    co_return usage;
+  }
+
   sandbox::ServerInfo info() const override { return {"allow-all", "fake", 1, 3}; }
 
   Task<sandbox::SandboxView> Create(sandbox::Scope s, sandbox::CreateSpec spec) override {
     create = std::move(spec);
+    if (name_taken) co_return Fail(Code::kConflict, "taken");
+    ++waiting_creates;
+    while (hold_create) {
+      auto woken = co_await changed_.Wait();
+      if (!woken) co_return std::unexpected(std::move(woken).error());
+    }
+    --waiting_creates;
+    sandbox_.create_digest = create.digest;
+    sandbox_.created_at = NowMs();
     co_return View(s, "");
   }
   Task<sandbox::SandboxView> Get(sandbox::Scope s, std::string name, bool resume) override {
@@ -105,6 +135,7 @@ class FakeService : public sandbox::Service {
   }
   Task<store::Sandbox> Delete(sandbox::Scope s, std::string name, bool orphan_snapshots) override {
     orphans = orphan_snapshots;
+    ++deleted;
     SB_CO_TRYV(Begin(s, std::move(name)));
     co_return sandbox_;
   }

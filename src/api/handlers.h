@@ -75,6 +75,7 @@ Task<> NativeRoutes(Call* call);
 Task<> NativeImages(Call* call);
 Task<> NativeInspect(Call* call);
 Task<> NativeDenials(Call* call);
+Task<> NativeUsage(Call* call);
 
 // native_sdk.cc
 Task<> SdkRegister(Call* call);

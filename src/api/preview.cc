@@ -213,6 +213,7 @@ Task<> Previews::Forward(net::HttpExchange* x, sandbox::RouteTarget target) {
   const net::HttpRequest& asked = x->request();
   sandbox::Scope any;
   any.any_team = any.any_project = true;
+  const auto in_use = service_->Use(any, target.session);
   SB_CO_TRY(auto guest, co_await service_->DialPort(std::move(any), target.session, target.route.port));
   net::IngressRequest request;
   std::string token;

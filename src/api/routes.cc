@@ -82,6 +82,7 @@ constexpr Route kRoutes[] = {
     {"GET", "/x/v1/info", NativeInfo},
     {"GET", "/x/v1/routes", NativeRoutes},
     {"GET", "/x/v1/images", NativeImages},
+    {"GET", "/x/v1/usage", NativeUsage},
     {"GET", "/x/v1/sandboxes/{name}", NativeInspect},
     {"GET", "/x/v1/sessions/{session}/denials", NativeDenials},
     {"GET", "/x/v1/sessions/{session}/network/log", NativeNetworkLog},

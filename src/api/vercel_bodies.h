@@ -15,6 +15,9 @@ namespace sandbar::api {
 
 using StringMap = std::map<std::string, std::string>;
 
+// Ours. Clients of the protocol pass keys that begin with __ on as they are.
+inline constexpr wire::JsonAlias kIdleAlias{"__idleTimeoutMs", "idleTimeoutMs"};
+
 struct ResourcesBody {
   std::optional<int> vcpus, memory;
   static constexpr wire::JsonAlias kJsonAliases[] = {{"vcpu", "vcpus"}};
@@ -47,23 +50,25 @@ struct CreateBody {
   std::vector<int> ports;
   std::optional<SourceBody> source;
   std::optional<boost::json::value> mounts;
-  std::optional<int64_t> timeout, snapshot_expiration;
+  std::optional<int64_t> timeout, idle_timeout_ms, snapshot_expiration;
   std::optional<ResourcesBody> resources;
   std::optional<bool> persistent;
   std::optional<net::PolicyBody> network_policy;
   StringMap env, tags;
   std::optional<KeepLastBody> keep_last_snapshots;
   std::vector<std::string> failover_regions;
+  static constexpr wire::JsonAlias kJsonAliases[] = {kIdleAlias};
 };
 BOOST_DESCRIBE_STRUCT(CreateBody, (),
                       (project_id, name, runtime, image, region, network_id, ports, source, mounts, timeout,
-                       snapshot_expiration, resources, persistent, network_policy, env, tags, keep_last_snapshots,
-                       failover_regions))
+                       idle_timeout_ms, snapshot_expiration, resources, persistent, network_policy, env, tags,
+                       keep_last_snapshots, failover_regions))
 
 struct UpdateBody {
   std::optional<bool> persistent;
   std::optional<ResourcesBody> resources;
   std::optional<int64_t> timeout, snapshot_expiration;
+  std::optional<std::optional<int64_t>> idle_timeout_ms;
   std::optional<net::PolicyBody> network_policy;
   std::optional<std::optional<std::string>> network_id;
   std::optional<StringMap> env, tags;
@@ -72,17 +77,19 @@ struct UpdateBody {
   std::optional<std::string> current_snapshot_id, region, runtime, image;
   std::optional<std::vector<std::string>> failover_regions;
   std::optional<boost::json::value> mounts;
+  static constexpr wire::JsonAlias kJsonAliases[] = {kIdleAlias};
 };
 BOOST_DESCRIBE_STRUCT(UpdateBody, (),
-                      (persistent, resources, timeout, snapshot_expiration, network_policy, network_id, env, tags,
-                       ports, keep_last_snapshots, current_snapshot_id, region, runtime, image, failover_regions,
-                       mounts))
+                      (persistent, resources, timeout, idle_timeout_ms, snapshot_expiration, network_policy, network_id,
+                       env, tags, ports, keep_last_snapshots, current_snapshot_id, region, runtime, image,
+                       failover_regions, mounts))
 
 struct ForkBody {
   std::optional<std::string> name, region, image;
   std::optional<bool> persistent;
   std::optional<ResourcesBody> resources;
   std::optional<int64_t> timeout, snapshot_expiration;
+  std::optional<std::optional<int64_t>> idle_timeout_ms;
   std::optional<net::PolicyBody> network_policy;
   std::optional<std::optional<std::string>> network_id;
   std::optional<StringMap> env, tags;
@@ -90,10 +97,11 @@ struct ForkBody {
   std::optional<std::optional<KeepLastBody>> keep_last_snapshots;
   std::optional<std::vector<std::string>> failover_regions;
   std::optional<boost::json::value> mounts;
+  static constexpr wire::JsonAlias kJsonAliases[] = {kIdleAlias};
 };
 BOOST_DESCRIBE_STRUCT(ForkBody, (),
-                      (name, region, image, persistent, resources, timeout, snapshot_expiration, network_policy,
-                       network_id, env, tags, ports, keep_last_snapshots, failover_regions, mounts))
+                      (name, region, image, persistent, resources, timeout, idle_timeout_ms, snapshot_expiration,
+                       network_policy, network_id, env, tags, ports, keep_last_snapshots, failover_regions, mounts))
 
 struct SnapshotBody {
   std::optional<int64_t> expiration;

@@ -70,6 +70,7 @@ sandbox::UpdateSpec ToChanges(const Body& body) {
   spec.persistent = body.persistent;
   spec.resources = ToResources(body.resources);
   spec.timeout_ms = body.timeout;
+  spec.idle_timeout_ms = body.idle_timeout_ms;
   spec.network = ToPolicy(body.network_policy);
   spec.env = body.env;
   spec.tags = body.tags;
@@ -127,6 +128,7 @@ Result<CreateRequest> ParseCreate(std::string_view text, int version) {
   spec.image = body.image;
   if (version == 2 && !spec.runtime && !spec.image && !from_snapshot) spec.runtime = "node24";
   spec.timeout_ms = body.timeout;
+  spec.idle_timeout_ms = body.idle_timeout_ms;
   spec.resources = ToResources(body.resources);
   spec.persistent = body.persistent;
   spec.network = ToPolicy(body.network_policy);

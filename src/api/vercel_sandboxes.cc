@@ -2,26 +2,91 @@
 #include <boost/json.hpp>
 
 #include "api/call.h"
+#include "api/create_answers.h"
 #include "api/handlers.h"
 #include "api/vercel_requests.h"
 #include "api/vercel_shapes.h"
+#include "base/ids.h"
+#include "base/log.h"
+#include "sandbox/tokens.h"
 
 namespace sandbar::api {
 
 namespace json = boost::json;
 
+namespace {
+
+json::object WithExpiry(Call* call, const store::Sandbox& sandbox) {
+  const auto current = call->service->Running(sandbox.current_session);
+  return SandboxJson(sandbox, current ? &*current : nullptr);
+}
+
+// Whose request it is counts too: the token as it was sent, because all short-lived ones have the same id.
+std::string RequestDigest(Call* call, const std::string& body) {
+  const std::string who(call->request().Get("authorization"));
+  return sandbox::Sha256Hex(who + "\n" + call->scope.team + "\n" + call->scope.project + "\n" + body);
+}
+
+// Says so when the client goes away, and then waits to be cancelled.
+Task<> WatchClient(net::HttpExchange* exchange, bool* gone) {
+  SB_CO_TRYV(co_await exchange->WaitClosed());
+  *gone = true;
+  co_return co_await Sleep(std::chrono::hours(24));
+}
+
+// The create goes on when its client is gone: what became of it has to be known.
+Task<sandbox::SandboxView> CreateWatched(Call* call, sandbox::CreateSpec spec, bool* gone) {
+  using namespace asio::experimental::awaitable_operators;
+  auto create = call->service->Create(call->scope, std::move(spec));
+  auto first = co_await (std::move(create) || WatchClient(call->exchange, gone));
+  if (first.index() == 0) co_return std::get<0>(std::move(first));
+  co_return Fail(Code::kCancelled, "the server is shutting down");
+}
+
+// The protocol answers a name that is taken with 400, not 409.
+Error NameTaken(Error error) {
+  if (error.code == Code::kConflict) error.code = Code::kBadRequest;
+  return error;
+}
+
+// The same request again, because its answer got lost on the way: it gets what the first one made.
+Task<sandbox::SandboxView> Repeated(Call* call, std::string name, std::string digest, Error taken) {
+  auto found = co_await call->service->Get(call->scope, name, false);
+  const bool same = found && found->sandbox.create_digest == digest &&
+                    NowMs() - found->sandbox.created_at < CreateAnswers::kKept.count() &&
+                    !call->create_answers->Contains(digest);
+  if (!same) co_return std::unexpected(NameTaken(std::move(taken)));
+  // Waits for the first one if that is still under way.
+  co_return co_await call->service->Get(call->scope, std::move(name), true);
+}
+
+}  // namespace
+
 Task<> CreateSandbox(Call* call) {
   SB_CO_TRY(std::string text, co_await call->Body());
   SB_CO_TRY(CreateRequest request, ParseCreate(text, call->version));
   SB_CO_TRYV(call->UseProject(request.project));
-  auto view = co_await call->service->Create(call->scope, std::move(request.spec));
-  if (!view) {
-    // The protocol answers a name that is taken with 400, not 409.
-    if (view.error().code == Code::kConflict) view.error().code = Code::kBadRequest;
-    co_return std::unexpected(std::move(view).error());
+  const std::string name = request.spec.name.value_or("");
+  const std::string digest = RequestDigest(call, text);
+  request.spec.digest = digest;
+  bool gone = false;
+  auto view = co_await CreateWatched(call, std::move(request.spec), &gone);
+  if (!view && view.error().code == Code::kConflict) view = co_await Repeated(call, name, digest, view.error());
+  if (!view) co_return std::unexpected(std::move(view).error());
+  Result<> answered = Fail(Code::kClosed, "the client is gone");
+  if (!gone) {
+    json::object body = ViewJson(*view, call->preview_urls, call->v1(), false);
+    answered = co_await call->Reply(std::move(body));
   }
-  json::object body = ViewJson(*view, call->preview_urls, call->v1(), false);
-  co_return co_await call->Reply(std::move(body));
+  if (answered) {
+    call->create_answers->Add(digest);
+  } else if (name.empty()) {
+    // Nobody knows what it is called, so nobody would ever use it.
+    log::Info("sandbox {}: its client is gone, deleted", view->sandbox.name);
+    auto undone = co_await call->service->Delete(call->scope, view->sandbox.name, true);
+    if (!undone) log::Warn("sandbox {}: {}", view->sandbox.name, undone.error().message);
+  }
+  co_return answered;
 }
 
 Task<> GetSandbox(Call* call) {
@@ -38,7 +103,7 @@ Task<> ListSandboxes(Call* call) {
   auto page = co_await call->service->List(call->scope, std::move(query));
   if (!page) co_return std::unexpected(std::move(page).error());
   json::array items;
-  for (const store::Sandbox& sandbox : page->items) items.emplace_back(SandboxJson(sandbox, nullptr));
+  for (const store::Sandbox& sandbox : page->items) items.emplace_back(WithExpiry(call, sandbox));
   json::object body{{"sandboxes", std::move(items)}, {"pagination", PaginationJson(page->items.size(), page->next)}};
   co_return co_await call->Reply(std::move(body));
 }
@@ -50,7 +115,7 @@ Task<> UpdateSandbox(Call* call) {
   std::string name = call->Param("name");
   auto sandbox = co_await call->service->Update(call->scope, std::move(name), std::move(request.spec));
   if (!sandbox) co_return std::unexpected(std::move(sandbox).error());
-  json::object body{{"sandbox", SandboxJson(*sandbox, nullptr)}};
+  json::object body{{"sandbox", WithExpiry(call, *sandbox)}};
   if (ports_given) body["routes"] = RoutesJson(sandbox->routes, call->preview_urls);
   co_return co_await call->Reply(std::move(body));
 }
@@ -60,7 +125,7 @@ Task<> ForkSandbox(Call* call) {
   SB_CO_TRY(sandbox::ForkSpec spec, ParseFork(text));
   std::string name = call->Param("name");
   auto view = co_await call->service->Fork(call->scope, std::move(name), std::move(spec));
-  if (!view) co_return std::unexpected(std::move(view).error());
+  if (!view) co_return std::unexpected(NameTaken(std::move(view).error()));
   json::object body = ViewJson(*view, call->preview_urls, false, false);
   co_return co_await call->Reply(std::move(body));
 }
@@ -70,7 +135,7 @@ Task<> DeleteSandbox(Call* call) {
   bool orphans = call->Flag("deleteOrphanSnapshots");
   auto sandbox = co_await call->service->Delete(call->scope, std::move(name), orphans);
   if (!sandbox) co_return std::unexpected(std::move(sandbox).error());
-  json::object body{{"sandbox", SandboxJson(*sandbox, nullptr)}};
+  json::object body{{"sandbox", WithExpiry(call, *sandbox)}};
   co_return co_await call->Reply(std::move(body));
 }
 

@@ -56,6 +56,7 @@ json::object SandboxJson(const store::Sandbox& s, const store::Session* current)
                    {"totalIngressBytes", s.total_ingress},
                    {"totalActiveCpuDurationMs", s.total_cpu_ms},
                    {"totalDurationMs", s.total_duration_ms}};
+  AddIf(out, "idleTimeoutMs", s.idle_timeout_ms);  // ours
   AddIf(out, "networkId", s.network_id);
   AddIf(out, "runtime", s.runtime);
   AddIf(out, "image", s.image);
@@ -97,6 +98,7 @@ json::object SessionJson(const store::Session& s) {
   AddIf(out, "stoppedAt", s.stopped_at);
   AddIf(out, "abortedAt", s.aborted_at);
   AddIf(out, "sourceSnapshotId", s.source_snapshot);
+  AddIf(out, "stopReason", s.stop_reason);  // ours
   if (!s.snapshot.empty() && s.stopped_at) out["snapshottedAt"] = *s.stopped_at;
   AddPolicy(out, s.network);
   AddUsage(out, s);
@@ -114,6 +116,7 @@ json::object SnapshotJson(const store::Snapshot& s, bool v1) {
                    {"updatedAt", s.updated_at},
                    {"lastUsedAt", s.last_used_at},
                    {"creationMethod", s.manual ? "manual" : "automatic"}};
+  AddIf(out, "sourceSandboxName", s.sandbox);  // ours
   AddIf(out, "parentId", s.parent);
   AddIf(out, "expiresAt", s.expires_at());
   return out;
@@ -129,6 +132,9 @@ json::object CommandJson(const store::Command& c, bool v1) {
                    {"exitCode", nullptr}};
   if (c.exit_code) out["exitCode"] = *c.exit_code;
   AddIf(out, "durationMs", c.duration_ms);
+  // Ours: why it ended when it did not end by itself.
+  if (c.timed_out) out["timedOut"] = true;
+  if (c.oom_killed) out["oomKilled"] = true;
   return out;
 }
 

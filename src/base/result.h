@@ -46,6 +46,7 @@ enum class Code {
   kProtocol,  // the peer broke the framing
   kIo,        // a system call failed; see sys_errno
   kInternal,
+  kNoSpace,  // a disk of this host is full
 };
 
 struct Error {

@@ -41,6 +41,8 @@ Code CodeOf(int status, std::string_view name) {
       return Code::kUnsupported;
     case 429:
       return Code::kTooMany;
+    case 507:
+      return Code::kNoSpace;
     default:
       return status >= 500 ? Code::kUnavailable : Code::kInternal;
   }
@@ -108,17 +110,17 @@ Result<Endpoint> ReadEndpoint(const std::string& data) {
 
 Result<ServerRef> FindServer(const Options& options) {
   ServerRef server{Environment("SANDBAR_URL"), Environment("SANDBAR_TOKEN")};
-  // A data directory named on the command line wins over the environment.
-  if (server.url.empty() || options.data_given) {
+  // A data directory named on the command line wins over the environment, also when nothing runs there.
+  if (options.data_given) server = {};
+  if (server.url.empty()) {
     auto endpoint = ReadEndpoint(options.data);
     if (endpoint) {
       server.url = endpoint->url;
-      server.token.clear();
     } else if (endpoint.error().sys_errno == EACCES) {
       return FailWithFix(Code::kForbidden, "this user cannot read " + options.data,
                          "run it with sudo, or: export SANDBAR_URL=http://127.0.0.1:8787 SANDBAR_TOKEN=…   # from "
                          "`sudo sandbar token`");
-    } else if (server.url.empty()) {
+    } else {
       return FailWithFix(Code::kUnavailable, "no server is running for " + options.data, "sudo ./sandbar up");
     }
   }

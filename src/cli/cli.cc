@@ -35,26 +35,26 @@ Result<T> Await(asio::io_context* io, Task<T> task) {
   return std::move(*out);
 }
 
-int ExitCodeOf(const Error& error, bool runs_command) {
+int ExitCodeOf(const Options& options, const Error& error, bool runs_command) {
   if (error.code == Code::kClosed && error.message.starts_with("the reader")) return 141;
-  Complain(error);
+  Complain(error, options.json);
   if (error.code == Code::kExecutableNotFound) return kExitNotFound;
   if (error.code == Code::kForbidden && error.message.find("needs root") != std::string::npos) return 2;
   return runs_command ? kExitOurs : 1;
 }
 
-int Finish(const Result<int>& result, bool runs_command = false) {
-  return result ? *result : ExitCodeOf(result.error(), runs_command);
+int Finish(const Options& options, const Result<int>& result, bool runs_command) {
+  return result ? *result : ExitCodeOf(options, result.error(), runs_command);
 }
 
 using ClientTask = std::function<Task<int>(ApiClient*)>;
 
 int WithServer(const Options& options, bool runs_command, const ClientTask& task) {
   auto server = FindServer(options);
-  if (!server) return ExitCodeOf(server.error(), runs_command);
+  if (!server) return ExitCodeOf(options, server.error(), runs_command);
   asio::io_context io(1);
   ApiClient api(io.get_executor(), std::move(*server));
-  return Finish(Await(&io, task(&api)), runs_command);
+  return Finish(options, Await(&io, task(&api)), runs_command);
 }
 
 bool Answers(const ServerRef& server) {
@@ -69,18 +69,19 @@ int RunSomewhere(const Options& options, const RunCommand& command) {
   auto found = FindServer(options);
   StartedServer embedded;
   ServerRef server;
-  if (found && (Answers(*found) || std::getenv("SANDBAR_URL") != nullptr)) {
+  if (found && (Answers(*found) || (std::getenv("SANDBAR_URL") != nullptr && !options.data_given))) {
     server = *found;
   } else if (!found && found.error().code == Code::kForbidden) {
-    return ExitCodeOf(found.error(), true);
-  } else if (command.keep) {
-    auto error =
-        FailWithFix(Code::kUnavailable, "--keep needs a server that stays, and none is running for " + options.data,
-                    "./sandbar up   # then the same command again");
-    return ExitCodeOf(error.error(), true);
+    return ExitCodeOf(options, found.error(), true);
+  } else if (command.keep || command.persistent || command.from) {
+    const char* what = command.keep ? "--keep" : command.persistent ? "--persistent" : "--from";
+    auto error = FailWithFix(
+        Code::kUnavailable, fmt::format("{} needs a server that stays, and none is running for {}", what, options.data),
+        "./sandbar up   # then the same command again");
+    return ExitCodeOf(options, error.error(), true);
   } else {
     auto started = StartEmbedded(options);
-    if (!started) return ExitCodeOf(started.error(), true);
+    if (!started) return ExitCodeOf(options, started.error(), true);
     embedded = std::move(*started);
     server = embedded.server;
   }
@@ -88,29 +89,47 @@ int RunSomewhere(const Options& options, const RunCommand& command) {
   {
     asio::io_context io(1);
     ApiClient api(io.get_executor(), std::move(server));
-    code = Finish(Await(&io, Run(&api, &options, command)), true);
+    code = Finish(options, Await(&io, Run(&api, &options, command)), true);
   }
   StopEmbedded(&embedded);
   return code;
 }
 
+// How sandboxes of this server are isolated; empty when it does not say.
+json::object InfoOf(const ServerRef& server) {
+  asio::io_context io(1);
+  ApiClient api(io.get_executor(), server);
+  auto info = Await(&io, api.Call("GET", "/x/v1/info", std::nullopt));
+  return info ? *std::move(info) : json::object();
+}
+
 int Up(const Options& options, const UpCommand& command) {
-  auto found = FindServer(options);
+  // Always the server of this machine, whatever SANDBAR_URL says.
+  Options local = options;
+  local.data_given = true;
+  auto found = FindServer(local);
   std::string url;
   if (found && Answers(*found)) {
     url = found->url;
     Note("already running at " + url);
   } else {
     auto started = StartBackground(options, command.serve);
-    if (!started) return ExitCodeOf(started.error(), false);
+    if (!started) return ExitCodeOf(options, started.error(), false);
     url = started->server.url;
     Note("running at " + url + ", data in " + options.data + ", log in " + started->log);
   }
   std::string data = options.data == kDefaultData ? "" : " --data " + ShellQuote(options.data);
+  if (!found) found = FindServer(local);
+  const json::object info = found ? InfoOf(*found) : json::object();
+  const int64_t level = Number(info, "isolationClass");
   if (options.json) {
     json::object report{{"url", url}, {"data", options.data}};
+    if (level != 0) report["isolation"] = json::object{{"engine", Text(info, "engine")}, {"class", level}};
     return Out(wire::NdjsonLine(report)) ? 0 : 141;
   }
+  if (level != 0)
+    Note(fmt::format("isolation: class {} ({}{})", level, Text(info, "engine"),
+                     level == 1 ? ", shares the host's kernel" : ""));
   Note("point the Vercel SDK at it:  eval \"$(./sandbar env" + data + ")\"");
   Note("stop it with everything in it:  ./sandbar down" + data);
   return 0;
@@ -118,7 +137,7 @@ int Up(const Options& options, const UpCommand& command) {
 
 int Down(const Options& options, const Hooks& hooks) {
   auto stopped = hooks.shut_down(options.data);
-  if (!stopped) return ExitCodeOf(stopped.error(), false);
+  if (!stopped) return ExitCodeOf(options, stopped.error(), false);
   if (options.json) return Out(*stopped ? "{\"stopped\":true}\n" : "{\"stopped\":false}\n") ? 0 : 141;
   Note(*stopped ? "stopped" : "nothing was running for " + options.data);
   return 0;
@@ -130,7 +149,7 @@ int Token(const Options& options) {
     bool denied = token.error().sys_errno == EACCES;
     auto error = FailWithFix(Code::kNotFound, denied ? "this user cannot read " + options.data : token.error().message,
                              denied ? "sudo ./sandbar token" : "sudo ./sandbar up   # makes it at the first start");
-    return ExitCodeOf(error.error(), false);
+    return ExitCodeOf(options, error.error(), false);
   }
   while (token->ends_with('\n')) token->pop_back();
   std::string line = *token + "\n";
@@ -151,10 +170,11 @@ int Env(const Options& options, const Hooks& hooks) {
     bool denied = jwt.error().sys_errno == EACCES;
     auto error = FailWithFix(Code::kNotFound, "no server's key to sign with: " + jwt.error().message,
                              denied ? "sudo ./sandbar env, or set SANDBAR_URL and SANDBAR_TOKEN" : "sudo ./sandbar up");
-    return ExitCodeOf(error.error(), false);
+    return ExitCodeOf(options, error.error(), false);
   }
   std::string mjs = FindRegisterMjs();
-  if (mjs.empty()) return ExitCodeOf(Error{Code::kNotFound, "sdk/register.mjs is not beside this program"}, false);
+  if (mjs.empty())
+    return ExitCodeOf(options, Error{Code::kNotFound, "sdk/register.mjs is not beside this program"}, false);
   auto endpoint = ReadEndpoint(options.data);
   std::string url = endpoint ? endpoint->url : std::string("http://") + kDefaultListen;
   if (!endpoint) Note("no server is running for " + options.data + " yet; the lines assume " + url);
@@ -205,6 +225,16 @@ int Main(const Options& options, const Hooks& hooks) {
           [&](const InspectCommand& c) {
             return WithServer(options, false, [o, &c](ApiClient* a) { return Inspect(a, o, c); });
           },
+          [&](const SnapshotCommand& c) {
+            return WithServer(options, false, [o, &c](ApiClient* a) { return Snapshot(a, o, c); });
+          },
+          [&](const ForkCommand& c) {
+            return WithServer(options, false, [o, &c](ApiClient* a) { return Fork(a, o, c); });
+          },
+          [&](const ResumeCommand& c) {
+            return WithServer(options, false, [o, &c](ApiClient* a) { return Resume(a, o, c); });
+          },
+          [&](const UsageCommand&) { return WithServer(options, false, [o](ApiClient* a) { return Usage(a, o); }); },
           [&](const ForwardCommand& c) {
             return WithServer(options, false, [o, &c](ApiClient* a) { return Forward(a, o, c); });
           },

@@ -20,6 +20,10 @@ Task<int> Ps(ApiClient* api, const Options* options, PsCommand command);
 Task<int> Stop(ApiClient* api, const Options* options, StopCommand command);
 Task<int> Rm(ApiClient* api, const Options* options, RmCommand command);
 Task<int> Inspect(ApiClient* api, const Options* options, InspectCommand command);
+Task<int> Snapshot(ApiClient* api, const Options* options, SnapshotCommand command);
+Task<int> Fork(ApiClient* api, const Options* options, ForkCommand command);
+Task<int> Resume(ApiClient* api, const Options* options, ResumeCommand command);
+Task<int> Usage(ApiClient* api, const Options* options);
 Task<int> Net(ApiClient* api, const Options* options, NetCommand command);
 Task<int> Copy(ApiClient* api, const Options* options, CpCommand command);
 Task<int> Forward(ApiClient* api, const Options* options, ForwardCommand command);
@@ -31,8 +35,13 @@ std::string EnvLines(const std::string& url, const std::string& jwt, const std::
 // Absolute path of sdk/register.mjs that belongs to this program; empty when it is not installed beside it.
 std::string FindRegisterMjs();
 
-// Used by Run and Exec: starts the command, copies its output live, returns its exit code.
-Task<int> ExecIn(ApiClient* api, bool as_json, std::string session, json::object body);
+// Used by Run and Exec: starts the command, copies its output live, returns its exit code. Says so on stderr when the
+// command did not end by itself. `command_id` is set when it has started; may be null.
+Task<int> ExecIn(ApiClient* api, bool as_json, std::string session, json::object body, std::string* command_id);
+// Paths of the API.
+std::string NamedPath(const std::string& name);
+std::string SessionPath(const std::string& session);
+const json::array& Array(const json::object& object, std::string_view key);
 json::object CommandBody(const std::vector<std::string>& argv, const std::vector<std::string>& env,
                          const std::optional<std::string>& cwd, bool sudo, std::optional<int64_t> timeout_ms);
 // A network policy: "allow-all", "deny-all" or a JSON file in the SDK's form.

@@ -33,8 +33,10 @@ struct RunCommand {
   std::optional<int64_t> timeout_ms;
   std::optional<int> vcpus;
   std::vector<std::string> env;
+  std::optional<std::string> from;  // a snapshot
   bool sudo = false;
   bool keep = false;
+  bool persistent = false;
   std::vector<std::string> argv;
 };
 struct NetCommand {
@@ -53,6 +55,7 @@ struct ExecCommand {
   std::vector<std::string> env;
   bool sudo = false;
   bool detach = false;
+  bool kill = false;  // Ctrl-C ends the command too
   std::vector<std::string> argv;
 };
 struct LogsCommand {
@@ -68,6 +71,17 @@ struct StopCommand {
 struct RmCommand {
   std::vector<std::string> names;
 };
+struct SnapshotCommand {
+  std::vector<std::string> words;  // NAME, or: ls [NAME], or: rm ID…
+};
+struct ForkCommand {
+  std::string name;
+  std::optional<std::string> as;
+};
+struct ResumeCommand {
+  std::vector<std::string> names;
+};
+struct UsageCommand {};
 struct InspectCommand {
   std::string name;
 };
@@ -90,11 +104,12 @@ struct DoctorCommand {
 
 using Command = std::variant<ServeCommand, UpCommand, DownCommand, RunCommand, PsCommand, ExecCommand, LogsCommand,
                              CpCommand, StopCommand, RmCommand, InspectCommand, NetCommand, TokenCommand, EnvCommand,
-                             ImageCommand, VersionCommand, DoctorCommand, ForwardCommand>;
+                             ImageCommand, VersionCommand, DoctorCommand, ForwardCommand, SnapshotCommand, ForkCommand,
+                             ResumeCommand, UsageCommand>;
 
 struct Options {
-  std::string data;  // --data, SANDBAR_DATA or /var/lib/sandbar
-  bool data_given = false;
+  std::string data;         // --data, SANDBAR_DATA or /var/lib/sandbar
+  bool data_given = false;  // by --data, which wins over SANDBAR_URL; SANDBAR_DATA does not
   bool json = false;
   Command command;
 };

@@ -4,7 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <boost/json/object.hpp>
 #include <cstdlib>
+
+#include "wire/ndjson.h"
 
 namespace sandbar::cli {
 namespace {
@@ -16,6 +19,36 @@ constexpr std::string_view kFixMark = "\n  fix: ";
 size_t Width(std::string_view s) {
   return static_cast<size_t>(
       std::ranges::count_if(s, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+}
+
+// The words of the API where it has one.
+const char* CodeName(Code code) {
+  switch (code) {
+    case Code::kBadRequest:
+      return "bad_request";
+    case Code::kExecutableNotFound:
+      return "executable_not_found";
+    case Code::kUnauthenticated:
+      return "unauthorized";
+    case Code::kForbidden:
+      return "forbidden";
+    case Code::kNotFound:
+      return "not_found";
+    case Code::kConflict:
+      return "conflict";
+    case Code::kStopped:
+      return "sandbox_stopped";
+    case Code::kUnsupported:
+      return "unsupported";
+    case Code::kTooMany:
+      return "too_many_requests";
+    case Code::kNoSpace:
+      return "insufficient_storage";
+    case Code::kUnavailable:
+      return "service_unavailable";
+    default:
+      return "failed";
+  }
 }
 
 }  // namespace
@@ -36,7 +69,15 @@ void Note(std::string_view line) {
   static_cast<void>(WriteAll(2, fmt::format("sandbar: {}\n", line)));
 }
 
-void Complain(const Error& error) {
+void Complain(const Error& error, bool as_json) {
+  if (as_json) {
+    const size_t at = error.message.find(kFixMark);
+    boost::json::object inner{{"code", CodeName(error.code)}, {"message", error.message.substr(0, at)}};
+    if (at != std::string::npos) inner["fix"] = error.message.substr(at + kFixMark.size());
+    boost::json::object line{{"error", std::move(inner)}};
+    static_cast<void>(WriteAll(2, wire::NdjsonLine(line)));
+    return;
+  }
   Note(Paint(2, Colour::kRed, "error: ") + error.message);
 }
 

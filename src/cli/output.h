@@ -17,7 +17,8 @@ inline Result<> Out(std::string_view bytes) {
 // A remark for the human: "sandbar: <line>\n" on stderr.
 void Note(std::string_view line);
 // What failed, why, and a command that mends it.
-void Complain(const Error& error);
+// With `as_json`: {"error":{"code","message"[,"fix"]}} on one line.
+void Complain(const Error& error, bool as_json = false);
 // An error whose message carries a copyable fix; Complain prints it on a line of its own.
 std::unexpected<Error> FailWithFix(Code code, const std::string& what, const std::string& fix);
 

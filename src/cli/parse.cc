@@ -22,6 +22,9 @@ struct Raw {
   StopCommand stop;
   RmCommand rm;
   InspectCommand inspect;
+  SnapshotCommand snapshot;
+  ForkCommand fork;
+  ResumeCommand resume;
   NetCommand net;
   ForwardCommand forward;
   ImageCommand image;
@@ -68,7 +71,9 @@ std::string CheckForward(const std::string& text) {
 }
 
 void AddCommon(CLI::App* app, Raw* raw) {
-  app->add_option("--data", raw->options.data, "data directory (default /var/lib/sandbar; SANDBAR_DATA)");
+  app->add_option(
+      "--data", raw->options.data,
+      "data directory of a server on this machine; wins over SANDBAR_URL (default /var/lib/sandbar; SANDBAR_DATA)");
   app->add_flag("--json", raw->options.json, "machine-readable output");
 }
 
@@ -117,7 +122,10 @@ void AddSandboxes(CLI::App* app, Raw* raw) {
   run->add_option("-w,--cwd", raw->run.cwd, "working directory");
   run->add_option("--name", raw->run.name, "name of the sandbox");
   run->add_flag("--sudo", raw->run.sudo, "run as root of the sandbox");
-  run->add_flag("--keep", raw->run.keep, "keep the sandbox afterwards");
+  run->add_option("--from", raw->run.from, "snapshot to start from, instead of an image");
+  run->add_flag("--keep", raw->run.keep, "keep the sandbox afterwards, running");
+  run->add_flag("--persistent", raw->run.persistent, "keep the sandbox afterwards, stopped: its files are a snapshot")
+      ->excludes("--keep");
   run->prefix_command();
   auto* exec = app->add_subcommand("exec", "Run a command in a sandbox: sandbar exec NAME -- ls -la");
   exec->add_option("NAME", raw->exec.name)->required();
@@ -125,6 +133,7 @@ void AddSandboxes(CLI::App* app, Raw* raw) {
   exec->add_option("-w,--cwd", raw->exec.cwd, "working directory");
   exec->add_option("--timeout", raw->exec_timeout, "kill the command after this")->check(CheckDuration);
   exec->add_flag("--sudo", raw->exec.sudo, "run as root of the sandbox");
+  exec->add_flag("-k,--kill", raw->exec.kill, "Ctrl-C ends the command too (without: it goes on)");
   exec->add_flag("-d,--detach", raw->exec.detach, "do not wait; prints the command's id");
   exec->prefix_command();
   auto* ps = app->add_subcommand("ps", "List sandboxes");
@@ -143,6 +152,14 @@ void AddSandboxes(CLI::App* app, Raw* raw) {
       ->required();
   app->add_subcommand("stop", "Stop sandboxes")->add_option("NAME", raw->stop.names)->required();
   app->add_subcommand("rm", "Stop and delete sandboxes")->add_option("NAME", raw->rm.names)->required();
+  app->add_subcommand("snapshot", "Stop a sandbox and keep its files: NAME; list: ls [NAME]; delete: rm ID…")
+      ->add_option("NAME|ls|rm", raw->snapshot.words)
+      ->required();
+  auto* fork = app->add_subcommand("fork", "A new sandbox from the newest snapshot of another");
+  fork->add_option("NAME", raw->fork.name)->required();
+  fork->add_option("NEW", raw->fork.as, "name of the new one");
+  app->add_subcommand("resume", "Start stopped sandboxes again")->add_option("NAME", raw->resume.names)->required();
+  app->add_subcommand("usage", "CPU, memory, creations and transfer per project, with what they cost");
   app->add_subcommand("inspect", "Everything known about a sandbox, as JSON")
       ->add_option("NAME", raw->inspect.name)
       ->required();
@@ -181,6 +198,10 @@ Command Choose(const CLI::App* sub, Raw* raw) {
   if (name == "stop") return raw->stop;
   if (name == "rm") return raw->rm;
   if (name == "inspect") return raw->inspect;
+  if (name == "snapshot") return raw->snapshot;
+  if (name == "fork") return raw->fork;
+  if (name == "resume") return raw->resume;
+  if (name == "usage") return UsageCommand{};
   if (name == "forward") {
     std::tie(raw->forward.port, raw->forward.local) = *ParseForward(raw->forward_port);
     return raw->forward;
@@ -303,12 +324,13 @@ Parsed Parse(int argc, const char* const* argv) {
                                                               : "sandbar exec NAME -- ls -la");
   if (!wants_command && !rest.empty())
     return Usage("unexpected argument '" + rest.front() + "'", ("sandbar " + sub->get_name() + " --help").c_str());
+  if (raw.run.from && (raw.run.image || raw.run.runtime))
+    return Usage("--from brings its own image", "leave --image and --runtime out");
   if (raw.run.image && raw.run.runtime) return Usage("--image and --runtime exclude each other", "give one of them");
 
   raw.options.data_given = !raw.options.data.empty();
   if (!raw.options.data_given) raw.options.data = Environment("SANDBAR_DATA");
-  raw.options.data_given = !raw.options.data.empty();
-  if (!raw.options.data_given) raw.options.data = kDefaultData;
+  if (raw.options.data.empty()) raw.options.data = kDefaultData;
   MakeAbsolute(&raw.options.data);
   for (ServeCommand* serve : {&raw.serve, &raw.up})
     for (auto* path : {&serve->config, &serve->images, &serve->tls_cert, &serve->tls_key})

@@ -79,10 +79,24 @@ TEST(Parse, DataComesFromTheEnvironmentWhenNotGiven) {
   ASSERT_EQ(unsetenv("SANDBAR_DATA"), 0);
   ASSERT_TRUE(p.options);
   EXPECT_EQ(p.options->data, "/from-env");
+  EXPECT_FALSE(p.options->data_given) << "only --data wins over SANDBAR_URL";
   auto q = ParseWords({"token"});
   ASSERT_TRUE(q.options);
   EXPECT_EQ(q.options->data, kDefaultData);
   EXPECT_FALSE(q.options->data_given);
+}
+
+TEST(Parse, SnapshotsForksAndUsage) {
+  auto words = std::get<SnapshotCommand>(ParseWords({"snapshot", "rm", "snap_1", "snap_2"}).options->command).words;
+  EXPECT_EQ(words, (std::vector<std::string>{"rm", "snap_1", "snap_2"}));
+  auto fork = std::get<ForkCommand>(ParseWords({"fork", "a", "b"}).options->command);
+  EXPECT_EQ(fork.name, "a");
+  EXPECT_EQ(fork.as, "b");
+  EXPECT_TRUE(std::holds_alternative<UsageCommand>(ParseWords({"usage", "--json"}).options->command));
+  EXPECT_TRUE(std::get<RunCommand>(ParseWords({"run", "--persistent", "--", "true"}).options->command).persistent);
+  EXPECT_FALSE(ParseWords({"run", "--persistent", "--keep", "--", "true"}).options);
+  EXPECT_FALSE(ParseWords({"run", "--from", "snap_1", "--runtime", "node24", "--", "true"}).options);
+  EXPECT_FALSE(ParseWords({"snapshot"}).options);
 }
 
 TEST(Parse, UnknownOptionsAreNotRunAsPrograms) {

@@ -32,11 +32,12 @@ Result<json::object> CreateBody(const RunCommand& command) {
   SB_TRY(json::value policy, PolicyOf(command));
   json::object body{{"projectId", kProject},
                     {"timeout", command.timeout_ms.value_or(kRunTimeoutMs)},
-                    {"persistent", false},
+                    {"persistent", command.persistent},
                     {"networkPolicy", std::move(policy)}};
   if (command.name) body["name"] = *command.name;
   if (command.image) body["image"] = *command.image;
-  if (!command.image) body["runtime"] = command.runtime.value_or("node24");
+  if (command.from) body["source"] = json::object{{"type", "snapshot"}, {"snapshotId", *command.from}};
+  if (!command.image && !command.from) body["runtime"] = command.runtime.value_or("node24");
   if (command.vcpus) body["resources"] = json::object{{"vcpus", *command.vcpus}};
   return body;
 }
@@ -69,6 +70,16 @@ void Announce(const json::object& created) {
                    network.empty() ? "default" : network));
 }
 
+// A command that a signal ended may have gone down with its sandbox.
+Task<> NoteEnd(ApiClient* api, std::string session) {
+  SB_CO_TRY(json::object got, co_await api->Call("GET", SessionPath(session), std::nullopt));
+  const json::object& s = Object(got, "session");
+  if (Text(s, "status") == "running") co_return Result<>{};
+  const std::string why = Text(s, "stopReason");
+  Note("the command was killed: the sandbox has stopped" + (why.empty() ? "" : " (" + why + ")"));
+  co_return Result<>{};
+}
+
 }  // namespace
 
 json::object CommandBody(const std::vector<std::string>& argv, const std::vector<std::string>& env,
@@ -81,7 +92,7 @@ json::object CommandBody(const std::vector<std::string>& argv, const std::vector
   return body;
 }
 
-Task<int> ExecIn(ApiClient* api, bool as_json, std::string session, json::object body) {
+Task<int> ExecIn(ApiClient* api, bool as_json, std::string session, json::object body, std::string* command_id) {
   body["wait"] = true;
   body["logs"] = true;
   std::string path = "/v2/sandboxes/sessions/" + wire::EncodeComponent(session) + "/cmd";
@@ -90,10 +101,15 @@ Task<int> ExecIn(ApiClient* api, bool as_json, std::string session, json::object
   NdjsonReader lines(response.get());
   std::optional<int> exit_code;
   int64_t started_at = 0;
+  bool timed_out = false, out_of_memory = false;
   for (;;) {
     SB_CO_TRY(auto line, co_await lines.Next());
     if (!line) break;
-    if (started_at == 0) started_at = Number(Object(*line, "command"), "startedAt");
+    const json::object& command = Object(*line, "command");
+    if (started_at == 0) started_at = Number(command, "startedAt");
+    if (command_id != nullptr && command_id->empty()) *command_id = Text(command, "id");
+    timed_out = timed_out || command.contains("timedOut");
+    out_of_memory = out_of_memory || command.contains("oomKilled");
     SB_CO_TRY(auto code, Show(*line, as_json));
     if (code) exit_code = code;
   }
@@ -101,12 +117,15 @@ Task<int> ExecIn(ApiClient* api, bool as_json, std::string session, json::object
     co_return Fail(Code::kClosed, "the output ended before the command did: the sandbox or server is gone");
   // A denied connection often looks like something else to the program that made it.
   if (*exit_code != 0) co_await NoteDenials(api, session, started_at);
+  if (timed_out) Note("the command was killed: its --timeout is over");
+  if (out_of_memory) Note("the command was killed: the sandbox is out of memory");
+  if (*exit_code > 128 && !timed_out && !out_of_memory) co_await NoteEnd(api, std::move(session));
   co_return *exit_code;
 }
 
 Task<int> Run(ApiClient* api, const Options* options, RunCommand command) {
   using namespace asio::experimental::awaitable_operators;
-  std::string path = command.image ? "/v3/sandboxes" : "/v2/sandboxes";
+  std::string path = command.image || command.from ? "/v3/sandboxes" : "/v2/sandboxes";
   SB_CO_TRY(json::value body, CreateBody(command));
   SB_CO_TRY(json::object created, co_await api->Call("POST", path, std::move(body)));
   std::string name = Text(Object(created, "sandbox"), "name");
@@ -115,7 +134,7 @@ Task<int> Run(ApiClient* api, const Options* options, RunCommand command) {
   if (options->json) SB_CO_TRYV(Out(wire::NdjsonLine(created)));
 
   json::object start = CommandBody(command.argv, command.env, command.cwd, command.sudo, std::nullopt);
-  Task<int> work = ExecIn(api, options->json, session, std::move(start));
+  Task<int> work = ExecIn(api, options->json, session, std::move(start), nullptr);
   auto ex = co_await asio::this_coro::executor;
   Signals signals(ex, {SIGINT, SIGTERM, SIGHUP});
   Task<int> signal = signals.Wait();
@@ -125,12 +144,14 @@ Task<int> Run(ApiClient* api, const Options* options, RunCommand command) {
   if (interrupted && outcome) *outcome += 128;
   if (interrupted) Note("stopping " + name);
   // Kept only when asked for and when the user did not interrupt: Ctrl-C means "away with it".
-  if (!command.keep || interrupted) {
-    std::string target = "/v2/sandboxes/" + wire::EncodeComponent(name);
-    auto gone = co_await api->Call("DELETE", target, std::nullopt);
-    if (!gone && gone.error().code != Code::kNotFound) Note("could not delete " + name + ": " + gone.error().message);
-  } else {
+  if (command.keep && !interrupted) {
     Note(fmt::format("kept: sandbar exec {} -- …", name));
+  } else if (command.persistent && !interrupted) {
+    auto stopped = co_await api->Call("POST", SessionPath(session) + "/stop", std::nullopt);
+    Note(stopped ? "kept, stopped: sandbar resume " + name : "could not stop " + name + ": " + stopped.error().message);
+  } else {
+    auto gone = co_await api->Call("DELETE", NamedPath(name), std::nullopt);
+    if (!gone && gone.error().code != Code::kNotFound) Note("could not delete " + name + ": " + gone.error().message);
   }
   co_return outcome;
 }

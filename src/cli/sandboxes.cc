@@ -1,6 +1,9 @@
+#include <signal.h>
+
 #include "base/ids.h"
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "cli/signals.h"
 #include "wire/ndjson.h"
 #include "wire/url.h"
 
@@ -9,19 +12,6 @@ namespace {
 
 constexpr int kPage = 50;
 constexpr auto kQuiet = std::chrono::milliseconds(400);
-
-std::string NamedPath(const std::string& name) {
-  return "/v2/sandboxes/" + wire::EncodeComponent(name);
-}
-std::string SessionPath(const std::string& session) {
-  return "/v2/sandboxes/sessions/" + wire::EncodeComponent(session);
-}
-
-const json::array& Array(const json::object& object, std::string_view key) {
-  static const json::array kEmpty;
-  const json::value* value = object.if_contains(key);
-  return value != nullptr && value->is_array() ? value->as_array() : kEmpty;
-}
 
 Task<json::array> AllSandboxes(ApiClient* api) {
   json::array all;
@@ -80,7 +70,67 @@ Task<int> ListCommands(ApiClient* api, bool as_json, std::string session) {
   co_return 0;
 }
 
+// One after the other; what fails is said at once and does not keep the rest from being done.
+template <class Act>
+Task<int> ForEach(const std::vector<std::string>* names, bool as_json, Act act) {
+  int failed = 0;
+  for (const std::string& name : *names) {
+    Task<json::object> work = act(name);
+    auto got = co_await std::move(work);
+    if (!got) {
+      Error error = std::move(got).error();
+      if (names->size() > 1) error.message.insert(0, name + ": ");
+      Complain(error, as_json);
+      ++failed;
+      continue;
+    }
+    SB_CO_TRYV(Out(as_json ? wire::NdjsonLine(*got) : name + "\n"));
+  }
+  co_return failed == 0 ? 0 : 1;
+}
+
+Task<json::object> StopOne(ApiClient* api, std::string name) {
+  SB_CO_TRY(std::string session, co_await SessionOf(api, std::move(name)));
+  co_return co_await api->Call("POST", SessionPath(session) + "/stop", std::nullopt);
+}
+
+Task<int> ExecAttached(ApiClient* api, const Options* options, std::string session, ExecCommand command) {
+  using namespace asio::experimental::awaitable_operators;
+  json::object body = CommandBody(command.argv, command.env, command.cwd, command.sudo, command.timeout_ms);
+  std::string id;
+  Task<int> work = ExecIn(api, options->json, session, std::move(body), &id);
+  auto ex = co_await asio::this_coro::executor;
+  Signals signals(ex, {SIGINT, SIGTERM, SIGHUP});
+  Task<int> signal = signals.Wait();
+  auto first = co_await (std::move(work) || std::move(signal));
+  if (first.index() == 0) co_return std::get<0>(std::move(first));
+  SB_CO_TRY(int number, std::get<1>(std::move(first)));
+  if (command.kill && !id.empty()) {
+    json::value kill = json::object{{"signal", SIGTERM}};
+    std::string path = SessionPath(session) + "/cmd/" + wire::EncodeComponent(id) + "/kill";
+    auto killed = co_await api->Call("POST", std::move(path), std::move(kill));
+    Note(killed ? "the command was told to end" : "the command could not be ended: " + killed.error().message);
+  } else if (!id.empty()) {
+    Note(fmt::format("the command goes on in {}; its output: sandbar logs -f {} {}", command.name, command.name, id));
+  }
+  co_return 128 + number;
+}
+
 }  // namespace
+
+std::string NamedPath(const std::string& name) {
+  return "/v2/sandboxes/" + wire::EncodeComponent(name);
+}
+
+std::string SessionPath(const std::string& session) {
+  return "/v2/sandboxes/sessions/" + wire::EncodeComponent(session);
+}
+
+const json::array& Array(const json::object& object, std::string_view key) {
+  static const json::array kEmpty;
+  const json::value* value = object.if_contains(key);
+  return value != nullptr && value->is_array() ? value->as_array() : kEmpty;
+}
 
 Task<std::string> SessionOf(ApiClient* api, std::string name) {
   SB_CO_TRY(json::object got, co_await api->Call("GET", NamedPath(name), std::nullopt));
@@ -91,8 +141,8 @@ Task<std::string> SessionOf(ApiClient* api, std::string name) {
 
 Task<int> Exec(ApiClient* api, const Options* options, ExecCommand command) {
   SB_CO_TRY(std::string session, co_await SessionOf(api, command.name));
+  if (!command.detach) co_return co_await ExecAttached(api, options, std::move(session), std::move(command));
   json::object body = CommandBody(command.argv, command.env, command.cwd, command.sudo, command.timeout_ms);
-  if (!command.detach) co_return co_await ExecIn(api, options->json, std::move(session), std::move(body));
   json::value detached = std::move(body);
   SB_CO_TRY(json::object got, co_await api->Call("POST", SessionPath(session) + "/cmd", std::move(detached)));
   std::string line = Text(Object(got, "command"), "id") + "\n";
@@ -157,24 +207,20 @@ Task<int> Ps(ApiClient* api, const Options* options, PsCommand command) {
 }
 
 Task<int> Stop(ApiClient* api, const Options* options, StopCommand command) {
-  for (const std::string& name : command.names) {
-    SB_CO_TRY(std::string session, co_await SessionOf(api, name));
-    SB_CO_TRY(json::object got, co_await api->Call("POST", SessionPath(session) + "/stop", std::nullopt));
-    std::string line = name + "\n";
-    if (options->json) line = wire::NdjsonLine(got);
-    SB_CO_TRYV(Out(line));
-  }
-  co_return 0;
+  auto stop = [api](const std::string& name) { return StopOne(api, name); };
+  co_return co_await ForEach(&command.names, options->json, stop);
 }
 
 Task<int> Rm(ApiClient* api, const Options* options, RmCommand command) {
-  for (const std::string& name : command.names) {
-    SB_CO_TRY(json::object got, co_await api->Call("DELETE", NamedPath(name), std::nullopt));
-    std::string line = name + "\n";
-    if (options->json) line = wire::NdjsonLine(got);
-    SB_CO_TRYV(Out(line));
-  }
-  co_return 0;
+  auto remove = [api](const std::string& name) { return api->Call("DELETE", NamedPath(name), std::nullopt); };
+  co_return co_await ForEach(&command.names, options->json, remove);
+}
+
+Task<int> Resume(ApiClient* api, const Options* options, ResumeCommand command) {
+  auto resume = [api](const std::string& name) {
+    return api->Call("GET", NamedPath(name) + "?resume=true", std::nullopt);
+  };
+  co_return co_await ForEach(&command.names, options->json, resume);
 }
 
 Task<int> Inspect(ApiClient* api, const Options*, InspectCommand command) {

@@ -79,6 +79,25 @@ Setter Duration(int64_t* to_ms) {
   };
 }
 
+Setter Grace(std::chrono::milliseconds* to) {
+  return [to](const toml::node& n) -> Result<> {
+    auto text = n.value_exact<std::string>();
+    auto ms = text ? cli::ParseDuration(*text) : std::nullopt;
+    if (!ms || *ms > 60'000) return Wrong("a duration up to a minute, such as \"5s\"");
+    *to = std::chrono::milliseconds(*ms);
+    return {};
+  };
+}
+
+Setter Number(double* to) {
+  return [to](const toml::node& n) -> Result<> {
+    auto v = n.value<double>();
+    if (!v || !(*v >= 0) || *v > 1e12) return Wrong("a number, 0 or more");
+    *to = *v;
+    return {};
+  };
+}
+
 Setter OneOf(std::string* to, std::vector<std::string> words) {
   return [to, words = std::move(words)](const toml::node& n) -> Result<> {
     auto v = n.value_exact<std::string>();
@@ -172,10 +191,13 @@ Keys TopLevel(Config* c) {
                  {"max_memory_mb", Int(&c->domain.max_memory_mb, 256, 1 << 24)},
                  {"max_timeout", Duration(&c->domain.max_timeout_ms)},
                  {"default_timeout", Duration(&c->domain.default_timeout_ms)},
+                 {"stop_grace", Grace(&c->domain.stop_grace)},
                  {"pids", Int(&c->domain.pids_per_sandbox, 16, 1 << 22)},
                  {"disk_mb", Megabytes(&c->domain.disk_bytes)},
                  {"logs_mb", Megabytes(&c->domain.log_session_bytes)},
                  {"max_running", Int(&c->domain.max_running, 1, 100'000)},
+                 {"max_sandboxes", Int(&c->domain.max_sandboxes, 1, 100'000'000)},
+                 {"max_ports", Int(&c->domain.max_ports, 0, 15)},
                  {"host_share", Int(&c->host_share, 1, 100)}};
   Keys network = {{"default", OneOf(&c->domain.default_network_mode, {"allow-all", "deny-all"})},
                   {"allow_addresses", Strings(&c->egress.allow_addresses)},
@@ -192,7 +214,18 @@ Keys TopLevel(Config* c) {
                  {"default_runtime", Str(&c->domain.default_runtime)}};
   Keys disk = {{"limit", OneOf(&c->disk_limit, {"btrfs", "none"})},
                {"pool_bytes", Int(&c->disk_pool_bytes, 0, kTerabyte * 64)}};
-  return {{"server", Section("server", std::move(server))},
+  api::Prices& p = c->prices;
+  Keys prices = {{"currency", Str(&p.currency)},
+                 {"cpu_hour", Number(&p.cpu_hour.each)},
+                 {"memory_gb_hour", Number(&p.memory_gb_hour.each)},
+                 {"creation", Number(&p.creation.each)},
+                 {"transfer_gb", Number(&p.transfer_gb.each)},
+                 {"free_cpu_hours", Number(&p.cpu_hour.free)},
+                 {"free_memory_gb_hours", Number(&p.memory_gb_hour.free)},
+                 {"free_creations", Number(&p.creation.free)},
+                 {"free_transfer_gb", Number(&p.transfer_gb.free)}};
+  return {{"prices", Section("prices", std::move(prices))},
+          {"server", Section("server", std::move(server))},
           {"limits", Section("limits", std::move(limits))},
           {"network", Section("network", std::move(network))},
           {"images", Section("images", std::move(images))},

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 
+#include "api/api.h"
 #include "base/result.h"
 #include "cli/options.h"
 #include "net/egress.h"
@@ -38,6 +39,7 @@ struct Config {
   uint64_t disk_pool_bytes = 0;  // 0: most of what is free
   std::string force_fallback;    // for tests: mechanisms to pretend this kernel lacks
   sandbox::Config domain;
+  api::Prices prices;  // for `sandbar usage`
   net::EgressConfig egress;
   std::string forward_issuer = "https://oidc.vercel.com";  // of the tokens that forwarded requests carry
   int ready_fd = -1, lifeline_fd = -1;

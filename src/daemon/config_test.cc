@@ -53,6 +53,9 @@ pids = 200
 disk_mb = 64
 logs_mb = 32
 max_running = 5
+max_sandboxes = 50
+max_ports = 3
+stop_grace = "2s"
 host_share = 50
 [network]
 default = "deny-all"
@@ -65,6 +68,16 @@ bandwidth = 1000000
 connections = 10
 half_open_connections = 5
 forward_issuer = "https://issuer.example"
+[prices]
+currency = "EUR"
+cpu_hour = 0.5
+memory_gb_hour = 1
+creation = 0.001
+transfer_gb = 0.25
+free_cpu_hours = 5
+free_memory_gb_hours = 6
+free_creations = 7
+free_transfer_gb = 8
 [images]
 dir = "/images"
 default = "sandbar/base"
@@ -86,6 +99,13 @@ pool_bytes = 1000000
   EXPECT_EQ(c.domain.disk_bytes, 64ULL << 20);
   EXPECT_EQ(c.domain.log_session_bytes, 32ULL << 20);
   EXPECT_EQ(c.domain.pids_per_sandbox, 200u);
+  EXPECT_EQ(c.domain.max_sandboxes, 50u);
+  EXPECT_EQ(c.domain.max_ports, 3u);
+  EXPECT_EQ(c.domain.stop_grace, std::chrono::seconds(2));
+  EXPECT_EQ(c.prices.currency, "EUR");
+  EXPECT_EQ(c.prices.cpu_hour.each, 0.5);
+  EXPECT_EQ(c.prices.memory_gb_hour.each, 1.0);
+  EXPECT_EQ(c.prices.transfer_gb.free, 8.0);
   EXPECT_EQ(c.domain.default_network_mode, "deny-all");
   EXPECT_THAT(c.egress.allow_addresses, ElementsAre("10.0.0.0/8"));
   EXPECT_TRUE(c.egress.strict && c.egress.dns_for_subnets && c.egress.allow_ech);

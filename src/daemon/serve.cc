@@ -69,6 +69,7 @@ std::string UrlOf(const Config& config, uint16_t port) {
 api::ApiConfig ApiConfigOf(const Config& config, const std::string& jwt_key, const std::string& register_mjs,
                            std::string jwks) {
   api::ApiConfig out;
+  out.prices = config.prices;
   out.jwks = std::move(jwks);
   if (config.host != "0.0.0.0" && config.host != "::" && !IsLoopback(config.host))
     out.host_names.push_back(config.host.contains(':') ? "[" + config.host + "]" : config.host);

@@ -95,6 +95,7 @@ Task<> ServiceImpl::RecoverSession(store::Session row, bool present, bool alive,
   const std::string reason = row.stop_reason;
   const std::string id = row.id;
   auto session = AddLive(std::move(row), *sandbox ? OpenEnv(**sandbox) : std::map<std::string, std::string>{});
+  if (*sandbox) session->SetIdleTimeout((**sandbox).idle_timeout_ms);
   Result<> attached = co_await session->Reattach(*std::move(commands), present, alive);
   if (core_.closing) co_return attached;
   if (!attached) log::Warn("session {}: {}", id, attached.error().message);

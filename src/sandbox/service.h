@@ -42,7 +42,7 @@ struct CreateSpec {
   bool v1 = false;
   std::optional<std::string> name;
   std::optional<std::string> runtime, image, source_snapshot;
-  std::optional<int64_t> timeout_ms;
+  std::optional<int64_t> timeout_ms, idle_timeout_ms;
   Resources resources;
   std::optional<bool> persistent;
   std::optional<net::NetworkPolicy> network;
@@ -53,6 +53,7 @@ struct CreateSpec {
   std::optional<std::string> network_id;
   std::optional<int64_t> snapshot_expiration_ms;
   std::optional<store::KeepLastSnapshots> keep_last_snapshots;
+  std::string digest;  // of the request, for those who need to know it again
 };
 
 // Absent: unchanged. For the doubly optional ones an inner nullopt clears.
@@ -60,6 +61,7 @@ struct UpdateSpec {
   std::optional<bool> persistent;
   Resources resources;
   std::optional<int64_t> timeout_ms;
+  std::optional<std::optional<int64_t>> idle_timeout_ms;
   std::optional<net::NetworkPolicy> network;
   std::optional<std::map<std::string, std::string>> env, tags;
   std::optional<std::vector<int>> ports;  // replaces all; a port that stays keeps its route
@@ -178,6 +180,7 @@ class Service {
   virtual ~Service() = default;
   virtual ServerInfo info() const = 0;
 
+  // kConflict when the name is taken.
   virtual Task<SandboxView> Create(Scope scope, CreateSpec spec) = 0;
   virtual Task<SandboxView> Get(Scope scope, std::string name, bool resume) = 0;
   virtual Task<Page<store::Sandbox>> List(Scope scope, ListQuery query) = 0;
@@ -194,6 +197,14 @@ class Service {
   virtual Task<store::Snapshot> DeleteSnapshot(Scope scope, std::string id) = 0;
   // Ancestors, or descendants along the first children.
   virtual Task<SnapshotTree> GetSnapshotTree(Scope scope, std::string id, int limit, bool descendants) = 0;
+
+  // While the caller holds it, the session is in use and its idle clock stands. Null when there is no such live
+  // session.
+  virtual std::shared_ptr<void> Use(const Scope& scope, const std::string& session) = 0;
+  // The session's row if its machine runs now.
+  virtual std::optional<store::Session> Running(const std::string& session) const = 0;
+  // Per project, up to now: running sessions included.
+  virtual Task<std::vector<store::ProjectUsage>> Usage(Scope scope) = 0;
 
   virtual Task<Page<store::Session>> ListSessions(Scope scope, ListQuery query) = 0;
   virtual Task<SandboxView> GetSession(Scope scope, std::string session) = 0;

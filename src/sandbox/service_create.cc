@@ -113,8 +113,8 @@ Task<SandboxView> ServiceImpl::CreateFrom(Scope scope, NewSandbox wanted) {
   const images::Image& image = base.image;
   store::Sandbox& sandbox = wanted.record;
   if (sessions_.size() + creating_ >= core_.config.max_running) {
-    co_return Fail(Code::kTooMany, fmt::format("{} sandboxes are running, the server's limit is {}", sessions_.size(),
-                                               core_.config.max_running));
+    co_return Fail(Code::kTooMany, fmt::format("{} sandboxes are running, the server's limit (max_running) is {}",
+                                               sessions_.size(), core_.config.max_running));
   }
   Pool::Hold hold(&pool_);
   sandbox.team = scope.team;
@@ -143,7 +143,12 @@ Task<SandboxView> ServiceImpl::CreateFrom(Scope scope, NewSandbox wanted) {
   }
   ++creating_;
   const std::string claimed = pooled ? row.machine_id : "";
-  auto insert = [sandbox, row, claimed](store::Store& store) -> Result<> {
+  auto insert = [sandbox, row, claimed, limit = core_.config.max_sandboxes](store::Store& store) -> Result<> {
+    SB_TRY(const uint64_t records, store.CountSandboxes());
+    if (records >= limit) {
+      return Fail(Code::kTooMany,
+                  fmt::format("this server holds {} sandboxes, its limit (max_sandboxes) is {}", records, limit));
+    }
     if (!row.source_snapshot.empty()) SB_TRYV(MarkUsed(store, row.source_snapshot));
     return store.CreateSandbox(sandbox, row, claimed);
   };
@@ -152,9 +157,10 @@ Task<SandboxView> ServiceImpl::CreateFrom(Scope scope, NewSandbox wanted) {
   if (!inserted) {
     if (pooled) pool_.PutBack(image, sandbox.vcpus, std::move(pooled));
     if (inserted.error().code != Code::kConflict) co_return std::unexpected(std::move(inserted).error());
-    co_return Fail(Code::kBadRequest, "a sandbox named \"" + sandbox.name + "\" exists already in this project");
+    co_return Fail(Code::kConflict, "a sandbox named \"" + sandbox.name + "\" exists already in this project");
   }
   auto session = AddLive(std::move(row), std::move(env));
+  session->SetIdleTimeout(sandbox.idle_timeout_ms);
   auto launched = co_await Launch(session, std::move(sandbox), std::move(pooled), std::move(wanted.source));
   if (launched) co_return launched;
   Error why = launched.error();

@@ -28,6 +28,11 @@ class ServiceImpl final : public Domain {
   Task<store::Session> ExtendTimeout(Scope scope, std::string session, int64_t duration_ms) override;
   Task<store::Session> SetNetwork(Scope scope, std::string session, net::NetworkPolicy policy) override;
 
+  // service_usage.cc
+  std::shared_ptr<void> Use(const Scope& scope, const std::string& session) override;
+  std::optional<store::Session> Running(const std::string& session) const override;
+  Task<std::vector<store::ProjectUsage>> Usage(Scope scope) override;
+
   // service_create.cc
   Task<SandboxView> Create(Scope scope, CreateSpec spec) override;
 

@@ -92,6 +92,7 @@ Task<SandboxView> ServiceImpl::Resume(Scope scope, std::string name) {
       SB_CO_TRYV(co_await session->started()->Wait());
     }
     if (session->phase() == Session::Phase::kRunning) {
+      const auto used = Session::Use(session);  // whoever asks for it is about to use it
       view.session = session->row();
       view.sandbox.status = view.session.status;
       co_return view;
@@ -154,6 +155,7 @@ Task<store::Sandbox> ServiceImpl::Update(Scope scope, std::string name, UpdateSp
   SB_CO_TRY(auto sandbox, co_await core_.Db(std::move(edit)));
   const Live* live = LiveOf(sandbox.current_session);
   if (live != nullptr && spec.env) live->session->SetEnv(*spec.env);
+  if (live != nullptr && spec.idle_timeout_ms) live->session->SetIdleTimeout(*spec.idle_timeout_ms);
   co_return sandbox;
 }
 

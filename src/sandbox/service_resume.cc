@@ -35,8 +35,8 @@ Task<SandboxView> ServiceImpl::ResumeNow(store::Sandbox sandbox) {
   scope.project = sandbox.project;
   SB_CO_TRY(auto snapshot, co_await UsableSnapshot(std::move(scope), sandbox.current_snapshot));
   if (sessions_.size() + creating_ >= core_.config.max_running) {
-    co_return Fail(Code::kTooMany, fmt::format("{} sandboxes are running, the server's limit is {}", sessions_.size(),
-                                               core_.config.max_running));
+    co_return Fail(Code::kTooMany, fmt::format("{} sandboxes are running, the server's limit (max_running) is {}",
+                                               sessions_.size(), core_.config.max_running));
   }
   store::Session row = MakeSession(sandbox, BaseOf(snapshot));
   SB_CO_TRY(auto policy, PolicyOf(sandbox));
@@ -52,6 +52,7 @@ Task<SandboxView> ServiceImpl::ResumeNow(store::Sandbox sandbox) {
   if (!inserted) co_return std::unexpected(std::move(inserted).error());
   auto env = OpenEnv(sandbox);
   auto session = AddLive(std::move(row), std::move(env));
+  session->SetIdleTimeout(sandbox.idle_timeout_ms);
   auto launched = co_await Launch(session, std::move(sandbox), nullptr, std::nullopt);
   if (launched) {
     launched->resumed = true;
@@ -72,6 +73,7 @@ Task<SandboxView> ServiceImpl::ForkNow(Scope scope, std::string name, ForkSpec s
   store::Sandbox fork = source;
   fork.name.clear();
   fork.v1 = false;
+  fork.create_digest.clear();
   fork.status = store::Status::kPending;
   fork.total_egress = fork.total_ingress = fork.total_cpu_ms = fork.total_duration_ms = 0;
   if (spec.name) {

@@ -159,14 +159,40 @@ Task<> Session::ArmDeadline() {
   co_return co_await live_->machine().SetDeadline(deadline);
 }
 
+void Session::SetIdleTimeout(std::optional<int64_t> ms) {
+  idle_timeout_ms_ = ms;
+  last_used_ = std::chrono::steady_clock::now();
+  deadline_moved_.Notify();
+}
+
+std::shared_ptr<void> Session::Use(std::shared_ptr<Session> session) {
+  ++session->users_;
+  Session* raw = session.get();
+  auto done = [session = std::move(session)](void*) {
+    --session->users_;
+    session->last_used_ = std::chrono::steady_clock::now();
+  };
+  return {raw, std::move(done)};
+}
+
+std::optional<int64_t> Session::IdleLeft() const {
+  if (!idle_timeout_ms_) return std::nullopt;
+  if (users_ > 0 || !commands_.empty()) return idle_timeout_ms_;
+  const auto since = std::chrono::steady_clock::now() - last_used_;
+  return *idle_timeout_ms_ - std::chrono::duration_cast<milliseconds>(since).count();
+}
+
 Task<> Session::Clock() {
   co_await asio::this_coro::throw_if_cancelled(false);
+  last_used_ = std::chrono::steady_clock::now();
   while (phase_ == Phase::kRunning) {
-    const int64_t left = Deadline() - NowMs();
-    if (left <= 0) {
-      stop_(StopCause::kTimeout, "timeout");
+    int64_t left = Deadline() - NowMs();
+    const auto idle_left = IdleLeft();
+    if (left <= 0 || (idle_left && *idle_left <= 0)) {
+      stop_(StopCause::kTimeout, left <= 0 ? "timeout" : "idle timeout");
       co_return Result<>{};
     }
+    left = std::min(left, idle_left.value_or(left));
     // In pieces, because the wall clock may be set.
     const milliseconds piece(std::min<int64_t>(left, 60000));
     auto moved = deadline_moved_.Wait();

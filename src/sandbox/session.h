@@ -78,6 +78,10 @@ class Session final : public MachineListener {
   Task<> ExtendTimeout(int64_t duration_ms);
   Task<> SetNetwork(net::PolicyRef policy);
   void SetEnv(std::map<std::string, std::string> env) { env_ = std::move(env); }
+  // It stops when no command ran and nobody held a Use for so long.
+  void SetIdleTimeout(std::optional<int64_t> ms);
+  // Counts one user of `session` for as long as it lives.
+  static std::shared_ptr<void> Use(std::shared_ptr<Session> session);
 
   Task<StartedCommand> Start(CommandSpec spec);
   std::shared_ptr<RunningCommand> Find(const std::string& command) const;
@@ -131,6 +135,8 @@ class Session final : public MachineListener {
   Task<> TrustCaAgain();
   // Brings the row's byte counts up to date; true when they changed.
   bool CountBytes();
+  // How long it may go on without being used; nothing when it may for ever.
+  std::optional<int64_t> IdleLeft() const;
   int64_t Deadline() const { return row_.started_at.value_or(row_.created_at) + row_.timeout_ms; }
 
   Core* core_;
@@ -148,6 +154,9 @@ class Session final : public MachineListener {
   std::shared_ptr<net::Traffic> previews_ = std::make_shared<net::Traffic>();
   uint64_t oom_kills_ = 0;               // counted so far
   uint64_t untrimmed_ = UINT64_MAX / 2;  // bytes of output since the last look; the first is at once
+  std::optional<int64_t> idle_timeout_ms_;
+  size_t users_ = 0;
+  std::chrono::steady_clock::time_point last_used_ = std::chrono::steady_clock::now();
   Event command_ended_;
   Event deadline_moved_;
   TaskGroup tasks_;

@@ -189,6 +189,7 @@ Task<> Session::FinishCommand(std::shared_ptr<RunningCommand> run, wire::Exit ex
   log.OnProgress({});
   log.Finish();
   commands_.erase(row.id);
+  last_used_ = std::chrono::steady_clock::now();
   run->row = row;
   run->done->Set(std::move(row));
   command_ended_.Notify();

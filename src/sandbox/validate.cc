@@ -52,9 +52,9 @@ Result<> CheckTags(const std::map<std::string, std::string>& tags) {
   return {};
 }
 
-Result<> CheckPorts(const std::vector<int>& ports, bool v1) {
-  const size_t limit = v1 ? 4 : 15;
-  if (ports.size() > limit) return Bad(fmt::format("ports: at most {}, got {}", limit, ports.size()));
+Result<> CheckPorts(const std::vector<int>& ports, bool v1, const Config& config) {
+  const size_t limit = std::min<size_t>(v1 ? 4 : 15, config.max_ports);
+  if (ports.size() > limit) return Bad(fmt::format("ports: at most {} (max_ports), got {}", limit, ports.size()));
   std::set<int> seen;
   for (int port : ports) {
     if (port < 1024 || port > 65535) return Bad(fmt::format("ports: {} is not in 1024–65535", port));
@@ -89,6 +89,11 @@ Result<> CheckExpiration(int64_t ms) {
 Result<> CheckKeepLast(const store::KeepLastSnapshots& keep) {
   if (keep.count < 1 || keep.count > 10) return Bad("keepLastSnapshots.count: 1 to 10");
   if (keep.expiration_ms) return CheckExpiration(*keep.expiration_ms);
+  return {};
+}
+
+Result<> CheckIdle(int64_t ms) {
+  if (ms < kMinTimeoutMs) return Bad(fmt::format("idleTimeoutMs: at least {}, got {}", kMinTimeoutMs, ms));
   return {};
 }
 
@@ -154,12 +159,15 @@ Result<store::Sandbox> CheckCreate(const CreateSpec& spec, const Config& config)
   row.vcpus = size.vcpus;
   row.memory_mb = size.memory_mb;
   SB_TRY(row.timeout_ms, CheckTimeout(spec.timeout_ms.value_or(config.default_timeout_ms), config));
+  if (spec.idle_timeout_ms) SB_TRYV(CheckIdle(*spec.idle_timeout_ms));
+  row.idle_timeout_ms = spec.idle_timeout_ms;
+  row.create_digest = spec.digest;
   row.persistent = spec.persistent.value_or(!spec.v1);
   SB_TRYV(CheckEnv(spec.env));
   row.env = spec.env;
   SB_TRYV(CheckTags(spec.tags));
   row.tags = spec.tags;
-  SB_TRYV(CheckPorts(spec.ports, spec.v1));
+  SB_TRYV(CheckPorts(spec.ports, spec.v1, config));
   row.routes = MakeRoutes(spec.ports, {});
   if (spec.region) {
     SB_TRYV(CheckRegionName(*spec.region));
@@ -189,6 +197,10 @@ Result<> ApplyUpdate(const UpdateSpec& spec, const Config& config, store::Sandbo
   if (spec.timeout_ms) {
     SB_TRY(row.timeout_ms, CheckTimeout(*spec.timeout_ms, config));
   }
+  if (spec.idle_timeout_ms) {
+    if (*spec.idle_timeout_ms) SB_TRYV(CheckIdle(**spec.idle_timeout_ms));
+    row.idle_timeout_ms = *spec.idle_timeout_ms;
+  }
   if (spec.env) {
     SB_TRYV(CheckEnv(*spec.env));
     row.env = *spec.env;
@@ -198,7 +210,7 @@ Result<> ApplyUpdate(const UpdateSpec& spec, const Config& config, store::Sandbo
     row.tags = *spec.tags;
   }
   if (spec.ports) {
-    SB_TRYV(CheckPorts(*spec.ports, row.v1));
+    SB_TRYV(CheckPorts(*spec.ports, row.v1, config));
     row.routes = MakeRoutes(*spec.ports, row.routes);
   }
   if (spec.region) {

@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -102,10 +104,30 @@ Result<> Machine::CheckLimits(const Limits& l) const {
   return {};
 }
 
+namespace {
+
+// A machine on a full disk would start and fail at the first write; better to say so before. The store is a sparse file
+// on the data directory's disk, so both have to have room.
+Result<> CheckSpace(const Host& host) {
+  constexpr uint64_t kLeast = 32ULL << 20;
+  for (const std::string& path : {host.disk->site_path(), host.options.data}) {
+    struct statvfs vfs{};
+    if (::statvfs(path.c_str(), &vfs) != 0) return FailErrno("statvfs " + path);
+    const uint64_t left = static_cast<uint64_t>(vfs.f_bavail) * vfs.f_frsize;
+    if (left < kLeast)
+      return Fail(Code::kNoSpace, "the server's disk is full: " + std::to_string(left >> 20) +
+                                      " MiB left for sandboxes; delete some, or snapshots, and try again");
+  }
+  return {};
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Machine>> Machine::Boot(Host* host, PartPool* pool, const BootReq& request) {
   if (!ValidId(request.machine, 40)) return Fail(Code::kBadRequest, "bad machine id");
   std::unique_ptr<Machine> m(new Machine(host, request.machine));
   SB_TRYV(m->CheckLimits(request.limits));
+  SB_TRYV(CheckSpace(*host));
   SB_TRY(m->parts_, pool->Take());
   auto rest = m->SetLimits(request.limits);
   if (rest) rest = m->Listen();
@@ -144,7 +166,12 @@ Result<Fd> Machine::MountRoot(const std::vector<std::string>& layers) {
   spec.owner = parts_.identity.lease.base();
   spec.scratch = In("m");
   spec.force_paths = host_->options.force_fallback.contains("overlay");
-  return os::MountOverlay(spec);
+  auto root = os::MountOverlay(spec);
+  // The kernel does not say why it gives a read-only one; what a full disk refuses, it refuses us too.
+  const std::string probe = parts_.disk.path + "/probe";
+  if (!root && ::mkdir(probe.c_str(), 0700) != 0 && (errno == ENOSPC || errno == EDQUOT)) return FailErrno("overlay");
+  if (!root) ::rmdir(probe.c_str());
+  return root;
 }
 
 // The quota limits how much a machine computes; this makes nproc and thread pools agree with it. Least used cpus first.

@@ -165,7 +165,9 @@ TEST_P(SnapshotTest, AFlattenedChainShowsTheSame) {
       // A directory deleted and made anew, and one renamed a second time, with a rename inside.
       "rm -r /a/d; mkdir /a/d; echo fresh > /a/d/fresh; mv /a/e /z; mv /z/c /z/cc; mv /opt/there /opt/far; "
       "echo 3 > /a/hard; rm /opt/far/x",
-      "mkdir /home/user; echo back > /home/user/back; chmod 700 /z; touch -d '2001-02-03 04:05:06' /z/new",
+      // One of the image moved into a new directory.
+      "mkdir /n; mv /opt/far /n/far; mkdir /home/user; echo back > /home/user/back; chmod 700 /z; touch -d '2001-02-03 "
+      "04:05:06' /z/new",
   };
   std::vector<std::string> chain;
   for (size_t i = 0; i < std::size(steps); ++i) {
@@ -184,16 +186,16 @@ TEST_P(SnapshotTest, AFlattenedChainShowsTheSame) {
   ASSERT_TRUE(Start("chained", chain));
   ASSERT_TRUE(Start("flattened", {"flat"}));
   const char* everything =
-      "cd /; find a opt home z etc bin -exec stat -c '%n %F %a %u:%g %s %h %Y' {} + | grep -v ' directory ' | sort; "
-      "find a opt home z etc -type d -exec stat -c '%n %a %u:%g %Y' {} + | sort; "
-      "find a opt home z etc -type f -exec md5sum {} + | sort -k2; find a -type l -exec readlink {} +";
+      "cd /; find a n opt home z etc bin -exec stat -c '%n %F %a %u:%g %s %h %Y' {} + | grep -v ' directory ' | sort; "
+      "find a n opt home z etc -type d -exec stat -c '%n %a %u:%g %Y' {} + | sort; "
+      "find a n opt home z etc -type f -exec md5sum {} + | sort -k2; find a -type l -exec readlink {} +";
   std::string whole = Run("chained", everything);
   EXPECT_THAT(whole, HasSubstr("home/user/back"));
   EXPECT_THAT(whole, HasSubstr("z/cc"));
+  EXPECT_THAT(whole, HasSubstr("n/far/"));
   EXPECT_EQ(Run("flattened", everything), whole);
   // What was hidden stays hidden, and the copy can be worked with.
-  EXPECT_EQ(Run("flattened", "mv /z /y && mv /opt/far /opt/again && rm -r /a && ls / /opt | grep -c far"),
-            "0\nexit:1\n");
+  EXPECT_EQ(Run("flattened", "mv /z /y && mv /n/far /opt/again && rm -r /a && ls / /opt | grep -c far"), "0\nexit:1\n");
   EXPECT_EQ(client_->Call(FlattenReq{{"snap_0", "missing"}, "bad"}).error().code, Code::kNotFound);
 }
 

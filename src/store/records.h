@@ -51,6 +51,7 @@ struct Sandbox {
   int memory_mb = 4096;
   std::string runtime, image, cwd;  // image: name@sha256:…
   int64_t timeout_ms = 300000;
+  std::optional<int64_t> idle_timeout_ms;   // stops when nobody used it for so long; absent: never
   std::optional<NetworkPolicyRow> network;  // absent: never set
   std::map<std::string, std::string> env, tags;
   std::vector<PortRoute> routes;
@@ -58,6 +59,14 @@ struct Sandbox {
   std::optional<KeepLastSnapshots> keep_last_snapshots;
   std::string current_snapshot;  // what the next session boots from; empty: none yet
   uint64_t total_egress = 0, total_ingress = 0, total_cpu_ms = 0, total_duration_ms = 0;
+  std::string create_digest;  // of the request that made it, so that its repetition can be told from another one
+};
+
+// What the sessions of a project have used, deleted sandboxes included. Those that still run are not in it.
+struct ProjectUsage {
+  std::string team, project;
+  uint64_t creations = 0;  // machines started: by a create, a fork or a resume
+  uint64_t cpu_ms = 0, memory_mb_ms = 0, ingress = 0, egress = 0;
 };
 
 // One machine's run.

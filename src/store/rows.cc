@@ -10,7 +10,7 @@ const std::string kSandboxColumns =
     "network_sealed, env, "
     "tags, routes, "
     "snapshot_expiration_ms, keep_last_snapshots, current_snapshot, total_egress, total_ingress, total_cpu_ms, "
-    "total_duration_ms";
+    "total_duration_ms, idle_timeout_ms, create_digest";
 const std::string kSessionColumns =
     "id, team, project, sandbox, machine_id, status, vcpus, memory_mb, region, runtime, image, cwd, timeout_ms, "
     "network_mode, network_shown, network_sealed, requested_at, created_at, updated_at, started_at, requested_stop_at, "
@@ -59,6 +59,7 @@ void Bind(Query& q, const Sandbox& s) {
   q.Bind(ToJson(s.env)).Bind(ToJson(s.tags)).Bind(ToJson(s.routes));
   q.Bind(s.snapshot_expiration_ms).Bind(ToJson(s.keep_last_snapshots)).Bind(s.current_snapshot);
   q.Bind(s.total_egress).Bind(s.total_ingress).Bind(s.total_cpu_ms).Bind(s.total_duration_ms);
+  q.Bind(s.idle_timeout_ms).Bind(s.create_digest);
 }
 
 void Bind(Query& q, const Session& s) {
@@ -155,7 +156,7 @@ Result<Sandbox> ReadSandbox(const Query& q, int first) {
   c.Read(s.snapshot_expiration_ms);
   c.Json(s.keep_last_snapshots);
   c.Read(s.current_snapshot);
-  c.All(s.total_egress, s.total_ingress, s.total_cpu_ms, s.total_duration_ms);
+  c.All(s.total_egress, s.total_ingress, s.total_cpu_ms, s.total_duration_ms, s.idle_timeout_ms, s.create_digest);
   SB_TRYV(c.result());
   return s;
 }

@@ -95,6 +95,34 @@ CREATE INDEX snapshots_by_created ON snapshots (team, project, created_at, row);
 CREATE INDEX snapshots_of_sandbox ON snapshots (team, project, sandbox, created_at, row);
 CREATE INDEX snapshots_by_parent ON snapshots (parent) WHERE parent <> '';
 )sql",
+    R"sql(
+ALTER TABLE sandboxes ADD COLUMN idle_timeout_ms INTEGER;
+ALTER TABLE sandboxes ADD COLUMN create_digest TEXT NOT NULL DEFAULT '';
+-- Sums per project. Kept by triggers: whoever ends a session, and however, it is counted once.
+CREATE TABLE usage (
+  team TEXT NOT NULL, project TEXT NOT NULL, creations INTEGER NOT NULL DEFAULT 0, cpu_ms INTEGER NOT NULL DEFAULT 0,
+  memory_mb_ms INTEGER NOT NULL DEFAULT 0, ingress INTEGER NOT NULL DEFAULT 0, egress INTEGER NOT NULL DEFAULT 0,
+  PRIMARY KEY (team, project)
+) STRICT;
+CREATE TRIGGER usage_inserted AFTER INSERT ON sessions WHEN NEW.started_at IS NOT NULL BEGIN
+  INSERT INTO usage (team, project, creations) VALUES (NEW.team, NEW.project, 1)
+    ON CONFLICT DO UPDATE SET creations = creations + 1;
+END;
+CREATE TRIGGER usage_started AFTER UPDATE ON sessions
+WHEN OLD.started_at IS NULL AND NEW.started_at IS NOT NULL BEGIN
+  INSERT INTO usage (team, project, creations) VALUES (NEW.team, NEW.project, 1)
+    ON CONFLICT DO UPDATE SET creations = creations + 1;
+END;
+CREATE TRIGGER usage_stopped AFTER UPDATE ON sessions
+WHEN OLD.stopped_at IS NULL AND NEW.stopped_at IS NOT NULL AND NEW.started_at IS NOT NULL BEGIN
+  INSERT INTO usage (team, project, cpu_ms, memory_mb_ms, ingress, egress)
+    VALUES (NEW.team, NEW.project, coalesce(NEW.cpu_ms, 0),
+            NEW.memory_mb * max(NEW.stopped_at - NEW.started_at, 0),
+            coalesce(NEW.ingress, 0), coalesce(NEW.egress, 0))
+    ON CONFLICT DO UPDATE SET cpu_ms = cpu_ms + excluded.cpu_ms, memory_mb_ms = memory_mb_ms + excluded.memory_mb_ms,
+      ingress = ingress + excluded.ingress, egress = egress + excluded.egress;
+END;
+)sql",
 };
 
 }  // namespace sandbar::store

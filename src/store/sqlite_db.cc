@@ -17,6 +17,11 @@ std::unexpected<Error> SqlError(sqlite3* db, int rc, std::string_view doing,
   Code code = Code::kInternal;
   if (extended == SQLITE_CONSTRAINT_UNIQUE || extended == SQLITE_CONSTRAINT_PRIMARYKEY) code = Code::kConflict;
   if ((rc & 0xff) == SQLITE_FULL || (rc & 0xff) == SQLITE_IOERR) code = Code::kIo;
+  const int system = db != nullptr ? sqlite3_system_errno(db) : 0;
+  if ((rc & 0xff) == SQLITE_FULL || (code == Code::kIo && (system == ENOSPC || system == EDQUOT))) {
+    code = Code::kNoSpace;
+    message = "the server's disk is full: " + message;
+  }
   if ((rc & 0xff) == SQLITE_BUSY) code = Code::kUnavailable;
   if ((rc & 0xff) == SQLITE_CORRUPT || (rc & 0xff) == SQLITE_NOTADB) {
     message += " (the database file is damaged; restore it from a backup or move it away)";

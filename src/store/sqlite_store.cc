@@ -128,6 +128,22 @@ class SqliteStore final : public Store {
     return List<Sandbox>(filter, std::move(sql), "sandboxes", kSandboxColumns, bind, ReadSandbox);
   }
 
+  Result<uint64_t> CountSandboxes() override {
+    SB_TRY(auto q, db_->Prepare("SELECT count(*) FROM sandboxes"));
+    SB_TRY(bool row, q.Step());
+    return row ? static_cast<uint64_t>(q.Int(0)) : 0;
+  }
+
+  Result<std::vector<ProjectUsage>> Usage() override {
+    SB_TRY(auto q, db_->Prepare("SELECT team, project, creations, cpu_ms, memory_mb_ms, ingress, egress FROM usage "
+                                "ORDER BY team, project"));
+    auto read = [](const Query& row, int c) -> Result<ProjectUsage> {
+      auto number = [&row, c](int column) { return static_cast<uint64_t>(row.Int(c + column)); };
+      return ProjectUsage{row.Text(c), row.Text(c + 1), number(2), number(3), number(4), number(5), number(6)};
+    };
+    return ReadAll<ProjectUsage>(q, read);
+  }
+
   Result<Sandbox> SaveSession(const Session& session, const SandboxEdit& edit) override {
     SB_TRY(auto tx, Transaction::Begin(db_.get()));
     SB_TRYV(Upsert(session));

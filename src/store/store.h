@@ -70,6 +70,8 @@ class Store {
   // Takes its sessions and commands with it. Not an error when it is gone already.
   virtual Result<> DeleteSandbox(const SandboxKey& key) = 0;
   virtual Result<Listing<Sandbox>> ListSandboxes(const ListFilter& filter) = 0;
+  virtual Result<uint64_t> CountSandboxes() = 0;
+  virtual Result<std::vector<ProjectUsage>> Usage() = 0;
 
   // A new session of an existing sandbox, or a new state of a known one, with the edit of its sandbox.
   virtual Result<Sandbox> SaveSession(const Session& session, const SandboxEdit& edit) = 0;

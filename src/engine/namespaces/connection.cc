@@ -11,7 +11,9 @@ constexpr std::chrono::seconds kAnswerLimit{60};
 constexpr size_t kMaxQueued = 10'000;
 
 Error FromSpawner(const spawner::ErrorResp& e) {
-  bool known = e.code >= 0 && e.code <= static_cast<int32_t>(Code::kInternal);
+  bool known = e.code >= 0 && e.code <= static_cast<int32_t>(Code::kNoSpace);
+  if (e.sys_errno == ENOSPC || e.sys_errno == EDQUOT)
+    return Error{Code::kNoSpace, "the server's disk is full: " + e.message, e.sys_errno};
   return Error{known ? static_cast<Code>(e.code) : Code::kInternal, e.message, e.sys_errno};
 }
 

@@ -1,0 +1,112 @@
+// Sandboxes that nobody uses, what is used, and how many there may be.
+#include <gtest/gtest.h>
+
+#include "sandbox/test_world.h"
+
+namespace sandbar::sandbox {
+namespace {
+
+class IdleTest : public DomainTest {
+ protected:
+  SandboxView Idle(const std::string& name, int64_t ms) {
+    CreateSpec spec;
+    spec.name = name;
+    spec.idle_timeout_ms = ms;
+    return world.Create(spec);
+  }
+  store::Session Row(const SandboxView& view) {
+    auto r = world.Run(world.service->GetSession(world.scope, view.session.id));
+    EXPECT_TRUE(r);
+    return r ? r->session : store::Session{};
+  }
+  bool Stops(const SandboxView& view) {
+    return world.Until([&] { return Row(view).status == store::Status::kStopped; });
+  }
+  void Pause(int ms) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
+    world.Until([end] { return std::chrono::steady_clock::now() > end; });
+  }
+};
+
+TEST_F(IdleTest, StopsWithASnapshotAndSaysWhy) {
+  Boot();
+  auto view = Idle("box", 1000);
+  EXPECT_EQ(view.sandbox.idle_timeout_ms, 1000);
+  ASSERT_TRUE(Stops(view));
+  EXPECT_EQ(Row(view).stop_reason, "idle timeout");
+  EXPECT_FALSE(Row(view).snapshot.empty());
+}
+
+TEST_F(IdleTest, WhoeverUsesItKeepsItAwake) {
+  Boot();
+  auto view = Idle("box", 1000);
+  auto use = world.service->Use(world.scope, view.session.id);
+  ASSERT_TRUE(use);
+  Scope other = world.scope;
+  other.team = "team_b";
+  EXPECT_FALSE(world.service->Use(other, view.session.id)) << "not a stranger";
+  Pause(1600);
+  EXPECT_EQ(Row(view).status, store::Status::kRunning);
+  use.reset();
+  Pause(500);
+  EXPECT_EQ(Row(view).status, store::Status::kRunning) << "counted from the last use";
+  EXPECT_TRUE(Stops(view));
+}
+
+TEST_F(IdleTest, ARunningCommandCounts) {
+  Boot();
+  auto view = Idle("box", 1000);
+  auto command = world.Exec(view.session.id, World::Command({"sleep"}));
+  Pause(1600);
+  EXPECT_EQ(Row(view).status, store::Status::kRunning);
+  ASSERT_TRUE(world.Run(world.service->KillCommand(world.scope, view.session.id, command.id, 9)));
+  EXPECT_TRUE(Stops(view));
+}
+
+TEST_F(IdleTest, IsKeptOverARestartAndCanBeChanged) {
+  Boot();
+  auto view = Idle("box", 1000);
+  ASSERT_TRUE(world.Restart());
+  EXPECT_TRUE(Stops(view));
+  auto second = Idle("second", 1000);
+  UpdateSpec clear;
+  clear.idle_timeout_ms.emplace();
+  ASSERT_TRUE(world.Run(world.service->Update(world.scope, "second", clear)));
+  Pause(1500);
+  EXPECT_EQ(Row(second).status, store::Status::kRunning);
+}
+
+TEST_F(IdleTest, UsageCountsRunningAndDeletedOnes) {
+  Boot();
+  auto view = world.Create();
+  Pause(50);
+  auto live = world.Run(world.service->Usage(world.scope));
+  ASSERT_TRUE(live);
+  ASSERT_EQ(live->size(), 1U);
+  EXPECT_EQ(live->at(0).creations, 1U);
+  EXPECT_GE(live->at(0).memory_mb_ms, 4096U * 50);
+  ASSERT_TRUE(world.Run(world.service->Delete(world.scope, view.sandbox.name, false)));
+  auto after = world.Run(world.service->Usage(world.scope));
+  ASSERT_TRUE(after);
+  EXPECT_EQ(after->at(0).creations, 1U);
+  EXPECT_GE(after->at(0).memory_mb_ms, live->at(0).memory_mb_ms);
+  Scope other = world.scope;
+  other.project = "prj_b";
+  EXPECT_TRUE(world.Run(world.service->Usage(other))->empty());
+}
+
+TEST_F(IdleTest, NoMoreRecordsThanTheLimit) {
+  world.config.max_sandboxes = 2;
+  Boot();
+  auto first = world.Create();
+  world.Create();
+  auto third = world.Run(world.service->Create(world.scope, {}));
+  ASSERT_FALSE(third);
+  EXPECT_EQ(third.error().code, Code::kTooMany);
+  EXPECT_TRUE(third.error().message.contains("max_sandboxes")) << third.error().message;
+  ASSERT_TRUE(world.Run(world.service->Delete(world.scope, first.sandbox.name, false)));
+  EXPECT_TRUE(world.Run(world.service->Create(world.scope, {})));
+}
+
+}  // namespace
+}  // namespace sandbar::sandbox
