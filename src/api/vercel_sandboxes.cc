@@ -15,11 +15,7 @@ Task<> CreateSandbox(Call* call) {
   SB_CO_TRY(CreateRequest request, ParseCreate(text, call->version));
   SB_CO_TRYV(call->UseProject(request.project));
   auto view = co_await call->service->Create(call->scope, std::move(request.spec));
-  if (!view) {
-    // The protocol answers a name that is taken with 400, not 409.
-    if (view.error().code == Code::kConflict) view.error().code = Code::kBadRequest;
-    co_return std::unexpected(std::move(view).error());
-  }
+  if (!view) co_return std::unexpected(std::move(view).error());
   json::object body = ViewJson(*view, call->preview_urls, call->v1(), false);
   co_return co_await call->Reply(std::move(body));
 }

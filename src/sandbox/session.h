@@ -104,6 +104,8 @@ class Session final : public MachineListener {
   Task<store::Sandbox> Save();
   Task<store::Sandbox> SaveWith(store::SandboxEdit edit);
   Task<bool> WantsSnapshot(Keep keep);
+  bool HoldsDrive() const;
+  Task<> FreezeDrives();
   // Ends the machine. False: it is gone, and what it wrote with it.
   Task<bool> EndMachine(engine::Usage* usage);
   store::Snapshot MakeSnapshot(const engine::Usage& usage) const;
@@ -144,6 +146,8 @@ class Session final : public MachineListener {
   uint64_t earlier_ingress_ = 0, earlier_egress_ = 0;  // of daemons before us
   uint64_t oom_kills_ = 0;                             // counted so far
   uint64_t untrimmed_ = UINT64_MAX / 2;                // bytes of output since the last look; the first is at once
+  std::optional<bool> kept_;                           // once the machine has ended: whether what it wrote is there
+  engine::Usage usage_;
   Event command_ended_;
   Event deadline_moved_;
   TaskGroup tasks_;

@@ -95,6 +95,18 @@ CREATE INDEX snapshots_by_created ON snapshots (team, project, created_at, row);
 CREATE INDEX snapshots_of_sandbox ON snapshots (team, project, sandbox, created_at, row);
 CREATE INDEX snapshots_by_parent ON snapshots (parent) WHERE parent <> '';
 )sql",
+    R"sql(
+ALTER TABLE sandboxes ADD COLUMN mounts TEXT NOT NULL DEFAULT '{}';
+ALTER TABLE sessions ADD COLUMN mounts TEXT NOT NULL DEFAULT '[]';
+CREATE TABLE drives (
+  row INTEGER PRIMARY KEY,
+  id TEXT NOT NULL UNIQUE,
+  team TEXT NOT NULL, project TEXT NOT NULL, name TEXT NOT NULL, region TEXT NOT NULL,
+  max_size_bytes INTEGER NOT NULL, state INTEGER NOT NULL, deleted INTEGER NOT NULL,
+  created_at INTEGER NOT NULL, updated_at INTEGER NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX drives_by_name ON drives (team, project, name) WHERE deleted = 0;
+)sql",
 };
 
 }  // namespace sandbar::store
