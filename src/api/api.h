@@ -13,7 +13,7 @@
 // A Host of the form sb-….<preview domain> is a preview and goes to a server in a sandbox (preview.h), never to a
 // route.
 //
-// What does not exist yet (mounts and drives, interactive shells) is refused with 422 "unsupported", never echoed.
+// What does not exist yet (interactive shells) is refused with 422 "unsupported", never echoed.
 #pragma once
 
 #include <chrono>

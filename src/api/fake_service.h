@@ -167,6 +167,21 @@ class FakeService : public sandbox::Service {
     SB_CO_TRYV(Begin(s, std::move(id)));
     co_return sandbox::SnapshotTree{{snapshot_, {snapshot_}}, {{snapshot_, {}}}, "snap_1"};
   }
+  Task<sandbox::DriveView> MakeDrive(sandbox::Scope s, std::string name, sandbox::DriveSpec spec) override {
+    number = static_cast<int64_t>(spec.max_size_bytes.value_or(0));
+    SB_CO_TRYV(Begin(s, name));
+    drive_.created = std::exchange(drive_.drive.name, name) != name;
+    co_return drive_;
+  }
+  Task<sandbox::Page<sandbox::DriveView>> ListDrives(sandbox::Scope s, sandbox::ListQuery query) override {
+    list = std::move(query);
+    SB_CO_TRYV(Begin(s, ""));
+    co_return sandbox::Page<sandbox::DriveView>{{drive_}, "cursor-2"};
+  }
+  Task<sandbox::DriveView> DeleteDrive(sandbox::Scope s, std::string name) override {
+    SB_CO_TRYV(Begin(s, std::move(name)));
+    co_return drive_;
+  }
   Task<sandbox::Page<store::Session>> ListSessions(sandbox::Scope s, sandbox::ListQuery query) override {
     list = std::move(query);
     SB_CO_TRYV(Begin(s, ""));
@@ -337,6 +352,7 @@ class FakeService : public sandbox::Service {
   store::Session session_;
   store::Command command_;
   store::Snapshot snapshot_;
+  sandbox::DriveView drive_;
   std::deque<Step> log_;
   Event changed_;
 };

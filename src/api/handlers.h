@@ -51,9 +51,11 @@ Task<> GetSnapshotTree(Call* call);
 
 // vercel_absent.cc: what this server does not have yet. Refused, never pretended.
 Task<> OpenInteractive(Call* call);
+
+// vercel_drives.cc
 Task<> ListDrives(Call* call);
 Task<> MakeDrive(Call* call);
-Task<> NoSuchDrive(Call* call);
+Task<> DeleteDrive(Call* call);
 
 // vercel_account.cc
 Task<> GetUser(Call* call);

@@ -50,7 +50,10 @@ constexpr Route kRoutes[] = {
     {"DELETE", SB_V2 "/snapshots/{snapshot}", DeleteSnapshot},
     {"GET", SB_V2 "/drives", ListDrives},
     {"POST", SB_V2 "/drives/{drive}", MakeDrive},
-    {"DELETE", SB_V2 "/drives/{drive}", NoSuchDrive},
+    {"DELETE", SB_V2 "/drives/{drive}", DeleteDrive},
+    {"GET", "/v1/drives", ListDrives},
+    {"POST", "/v1/drives/{drive}", MakeDrive},
+    {"DELETE", "/v1/drives/{drive}", DeleteDrive},
 
     // v1: the sandbox is the session. The kill path has no /cmd/ in it: that is what those clients send.
     {"POST", SB_V1, CreateSandbox},

@@ -1,17 +1,11 @@
 // Routes of the protocol whose feature this server does not have. An object that cannot exist is not found, a list of
 // such objects is empty, and making one is refused with what is missing; the sandbox or session in the path is looked
 // up first, so that unknown and stopped ones answer as everywhere.
-#include <boost/json.hpp>
-
 #include "api/call.h"
 #include "api/handlers.h"
-#include "api/vercel_requests.h"
-#include "api/vercel_shapes.h"
 
 namespace sandbar::api {
 namespace {
-
-namespace json = boost::json;
 
 Task<> RefuseOnSession(Call* call, std::string why) {
   std::string id = call->Param("session");
@@ -25,19 +19,6 @@ Task<> RefuseOnSession(Call* call, std::string why) {
 
 Task<> OpenInteractive(Call* call) {
   return RefuseOnSession(call, "interactive shells are not available on this server: run commands instead");
-}
-
-Task<> ListDrives(Call* call) {
-  json::object body{{"drives", json::array{}}, {"pagination", PaginationJson(0, "")}};
-  co_return co_await call->Reply(std::move(body));
-}
-
-Task<> MakeDrive(Call*) {
-  co_return Fail(Code::kUnsupported, "drives are not available on this server");
-}
-
-Task<> NoSuchDrive(Call*) {
-  co_return Fail(Code::kNotFound, "there is no such drive");
 }
 
 }  // namespace sandbar::api

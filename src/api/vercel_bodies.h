@@ -2,7 +2,6 @@
 // service's to say, which knows the installation's limits. Private to vercel_requests.cc.
 #pragma once
 
-#include <boost/json/value.hpp>
 #include <map>
 #include <optional>
 #include <string>
@@ -45,11 +44,27 @@ struct SourceBody {
 };
 BOOST_DESCRIBE_STRUCT(SourceBody, (), (type, url, revision, username, password, snapshot_id, depth))
 
+enum class MountMode { kReadWrite, kSnapshot, kReadOnly };
+BOOST_DESCRIBE_ENUM(MountMode, kReadWrite, kSnapshot, kReadOnly)
+
+struct MountBody {
+  std::string drive;
+  std::optional<MountMode> mode;
+};
+BOOST_DESCRIBE_STRUCT(MountBody, (), (drive, mode))
+using MountsBody = std::map<std::string, MountBody>;
+
+struct DriveBody {
+  std::optional<std::string> project_id, region;
+  std::optional<uint64_t> max_size_bytes;
+};
+BOOST_DESCRIBE_STRUCT(DriveBody, (), (project_id, region, max_size_bytes))
+
 struct CreateBody {
   std::optional<std::string> project_id, name, runtime, image, region, network_id;
   std::vector<int> ports;
   std::optional<SourceBody> source;
-  std::optional<boost::json::value> mounts;
+  MountsBody mounts;
   std::optional<int64_t> timeout, idle_timeout_ms, snapshot_expiration;
   std::optional<ResourcesBody> resources;
   std::optional<bool> persistent;
@@ -76,7 +91,7 @@ struct UpdateBody {
   std::optional<std::optional<KeepLastBody>> keep_last_snapshots;
   std::optional<std::string> current_snapshot_id, region, runtime, image;
   std::optional<std::vector<std::string>> failover_regions;
-  std::optional<boost::json::value> mounts;
+  std::optional<MountsBody> mounts;
   static constexpr wire::JsonAlias kJsonAliases[] = {kIdleAlias};
 };
 BOOST_DESCRIBE_STRUCT(UpdateBody, (),
@@ -96,7 +111,7 @@ struct ForkBody {
   std::optional<std::vector<int>> ports;
   std::optional<std::optional<KeepLastBody>> keep_last_snapshots;
   std::optional<std::vector<std::string>> failover_regions;
-  std::optional<boost::json::value> mounts;
+  std::optional<MountsBody> mounts;
   static constexpr wire::JsonAlias kJsonAliases[] = {kIdleAlias};
 };
 BOOST_DESCRIBE_STRUCT(ForkBody, (),

@@ -16,18 +16,22 @@ std::unexpected<Error> Missing(std::string what) {
   return Fail(Code::kUnsupported, std::move(what));
 }
 
-bool IsEmpty(const boost::json::value& v) {
-  if (const auto* object = v.if_object()) return object->empty();
-  if (const auto* array = v.if_array()) return array->empty();
-  return false;
+// A part of a create or update that is valid but that nothing here would enforce.
+Result<> RefuseNetworkId(bool given) {
+  if (given) return Missing("`networkId` is not available on this server: it has no private networks");
+  return {};
 }
 
-// The parts of a create or update that are valid but that nothing here would enforce.
-template <class Body>
-Result<> RefuseUnsupported(const Body& body, bool has_network) {
-  if (has_network) return Missing("`networkId` is not available on this server: it has no private networks");
-  if (body.mounts && !IsEmpty(*body.mounts)) return Missing("`mounts` are not available on this server: no drives");
-  return {};
+std::map<std::string, store::Mount> ToMounts(const MountsBody& body) {
+  std::map<std::string, store::Mount> out;
+  for (const auto& [path, mount] : body) {
+    const MountMode mode = mount.mode.value_or(MountMode::kReadWrite);
+    const char* word = mode == MountMode::kReadWrite  ? "read-write"
+                       : mode == MountMode::kSnapshot ? "snapshot"
+                                                      : "read-only";
+    out[path] = {mount.drive, word};
+  }
+  return out;
 }
 
 sandbox::Resources ToResources(const std::optional<ResourcesBody>& body) {
@@ -78,6 +82,7 @@ sandbox::UpdateSpec ToChanges(const Body& body) {
   spec.region = body.region;
   spec.failover_regions = body.failover_regions;
   spec.network_id = body.network_id;
+  if (body.mounts) spec.mounts = ToMounts(*body.mounts);
   spec.snapshot_expiration_ms = body.snapshot_expiration;
   if (body.keep_last_snapshots) {
     spec.keep_last_snapshots.emplace();
@@ -102,11 +107,21 @@ Result<std::optional<int64_t>> ParseSnapshot(std::string_view text) {
   return body.expiration;
 }
 
+Result<DriveRequest> ParseDrive(std::string_view text) {
+  DriveRequest out;
+  if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) return out;
+  SB_TRY(DriveBody body, wire::DecodeJson<DriveBody>(text, kLimits));
+  out.project = body.project_id.value_or("");
+  out.spec.region = std::move(body.region);
+  out.spec.max_size_bytes = body.max_size_bytes;
+  return out;
+}
+
 Result<sandbox::ForkSpec> ParseFork(std::string_view text) {
   sandbox::ForkSpec out;
   if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) return out;
   SB_TRY(ForkBody body, wire::DecodeJson<ForkBody>(text, kLimits));
-  SB_TRYV(RefuseUnsupported(body, body.network_id && body.network_id->has_value()));
+  SB_TRYV(RefuseNetworkId(body.network_id && body.network_id->has_value()));
   if (body.image) return Missing("a fork keeps its source's image: leave `image` out");
   out.name = body.name;
   out.changes = ToChanges(body);
@@ -115,7 +130,7 @@ Result<sandbox::ForkSpec> ParseFork(std::string_view text) {
 
 Result<CreateRequest> ParseCreate(std::string_view text, int version) {
   SB_TRY(CreateBody body, wire::DecodeJson<CreateBody>(text, kLimits));
-  SB_TRYV(RefuseUnsupported(body, body.network_id.has_value()));
+  SB_TRYV(RefuseNetworkId(body.network_id.has_value()));
   CreateRequest out;
   out.project = body.project_id.value_or("");
   sandbox::CreateSpec& spec = out.spec;
@@ -137,6 +152,7 @@ Result<CreateRequest> ParseCreate(std::string_view text, int version) {
   spec.ports = std::move(body.ports);
   spec.region = body.region;
   spec.failover_regions = std::move(body.failover_regions);
+  spec.mounts = ToMounts(body.mounts);
   spec.snapshot_expiration_ms = body.snapshot_expiration;
   if (body.keep_last_snapshots) spec.keep_last_snapshots = ToKeepLast(*body.keep_last_snapshots);
   return out;
@@ -144,8 +160,7 @@ Result<CreateRequest> ParseCreate(std::string_view text, int version) {
 
 Result<UpdateRequest> ParseUpdate(std::string_view text) {
   SB_TRY(UpdateBody body, wire::DecodeJson<UpdateBody>(text, kLimits));
-  bool network = body.network_id && body.network_id->has_value();
-  SB_TRYV(RefuseUnsupported(body, network));
+  SB_TRYV(RefuseNetworkId(body.network_id && body.network_id->has_value()));
   if (body.runtime || body.image)
     return Missing("the image of an existing sandbox cannot be changed on this server: create another one");
   UpdateRequest out;

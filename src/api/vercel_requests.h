@@ -25,6 +25,11 @@ struct UpdateRequest {
   sandbox::UpdateSpec spec;
 };
 
+struct DriveRequest {
+  std::string project;  // empty: not named by the body
+  sandbox::DriveSpec spec;
+};
+
 struct CommandRequest {
   sandbox::CommandSpec spec;
   bool wait = false;
@@ -42,6 +47,7 @@ struct PathRequest {
 Result<CreateRequest> ParseCreate(std::string_view body, int version);
 Result<UpdateRequest> ParseUpdate(std::string_view body);
 Result<sandbox::ForkSpec> ParseFork(std::string_view body);
+Result<DriveRequest> ParseDrive(std::string_view body);
 // The expiration asked for; an empty body asks for none.
 Result<std::optional<int64_t>> ParseSnapshot(std::string_view body);
 Result<CommandRequest> ParseCommand(std::string_view body, bool v1);

@@ -43,19 +43,13 @@ Task<sandbox::SandboxView> CreateWatched(Call* call, sandbox::CreateSpec spec, b
   co_return Fail(Code::kCancelled, "the server is shutting down");
 }
 
-// The protocol answers a name that is taken with 400, not 409.
-Error NameTaken(Error error) {
-  if (error.code == Code::kConflict) error.code = Code::kBadRequest;
-  return error;
-}
-
 // The same request again, because its answer got lost on the way: it gets what the first one made.
-Task<sandbox::SandboxView> Repeated(Call* call, std::string name, std::string digest, Error taken) {
+Task<sandbox::SandboxView> Repeated(Call* call, std::string name, std::string digest, Error refused) {
   auto found = co_await call->service->Get(call->scope, name, false);
   const bool same = found && found->sandbox.create_digest == digest &&
                     NowMs() - found->sandbox.created_at < CreateAnswers::kKept.count() &&
                     !call->create_answers->Contains(digest);
-  if (!same) co_return std::unexpected(NameTaken(std::move(taken)));
+  if (!same) co_return std::unexpected(std::move(refused));
   // Waits for the first one if that is still under way.
   co_return co_await call->service->Get(call->scope, std::move(name), true);
 }
@@ -71,7 +65,9 @@ Task<> CreateSandbox(Call* call) {
   request.spec.digest = digest;
   bool gone = false;
   auto view = co_await CreateWatched(call, std::move(request.spec), &gone);
-  if (!view && view.error().code == Code::kConflict) view = co_await Repeated(call, name, digest, view.error());
+  // Its name, or a drive that it mounts, may be taken by what the lost answer was about.
+  const bool taken = !view && (view.error().code == Code::kBadRequest || view.error().code == Code::kConflict);
+  if (taken && !name.empty()) view = co_await Repeated(call, name, digest, view.error());
   if (!view) co_return std::unexpected(std::move(view).error());
   Result<> answered = Fail(Code::kClosed, "the client is gone");
   if (!gone) {

@@ -67,6 +67,11 @@ json::object SandboxJson(const store::Sandbox& s, const store::Session* current)
     for (const auto& [key, value] : s.tags) tags[key] = value;
     out["tags"] = std::move(tags);
   }
+  if (!s.mounts.empty()) {
+    json::object mounts;
+    for (const auto& [path, m] : s.mounts) mounts[path] = json::object{{"drive", m.drive}, {"mode", m.mode}};
+    out["mounts"] = std::move(mounts);
+  }
   AddIf(out, "currentSnapshotId", s.current_snapshot);
   AddIf(out, "snapshotExpiration", s.snapshot_expiration_ms);
   if (s.keep_last_snapshots) out["keepLastSnapshots"] = KeepLastJson(*s.keep_last_snapshots);
@@ -119,6 +124,20 @@ json::object SnapshotJson(const store::Snapshot& s, bool v1) {
   AddIf(out, "sourceSandboxName", s.sandbox);  // ours
   AddIf(out, "parentId", s.parent);
   AddIf(out, "expiresAt", s.expires_at());
+  return out;
+}
+
+json::object DriveJson(const sandbox::DriveView& view) {
+  const store::Drive& d = view.drive;
+  json::object out{{"id", d.id},
+                   {"name", d.name},
+                   {"projectId", d.project},
+                   {"region", d.region},
+                   {"maxSizeBytes", d.max_size_bytes},
+                   {"createdAt", d.created_at},
+                   {"updatedAt", d.updated_at}};
+  AddIf(out, "currentSessionId", view.session);
+  AddIf(out, "currentSandboxName", view.sandbox);
   return out;
 }
 

@@ -23,6 +23,7 @@ inline constexpr int kInteractivePort = 26661;
 boost::json::object SandboxJson(const store::Sandbox& sandbox, const store::Session* current);
 boost::json::object SessionJson(const store::Session& session);
 boost::json::object SnapshotJson(const store::Snapshot& snapshot, bool v1);
+boost::json::object DriveJson(const sandbox::DriveView& view);
 boost::json::object CommandJson(const store::Command& command, bool v1);
 
 // Where a preview with a given name is reached: "http://" name ".localhost:8787".

@@ -25,6 +25,7 @@ enum class Code {
   kExecutableNotFound,  // command is not on the sandbox's PATH
   kFileError,           // mkdir and friends: existing, missing parent
   kSnapshotMissing,     // resume of a sandbox that never had a snapshot
+  kDriveEmpty,          // a drive that nobody has written to yet
   kUnauthenticated,
   kForbidden,
   kNotFound,

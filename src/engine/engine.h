@@ -27,12 +27,22 @@ namespace sandbar::engine {
 enum class RootfsFormat { kDir, kBlock };
 enum class AttachmentKind { kLocal, kTap, kVeth };
 
+// A drive in a machine: the drive itself, or a read-only state of it. Never a channel between machines: each sees a
+// state through a filesystem of its own.
+struct DriveMount {
+  std::string path;  // absolute, normalised, not below another mount; what is missing of it is made
+  std::string name;  // of the drive when writable, of the state otherwise
+  bool writable = false;
+  uint32_t uid = 0, gid = 0;  // who owns a drive that is used for the first time, as seen inside
+};
+
 // Opaque to everything but images/ and engines: ids, never host paths.
 struct Rootfs {
   RootfsFormat format = RootfsFormat::kDir;
   std::vector<std::string> layers;     // content ids, topmost first
   std::string image_digest;            // names the site layer (trust store, resolv.conf, hosts) put on top of the image
   std::vector<std::string> snapshots;  // of earlier machines, topmost first, on top of all that
+  std::vector<DriveMount> mounts;      // nosuid, nodev
 };
 
 struct Limits {
@@ -126,6 +136,16 @@ class Engine {
   virtual Task<> FlattenSnapshots(std::vector<std::string> layers, std::string target) = 0;
   // No machine may run on it. Not an error when it is gone already.
   virtual Task<> RemoveSnapshot(std::string snapshot) = 0;
+
+  // Drives: directories that outlive machines ([a-zA-Z0-9_-]{1,64}), written by one machine at a time (kConflict), and
+  // states of them under names of their own. Idempotent; kUnsupported for a limit that would not be enforced.
+  virtual Task<> CreateDrive(std::string drive, uint64_t max_bytes) = 0;
+  // Makes a read-only copy of what the drive holds. No machine may be writing to it. Taken as done when `state` exists.
+  virtual Task<> FreezeDrive(std::string drive, std::string state) = 0;
+  // Of a drive or a state that no machine uses. Not an error when it is gone already.
+  virtual Task<> RemoveDrive(std::string name) = 0;
+  // Every drive and state on disk, in the order of names.
+  virtual Task<std::vector<std::string>> ListDrives() = 0;
 };
 
 }  // namespace sandbar::engine

@@ -69,6 +69,17 @@ Result<> MakeSubvolumeReadOnly(int subvolume) {
   return {};
 }
 
+Result<> SnapshotSubvolume(int subvolume, int parent, const std::string& name) {
+  SB_TRYV(Name(name));
+  btrfs_ioctl_vol_args_v2 args{};
+  args.fd = subvolume;
+  args.flags = BTRFS_SUBVOL_RDONLY;
+  std::memcpy(args.name, name.data(), name.size());
+  if (::ioctl(parent, BTRFS_IOC_SNAP_CREATE_V2, &args) == 0) return {};
+  if (errno == EEXIST) return Fail(Code::kConflict, "subvolume " + name + " exists already");
+  return FailErrno("snapshot subvolume " + name);
+}
+
 Result<> SetSubvolumeLimit(int root, uint64_t id, uint64_t bytes) {
   btrfs_ioctl_qgroup_limit_args args{};
   args.qgroupid = id;

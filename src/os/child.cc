@@ -43,6 +43,7 @@ enum Step : uint32_t {
   kPts,
   kShm,
   kSys,
+  kGuestMount,
   kPivot,
   kDevNull,
   kOom,
@@ -73,6 +74,7 @@ constexpr std::array<const char*, kStepCount> kStepNames = {
     "mount /dev/pts",
     "mount /dev/shm",
     "mount /sys",
+    "mount a drive (its path must be a directory that is not below another mount)",
     "change the root",
     "open /dev/null",
     "set the out-of-memory score",
@@ -178,6 +180,11 @@ void BuildRoot(const ChildPlan& plan, const Stepper& s) {
   s.Must(kPts, ::move_mount(plan.pts, "", plan.dev, "pts", MOVE_MOUNT_F_EMPTY_PATH) == 0);
   s.Must(kShm, ::move_mount(plan.shm, "", plan.dev, "shm", MOVE_MOUNT_F_EMPTY_PATH) == 0);
   s.Must(kSys, AttachRaw(plan.sys, sys_dir));
+  for (const GuestMount& m : plan.mounts) {
+    int dir = OpenDirInside(plan.root, m.path);
+    s.Must(kGuestMount, dir >= 0);
+    s.Must(kGuestMount, AttachRaw(m.mount, dir));
+  }
 }
 
 void EnterRoot(const ChildPlan& plan, const Stepper& s) {

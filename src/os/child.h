@@ -26,6 +26,12 @@ struct ProcCover {
   const char* target = nullptr;
 };
 
+// A detached mount and the directory of the new root that it goes onto, which must exist.
+struct GuestMount {
+  int mount = -1;
+  const char* path = nullptr;
+};
+
 // Plain values only: the child may not allocate. All pointers must stay valid until StartChild returns (the child has
 // its own copy of the address space from then on).
 struct ChildPlan {
@@ -33,7 +39,8 @@ struct ChildPlan {
   int netns = -1;
   int userns = -1;
   int root = -1, dev = -1, pts = -1, shm = -1, sys = -1;  // detached mounts
-  const char* mount_point = nullptr;                      // existing directory of the spawner's mount namespace
+  std::span<const GuestMount> mounts;
+  const char* mount_point = nullptr;  // existing directory of the spawner's mount namespace
   std::span<const ProcCover> covers;
   std::span<const char* const> read_only;  // paths below /proc
   const char* hostname = nullptr;

@@ -43,7 +43,12 @@ class ActAs {
   int bits_;
 };
 
-Result<Fd> CheckWritable(Fd mount) {
+bool IsVolatile(const OverlaySpec& spec) {
+  return spec.writable >= 0 && !spec.durable;
+}
+
+Result<Fd> CheckWritable(const OverlaySpec& spec, Fd mount) {
+  if (spec.writable < 0) return mount;
   struct statvfs st{};
   if (::fstatvfs(mount.get(), &st) != 0) return FailErrno("statvfs overlay");
   if ((st.f_flag & ST_RDONLY) != 0)
@@ -62,14 +67,17 @@ Result<Fd> ByFds(const OverlaySpec& spec) {
   for (int layer : spec.layers) {
     if (::fsconfig(context.get(), FSCONFIG_SET_FD, "lowerdir+", nullptr, layer) != 0) return failed("lowerdir+");
   }
-  SB_TRY(Fd upper, OpenInside(spec.writable, "upper", O_PATH | O_DIRECTORY));
-  SB_TRY(Fd work, OpenInside(spec.writable, "work", O_PATH | O_DIRECTORY));
-  if (::fsconfig(context.get(), FSCONFIG_SET_FD, "upperdir", nullptr, upper.get()) != 0) return failed("upperdir");
-  if (::fsconfig(context.get(), FSCONFIG_SET_FD, "workdir", nullptr, work.get()) != 0) return failed("workdir");
+  if (spec.writable >= 0) {
+    SB_TRY(Fd upper, OpenInside(spec.writable, "upper", O_PATH | O_DIRECTORY));
+    SB_TRY(Fd work, OpenInside(spec.writable, "work", O_PATH | O_DIRECTORY));
+    if (::fsconfig(context.get(), FSCONFIG_SET_FD, "upperdir", nullptr, upper.get()) != 0) return failed("upperdir");
+    if (::fsconfig(context.get(), FSCONFIG_SET_FD, "workdir", nullptr, work.get()) != 0) return failed("workdir");
+  }
   for (auto [key, value] : kOptions) {
     if (::fsconfig(context.get(), FSCONFIG_SET_STRING, key, value, 0) != 0) return failed(key);
   }
-  if (::fsconfig(context.get(), FSCONFIG_SET_FLAG, "volatile", nullptr, 0) != 0) return failed("volatile");
+  if (IsVolatile(spec) && ::fsconfig(context.get(), FSCONFIG_SET_FLAG, "volatile", nullptr, 0) != 0)
+    return failed("volatile");
   {
     ActAs machine_root(spec.owner);
     if (::fsconfig(context.get(), FSCONFIG_CMD_CREATE, nullptr, nullptr, 0) != 0) return failed("mount");
@@ -118,11 +126,13 @@ Result<Fd> ByPaths(const OverlaySpec& spec) {
     SB_TRYV(scratch.Add(layer));
     lower += (lower.empty() ? "" : ":") + std::to_string(n++);
   }
-  SB_TRYV(scratch.Add(spec.writable));
-  std::string data =
-      "lowerdir=" + lower + ",upperdir=" + std::to_string(n) + "/upper,workdir=" + std::to_string(n) + "/work";
+  std::string data = "lowerdir=" + lower;
+  if (spec.writable >= 0) {
+    SB_TRYV(scratch.Add(spec.writable));
+    data += ",upperdir=" + std::to_string(n) + "/upper,workdir=" + std::to_string(n) + "/work";
+  }
   for (auto [key, value] : kOptions) data += std::string(",") + key + "=" + value;
-  data += ",volatile";
+  if (IsVolatile(spec)) data += ",volatile";
   SB_TRY(std::string target, scratch.MakeDir());
   if (::chdir(spec.scratch.c_str()) != 0) return FailErrno("chdir " + spec.scratch);
   int rc = 0, err = 0;
@@ -141,13 +151,36 @@ Result<Fd> ByPaths(const OverlaySpec& spec) {
 Result<Fd> MountOverlay(const OverlaySpec& spec) {
   if (!spec.force_paths) {
     auto mount = ByFds(spec);
-    if (mount) return CheckWritable(std::move(*mount));
+    if (mount) return CheckWritable(spec, std::move(*mount));
     // Only "I do not know that option" means an older kernel; anything else would fail the second way too.
     if (mount.error().sys_errno != EINVAL) return mount;
     log::Debug("overlay by fds: {}; trying paths", mount.error().message);
   }
   SB_TRY(Fd mount, ByPaths(spec));
-  return CheckWritable(std::move(mount));
+  return CheckWritable(spec, std::move(mount));
+}
+
+Result<> MakePathInside(int root, const std::string& path, uint32_t owner) {
+  ActAs machine_root(owner);
+  for (size_t end = path.find('/', 1);; end = path.find('/', end + 1)) {
+    const std::string part = path.substr(1, end == std::string::npos ? end : end - 1);
+    auto dir = OpenInside(root, part, O_PATH | O_DIRECTORY);
+    if (!dir && dir.error().sys_errno == ENOENT) {
+      const size_t slash = part.rfind('/');
+      SB_TRY(Fd parent,
+             OpenInside(root, slash == std::string::npos ? "." : part.substr(0, slash), O_PATH | O_DIRECTORY));
+      const std::string name = slash == std::string::npos ? part : part.substr(slash + 1);
+      if (::mkdirat(parent.get(), name.c_str(), 0755) != 0) return FailErrno("make the directory /" + part);
+      if (::fchmodat(parent.get(), name.c_str(), 0755, 0) != 0) return FailErrno("chmod /" + part);
+    } else if (!dir) {
+      const int err = dir.error().sys_errno;
+      if (err == ENOTDIR || err == ELOOP)
+        return Fail(Code::kBadRequest,
+                    "cannot mount at " + path + ": /" + part + " is not a directory in this sandbox");
+      return std::unexpected(std::move(dir).error().Context("the mount path " + path));
+    }
+    if (end == std::string::npos) return {};
+  }
 }
 
 }  // namespace sandbar::os

@@ -4,6 +4,7 @@
 
 #include "base/ids.h"
 #include "base/log.h"
+#include "sandbox/drives.h"
 #include "sandbox/outcome.h"
 
 namespace sandbar::sandbox {
@@ -22,6 +23,10 @@ engine::Rootfs RootfsOf(const store::Session& session) {
   rootfs.layers = session.image_layers;
   rootfs.image_digest = session.image.substr(session.image.rfind('@') + 1);
   rootfs.snapshots = session.snapshot_layers;
+  for (const store::SessionMount& mount : session.mounts) {
+    const std::string name = mount.writable ? mount.drive : StateName(mount.drive, mount.state);
+    rootfs.mounts.push_back({mount.path, name, mount.writable, session.uid, session.gid});
+  }
   return rootfs;
 }
 

@@ -53,6 +53,7 @@ struct CreateSpec {
   std::optional<std::string> network_id;
   std::optional<int64_t> snapshot_expiration_ms;
   std::optional<store::KeepLastSnapshots> keep_last_snapshots;
+  std::map<std::string, store::Mount> mounts;  // by absolute path
   std::string digest;  // of the request, for those who need to know it again
 };
 
@@ -70,13 +71,26 @@ struct UpdateSpec {
   std::optional<std::optional<std::string>> network_id;
   std::optional<int64_t> snapshot_expiration_ms;
   std::optional<std::optional<store::KeepLastSnapshots>> keep_last_snapshots;
-  std::optional<std::string> current_snapshot;  // roll back (or forward) to this one
+  std::optional<std::map<std::string, store::Mount>> mounts;  // replaces all, from the next session on
+  std::optional<std::string> current_snapshot;                // roll back (or forward) to this one
 };
 
 // A copy of a sandbox's record and of its newest snapshot, with changes.
 struct ForkSpec {
   std::optional<std::string> name;
   UpdateSpec changes;
+};
+
+// Absent: as it is, or the default for a new one.
+struct DriveSpec {
+  std::optional<std::string> region;
+  std::optional<uint64_t> max_size_bytes;
+};
+
+struct DriveView {
+  store::Drive drive;
+  std::string session, sandbox;  // who has it read-write; empty: nobody
+  bool created = false;
 };
 
 struct SnapshotTaken {
@@ -205,6 +219,10 @@ class Service {
   virtual std::optional<store::Session> Running(const std::string& session) const = 0;
   // Per project, up to now: running sessions included.
   virtual Task<std::vector<store::ProjectUsage>> Usage(Scope scope) = 0;
+  // The drive of this name, or a new one. kConflict when it exists with another region or size than asked for.
+  virtual Task<DriveView> MakeDrive(Scope scope, std::string name, DriveSpec spec) = 0;
+  virtual Task<Page<DriveView>> ListDrives(Scope scope, ListQuery query) = 0;  // sorted by createdAt, updatedAt or name
+  virtual Task<DriveView> DeleteDrive(Scope scope, std::string name) = 0;      // kConflict while a session can write
 
   virtual Task<Page<store::Session>> ListSessions(Scope scope, ListQuery query) = 0;
   virtual Task<SandboxView> GetSession(Scope scope, std::string session) = 0;

@@ -3,6 +3,7 @@
 
 #include "base/ids.h"
 #include "base/log.h"
+#include "sandbox/drives.h"
 #include "sandbox/network.h"
 #include "sandbox/retention.h"
 #include "sandbox/service_impl.h"
@@ -134,7 +135,8 @@ Task<SandboxView> ServiceImpl::CreateFrom(Scope scope, NewSandbox wanted) {
   auto env = std::exchange(sandbox.env, core_.vault.SealEnv(sandbox.env, OwnerOf(store::KeyOf(sandbox))));
   sandbox.created_at = sandbox.updated_at = sandbox.status_updated_at = row.created_at;
 
-  auto pooled = base.snapshot.empty() ? pool_.Take(image, sandbox.vcpus) : nullptr;
+  const bool usual = base.snapshot.empty() && sandbox.mounts.empty();
+  auto pooled = usual ? pool_.Take(image, sandbox.vcpus) : nullptr;
   row.machine_id = pooled ? pooled->id() : NewLabel("m-", 16);
   if (pooled && !wanted.source) {
     // Claimed and running in one commit: after a crash, recovery arms the deadlines that we have not armed yet.
@@ -143,23 +145,27 @@ Task<SandboxView> ServiceImpl::CreateFrom(Scope scope, NewSandbox wanted) {
   }
   ++creating_;
   const std::string claimed = pooled ? row.machine_id : "";
-  auto insert = [sandbox, row, claimed, limit = core_.config.max_sandboxes](store::Store& store) -> Result<> {
+  auto insert = [sandbox, row, claimed, limit = core_.config.max_sandboxes](
+                    store::Store& store) mutable -> Result<store::Session> {
     SB_TRY(const uint64_t records, store.CountSandboxes());
     if (records >= limit) {
       return Fail(Code::kTooMany,
                   fmt::format("this server holds {} sandboxes, its limit (max_sandboxes) is {}", records, limit));
     }
+    SB_TRYV(AttachDrives(store, sandbox, row));
     if (!row.source_snapshot.empty()) SB_TRYV(MarkUsed(store, row.source_snapshot));
-    return store.CreateSandbox(sandbox, row, claimed);
+    auto created = store.CreateSandbox(sandbox, row, claimed);
+    if (created) return row;
+    if (created.error().code != Code::kConflict) return std::unexpected(std::move(created).error());
+    return Fail(Code::kBadRequest, "a sandbox named \"" + sandbox.name + "\" exists already in this project");
   };
   auto inserted = co_await core_.Db(std::move(insert));
   --creating_;
   if (!inserted) {
     if (pooled) pool_.PutBack(image, sandbox.vcpus, std::move(pooled));
-    if (inserted.error().code != Code::kConflict) co_return std::unexpected(std::move(inserted).error());
-    co_return Fail(Code::kConflict, "a sandbox named \"" + sandbox.name + "\" exists already in this project");
+    co_return std::unexpected(std::move(inserted).error());
   }
-  auto session = AddLive(std::move(row), std::move(env));
+  auto session = AddLive(*std::move(inserted), std::move(env));
   session->SetIdleTimeout(sandbox.idle_timeout_ms);
   auto launched = co_await Launch(session, std::move(sandbox), std::move(pooled), std::move(wanted.source));
   if (launched) co_return launched;

@@ -43,6 +43,11 @@ class ServiceImpl final : public Domain {
   Task<store::Snapshot> DeleteSnapshot(Scope scope, std::string id) override;
   Task<SnapshotTree> GetSnapshotTree(Scope scope, std::string id, int limit, bool descendants) override;
 
+  // service_drives.cc
+  Task<DriveView> MakeDrive(Scope scope, std::string name, DriveSpec spec) override;
+  Task<Page<DriveView>> ListDrives(Scope scope, ListQuery query) override;
+  Task<DriveView> DeleteDrive(Scope scope, std::string name) override;
+
   // service_resume.cc
   Task<SandboxView> Fork(Scope scope, std::string name, ForkSpec spec) override;
 
@@ -120,6 +125,10 @@ class ServiceImpl final : public Domain {
   Task<> FlattenLongChains();
   void Collect() { collect_.Notify(); }
   Task<SnapshotTreeNode> TreeNode(store::Snapshot snapshot);
+
+  // service_drives.cc
+  Task<DriveView> MakeDriveNow(Scope scope, std::string name, DriveSpec spec);
+  Task<> TidyDrives();
 
   // service_resume.cc
   Task<SandboxView> ResumeNow(store::Sandbox sandbox);

@@ -1,5 +1,6 @@
 // Looking things up, listing and editing records.
 #include "base/ids.h"
+#include "sandbox/drives.h"
 #include "sandbox/network.h"
 #include "sandbox/service_impl.h"
 #include "sandbox/tokens.h"
@@ -147,6 +148,7 @@ Task<store::Sandbox> ServiceImpl::Update(Scope scope, std::string name, UpdateSp
       if (network) row.network = network;
       if (spec.env) row.env = core->vault.SealEnv(*spec.env, OwnerOf(key));
       if (spec.current_snapshot) row.current_snapshot = *spec.current_snapshot;
+      if (spec.mounts) SB_TRYV(FindMounts(store, row));
       row.updated_at = NowMs();
       return {};
     };

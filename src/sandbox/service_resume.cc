@@ -3,6 +3,7 @@
 
 #include "base/ids.h"
 #include "base/log.h"
+#include "sandbox/drives.h"
 #include "sandbox/network.h"
 #include "sandbox/retention.h"
 #include "sandbox/service_impl.h"
@@ -43,15 +44,17 @@ Task<SandboxView> ServiceImpl::ResumeNow(store::Sandbox sandbox) {
   if (policy) row.network = SealPolicy(core_.vault, policy->policy(), OwnerOf(row));
   row.machine_id = NewLabel("m-", 16);
   ++creating_;
-  auto insert = [row](store::Store& store) -> Result<store::Sandbox> {
+  auto insert = [sandbox, row](store::Store& store) mutable -> Result<store::Session> {
+    SB_TRYV(AttachDrives(store, sandbox, row));
     SB_TRYV(MarkUsed(store, row.source_snapshot));
-    return store.SaveSession(row, nullptr);
+    SB_TRYV(store.SaveSession(row, nullptr));
+    return row;
   };
   auto inserted = co_await core_.Db(std::move(insert));
   --creating_;
   if (!inserted) co_return std::unexpected(std::move(inserted).error());
   auto env = OpenEnv(sandbox);
-  auto session = AddLive(std::move(row), std::move(env));
+  auto session = AddLive(*std::move(inserted), std::move(env));
   session->SetIdleTimeout(sandbox.idle_timeout_ms);
   auto launched = co_await Launch(session, std::move(sandbox), nullptr, std::nullopt);
   if (launched) {

@@ -144,6 +144,7 @@ Task<> ServiceImpl::KeepSnapshotsTidy() {
   while (!core_.closing) {
     auto tidied = co_await FlattenLongChains();
     if (tidied) tidied = co_await Tidy();
+    if (tidied) tidied = co_await TidyDrives();
     if (!tidied && !core_.closing) log::Warn("snapshots: {}", tidied.error().message);
     auto asked = collect_.Wait();
     auto waited = co_await WithTimeout(std::move(asked), kTidyEvery);

@@ -278,7 +278,8 @@ Task<bool> Session::EndMachine(engine::Usage* usage) {
   if (destroyed) co_return true;
   // A shutdown came between: the row stays "stopping" and the next start finishes the job.
   if (core_->closing) co_return std::unexpected(std::move(destroyed).error());
-  if (row_.snapshot.empty()) {
+  // As long as the machine may write to a drive, nobody else can have it.
+  if (row_.snapshot.empty() && !HoldsDrive()) {
     // The row says "stopped", so the next start finds the machine and destroys it.
     log::Error("machine {}: not destroyed: {}", row_.machine_id, destroyed.error().message);
     co_return false;
@@ -314,9 +315,11 @@ store::Snapshot Session::MakeSnapshot(const engine::Usage& usage) const {
 }
 
 Task<store::Sandbox> Session::End(StopCause cause) {
-  engine::Usage usage;
-  SB_CO_TRY(const bool kept, co_await EndMachine(&usage));
-  if (!kept && !row_.snapshot.empty()) {
+  if (!kept_) {
+    SB_CO_TRY(kept_, co_await EndMachine(&usage_));
+  }
+  SB_CO_TRYV(co_await FreezeDrives());
+  if (!*kept_ && !row_.snapshot.empty()) {
     log::Error("session {}: its machine is gone, and what it wrote with it", row_.id);
     row_.snapshot.clear();
     cause = StopCause::kLost;
@@ -326,7 +329,7 @@ Task<store::Sandbox> Session::End(StopCause cause) {
   if (!lost) log::Error("session {}: {}", row_.id, lost.error().message);
   phase_ = Phase::kEnded;
   row_.stopped_at = NowMs();
-  row_.cpu_ms = usage.cpu_ns / 1000000;
+  row_.cpu_ms = usage_.cpu_ns / 1000000;
   row_.ingress = row_.carried_ingress;
   row_.egress = row_.carried_egress;
   row_.status = store::Status::kStopped;
@@ -344,7 +347,7 @@ Task<store::Sandbox> Session::End(StopCause cause) {
   };
   if (row_.snapshot.empty()) co_return co_await SaveWith(std::move(add));
   row_.updated_at = *row_.stopped_at;
-  auto write = [row = row_, snapshot = MakeSnapshot(usage), add](store::Store& store) mutable {
+  auto write = [row = row_, snapshot = MakeSnapshot(usage_), add](store::Store& store) mutable {
     return SaveWithSnapshot(store, row, std::move(snapshot), add);
   };
   co_return co_await core_->Db(std::move(write));

@@ -111,6 +111,8 @@ class Session final : public MachineListener {
   Task<store::Sandbox> Save();
   Task<store::Sandbox> SaveWith(store::SandboxEdit edit);
   Task<bool> WantsSnapshot(Keep keep);
+  bool HoldsDrive() const;
+  Task<> FreezeDrives();
   // Ends the machine. False: it is gone, and what it wrote with it.
   Task<bool> EndMachine(engine::Usage* usage);
   store::Snapshot MakeSnapshot(const engine::Usage& usage) const;
@@ -157,6 +159,8 @@ class Session final : public MachineListener {
   std::optional<int64_t> idle_timeout_ms_;
   size_t users_ = 0;
   std::chrono::steady_clock::time_point last_used_ = std::chrono::steady_clock::now();
+  std::optional<bool> kept_;  // once the machine has ended: whether what it wrote is there
+  engine::Usage usage_;
   Event command_ended_;
   Event deadline_moved_;
   TaskGroup tasks_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "sandbox/drives.h"
 #include "sandbox/routes.h"
 #include "wire/guest_frames.h"
 
@@ -60,14 +61,6 @@ Result<> CheckPorts(const std::vector<int>& ports, bool v1, const Config& config
     if (port < 1024 || port > 65535) return Bad(fmt::format("ports: {} is not in 1024–65535", port));
     if (!seen.insert(port).second) return Bad(fmt::format("ports: {} is listed twice", port));
   }
-  return {};
-}
-
-Result<> CheckRegionName(const std::string& region) {
-  const bool ok = !region.empty() && region.size() <= 64 && std::all_of(region.begin(), region.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-';
-  });
-  if (!ok) return Bad("region: 1 to 64 letters, digits or '-'");
   return {};
 }
 
@@ -148,6 +141,14 @@ Result<> CheckName(const std::string& name) {
   return {};
 }
 
+Result<> CheckRegionName(const std::string& region) {
+  const bool ok = !region.empty() && region.size() <= 64 && std::all_of(region.begin(), region.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-';
+  });
+  if (!ok) return Bad("region: 1 to 64 letters, digits or '-'");
+  return {};
+}
+
 Result<store::Sandbox> CheckCreate(const CreateSpec& spec, const Config& config) {
   store::Sandbox row;
   row.v1 = spec.v1;
@@ -184,6 +185,8 @@ Result<store::Sandbox> CheckCreate(const CreateSpec& spec, const Config& config)
   row.snapshot_expiration_ms = spec.snapshot_expiration_ms;
   if (spec.keep_last_snapshots) SB_TRYV(CheckKeepLast(*spec.keep_last_snapshots));
   row.keep_last_snapshots = spec.keep_last_snapshots;
+  SB_TRYV(CheckMounts(spec.mounts));
+  row.mounts = spec.mounts;
   return row;
 }
 
@@ -230,6 +233,10 @@ Result<> ApplyUpdate(const UpdateSpec& spec, const Config& config, store::Sandbo
   if (spec.keep_last_snapshots) {
     if (*spec.keep_last_snapshots) SB_TRYV(CheckKeepLast(**spec.keep_last_snapshots));
     row.keep_last_snapshots = *spec.keep_last_snapshots;
+  }
+  if (spec.mounts) {
+    SB_TRYV(CheckMounts(*spec.mounts));
+    row.mounts = *spec.mounts;
   }
   return {};
 }

@@ -16,6 +16,7 @@ struct Size {
 Result<Size> CheckResources(const Resources& wanted, const Config& config);
 Result<int64_t> CheckTimeout(int64_t timeout_ms, const Config& config);
 Result<> CheckName(const std::string& name);
+Result<> CheckRegionName(const std::string& region);
 // 0 (never), or at least a day.
 Result<> CheckSnapshotExpiration(std::string_view field, int64_t ms);
 

@@ -42,6 +42,16 @@ class Disk {
   virtual Result<std::vector<std::string>> ListSnapshots(const std::string& after, size_t max) const = 0;
   // No machine may use it as a layer. Not an error when it is gone already.
   virtual Result<> RemoveSnapshot(const std::string& snapshot) = 0;
+  // Drives: directories that outlive machines, each with upper/ and work/ like a slot, and read-only states of them,
+  // each with upper/. kUnsupported when the limit is one that nothing here would hold it to.
+  virtual Result<> CreateDrive(const std::string& drive, uint64_t max_bytes) = 0;
+  // The directory of a drive or a state; kNotFound when there is none.
+  virtual Result<std::string> DrivePath(const std::string& name) const = 0;
+  virtual Result<std::vector<std::string>> ListDrives(const std::string& after, size_t max) const = 0;
+  // Takes as long as there are bytes to write or copy: for a process of its own. The state appears whole or not at all.
+  virtual Result<> FreezeDrive(const std::string& drive, const std::string& state) const = 0;
+  // No machine may use it. Not an error when it is gone already.
+  virtual Result<> RemoveDrive(const std::string& name) = 0;
   // One bounded piece of background work; true when there may be more. Called when nothing else is to do.
   virtual bool Housekeep() = 0;
   // Background work is left, whether or not it can go on right now.

@@ -18,6 +18,7 @@
 #include "os/openat.h"
 #include "os/process.h"
 #include "spawner/disk.h"
+#include "spawner/drive_dir.h"
 #include "spawner/snapshot_dir.h"
 
 namespace sandbar::spawner {
@@ -80,14 +81,16 @@ Result<os::LoopDevice> LoopFor(int image) {
 
 class BtrfsDisk : public Disk {
  public:
-  BtrfsDisk(std::string path, Fd root, Fd machines, Fd snapshots, os::QuotaMode mode)
+  BtrfsDisk(std::string path, Fd root, Fd machines, Fd snapshots, Fd drives, os::QuotaMode mode)
       : path_(std::move(path)),
         root_(std::move(root)),
         machines_(std::move(machines)),
         snapshots_(std::in_place, path_ + "/snapshots", std::move(snapshots)),
+        drives_(std::in_place, path_ + "/drives", std::move(drives)),
         mode_(mode) {}
   ~BtrfsDisk() override {
     snapshots_.reset();
+    drives_.reset();
     machines_.Reset();
     root_.Reset();
     if (auto r = os::Unmount(path_); !r) log::Warn("{}", r.error().message);
@@ -148,6 +151,31 @@ class BtrfsDisk : public Disk {
     }
   }
 
+  Result<> CreateDrive(const std::string& drive, uint64_t max_bytes) override {
+    SB_TRYV(DriveDir::Check(drive));
+    if (!drives_->Path(drive)) SB_TRYV(os::CreateSubvolume(drives_->fd(), drive));
+    SB_TRY(Fd dir, os::OpenInside(drives_->fd(), drive, O_RDONLY | O_DIRECTORY));
+    SB_TRYV(DriveDir::Fill(dir.get()));
+    SB_TRY(uint64_t id, os::SubvolumeId(dir.get()));
+    return os::SetSubvolumeLimit(root_.get(), id, max_bytes);
+  }
+  Result<std::string> DrivePath(const std::string& name) const override { return drives_->Path(name); }
+  Result<std::vector<std::string>> ListDrives(const std::string& after, size_t max) const override {
+    return drives_->List(after, max);
+  }
+  Result<> FreezeDrive(const std::string& drive, const std::string& state) const override {
+    SB_TRY(Fd dir, os::OpenInside(drives_->fd(), drive, O_RDONLY | O_DIRECTORY));
+    return os::SnapshotSubvolume(dir.get(), drives_->fd(), state);
+  }
+  Result<> RemoveDrive(const std::string& name) override {
+    SB_TRY(Fd dir, os::OpenInside(drives_->fd(), name, O_RDONLY | O_DIRECTORY));
+    SB_TRY(uint64_t id, os::SubvolumeId(dir.get()));
+    dir.Reset();
+    SB_TRYV(os::DestroySubvolume(drives_->fd(), name));
+    stale_groups_.push_back(id);
+    return {};
+  }
+
   bool Housekeep() override {
     if (stale_groups_.empty()) return false;
     uint64_t id = stale_groups_.front();
@@ -177,6 +205,7 @@ class BtrfsDisk : public Disk {
   std::string path_;
   Fd root_, machines_;
   std::optional<SnapshotDir> snapshots_;
+  std::optional<DriveDir> drives_;
   os::QuotaMode mode_;
   std::deque<uint64_t> stale_groups_;
 };
@@ -213,11 +242,12 @@ Result<std::unique_ptr<Disk>> OpenBtrfsDisk(const DiskOptions& options) {
   SB_TRY(os::QuotaMode mode, os::EnableQuota(root.get(), options.force_full_quota));
   SB_TRY(Fd machines, os::EnsureDir(root.get(), "machines", 0700));
   SB_TRY(Fd snapshots, os::EnsureDir(root.get(), "snapshots", 0700));
+  SB_TRY(Fd drives, os::EnsureDir(root.get(), "drives", 0700));
   SB_TRYV(RemoveLeftovers(machines.get()));
   SB_TRYV(os::RemoveTree(root.get(), "site"));
   SB_TRYV(os::EnsureDir(root.get(), "site", 0700));
   auto disk = std::make_unique<BtrfsDisk>(options.mount_point, std::move(root), std::move(machines),
-                                          std::move(snapshots), mode);
+                                          std::move(snapshots), std::move(drives), mode);
   disk->SealAll();
   return disk;
 }

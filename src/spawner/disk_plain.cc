@@ -1,6 +1,7 @@
 // The disk as plain directories below <data>/store, for hosts without btrfs: no limit per machine, and nobody is told
 // that there is one. Deleting a tree can take long, so it is renamed away and removed by a process of its own.
 #include <fcntl.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 #include "os/openat.h"
 #include "os/process.h"
 #include "spawner/disk.h"
+#include "spawner/drive_dir.h"
 #include "spawner/snapshot_dir.h"
 
 namespace sandbar::spawner {
@@ -19,13 +21,15 @@ namespace {
 
 class PlainDisk : public Disk {
  public:
-  PlainDisk(std::string path, Fd machines, Fd snapshots, Fd trash)
+  PlainDisk(std::string path, Fd machines, Fd snapshots, Fd drives, Fd trash)
       : path_(std::move(path)),
         machines_(std::move(machines)),
         snapshots_(std::in_place, path_ + "/snapshots", std::move(snapshots)),
+        drives_(std::in_place, path_ + "/drives", std::move(drives)),
         trash_(std::move(trash)) {}
   ~PlainDisk() override {
     snapshots_.reset();
+    drives_.reset();
     if (remover_) {
       if (auto r = os::SendSignal(remover_.get(), 9); !r) log::Warn("{}", r.error().message);
     }
@@ -66,6 +70,32 @@ class PlainDisk : public Disk {
     SB_TRYV(MoveToTrash(snapshots_->fd(), snapshot));
     return {};
   }
+
+  Result<> CreateDrive(const std::string& drive, uint64_t max_bytes) override {
+    SB_TRYV(DriveDir::Check(drive));
+    struct statvfs vfs{};
+    if (::fstatvfs(drives_->fd(), &vfs) != 0) return FailErrno("statvfs");
+    // A limit that is beyond the whole disk is held by the disk.
+    if (max_bytes < static_cast<uint64_t>(vfs.f_blocks) * vfs.f_frsize)
+      return Fail(Code::kUnsupported, "this server cannot limit a drive's size (--disk-limit none)");
+    SB_TRY(Fd dir, os::EnsureDir(drives_->fd(), drive, 0755));
+    return DriveDir::Fill(dir.get());
+  }
+  Result<std::string> DrivePath(const std::string& name) const override { return drives_->Path(name); }
+  Result<std::vector<std::string>> ListDrives(const std::string& after, size_t max) const override {
+    return drives_->List(after, max);
+  }
+  // A copy: the same at every size needs a filesystem with subvolumes.
+  Result<> FreezeDrive(const std::string& drive, const std::string& state) const override {
+    const std::string half = DriveDir::HalfName(state);
+    SB_TRYV(os::RemoveTree(drives_->fd(), half));
+    SB_TRYV(os::RunProgram({"cp", "-a", "--reflink=auto", path_ + "/drives/" + drive, path_ + "/drives/" + half}));
+    if (::syncfs(drives_->fd()) != 0) return FailErrno("sync");
+    if (::renameat2(drives_->fd(), half.c_str(), drives_->fd(), state.c_str(), RENAME_NOREPLACE) != 0)
+      return FailErrno("publish the state of a drive");
+    return {};
+  }
+  Result<> RemoveDrive(const std::string& name) override { return MoveToTrash(drives_->fd(), name); }
 
   bool Housekeep() override {
     if (remover_) {
@@ -112,6 +142,7 @@ class PlainDisk : public Disk {
   std::string path_;
   Fd machines_;
   std::optional<SnapshotDir> snapshots_;
+  std::optional<DriveDir> drives_;
   Fd trash_, remover_;
   bool trash_full_ = false;
 };
@@ -126,6 +157,7 @@ Result<std::unique_ptr<Disk>> OpenPlainDisk(const DiskOptions& options) {
   SB_TRY(Fd root, os::OpenPath(options.mount_point, O_RDONLY | O_DIRECTORY));
   SB_TRY(Fd machines, os::EnsureDir(root.get(), "machines", 0700));
   SB_TRY(Fd snapshots, os::EnsureDir(root.get(), "snapshots", 0700));
+  SB_TRY(Fd drives, os::EnsureDir(root.get(), "drives", 0700));
   SB_TRY(Fd trash, os::EnsureDir(root.get(), "trash", 0700));
   SB_TRY(auto names, os::ListDir(machines.get()));
   for (const auto& name : names) {
@@ -133,8 +165,8 @@ Result<std::unique_ptr<Disk>> OpenPlainDisk(const DiskOptions& options) {
   }
   SB_TRYV(os::RemoveTree(root.get(), "site"));
   SB_TRYV(os::EnsureDir(root.get(), "site", 0700));
-  auto disk =
-      std::make_unique<PlainDisk>(options.mount_point, std::move(machines), std::move(snapshots), std::move(trash));
+  auto disk = std::make_unique<PlainDisk>(options.mount_point, std::move(machines), std::move(snapshots),
+                                          std::move(drives), std::move(trash));
   disk->MarkTrash();
   return disk;
 }

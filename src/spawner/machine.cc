@@ -18,6 +18,7 @@
 #include "os/overlay.h"
 #include "os/process.h"
 #include "os/unix_socket.h"
+#include "spawner/drive_dir.h"
 
 namespace sandbar::spawner {
 namespace {
@@ -38,6 +39,8 @@ os::CgroupLimits ToCgroup(const Limits& l) {
 struct Preparation {
   std::vector<Fd> join, command_join;
   Fd root, dev, pts, shm, sys;
+  std::vector<Fd> drives;
+  std::vector<os::GuestMount> mounts;
   std::string mount_point = In("mp");
   std::vector<std::string> cover_sources;
   std::vector<os::ProcCover> covers;
@@ -95,6 +98,7 @@ Result<> MakeMounts(Preparation& p, const Host& host, const Identity& identity, 
 Machine::~Machine() {
   for (size_t i : pinned_) --host_->cpu_use[i];
   if (root_watch_) host_->unmounts->Forget(*root_watch_);
+  for (int watch : drive_watches_) host_->unmounts->Forget(watch);
 }
 
 Result<> Machine::CheckLimits(const Limits& l) const {
@@ -174,6 +178,32 @@ Result<Fd> Machine::MountRoot(const std::vector<std::string>& layers) {
   return root;
 }
 
+Result<Fd> Machine::MountDrive(int root, const DriveMount& mount) {
+  if (!mount.path.starts_with('/') || mount.path.size() < 2) return Fail(Code::kBadRequest, "bad mount path");
+  SB_TRY(std::string path, host_->disk->DrivePath(mount.drive));
+  if (mount.writable) SB_TRYV(DriveDir::Claim(path, mount.uid, mount.gid));
+  SB_TRYV(os::MakePathInside(root, mount.path, parts_.identity.lease.base()));
+  os::OverlaySpec spec;
+  // Below it there is nothing: an overlay for the sake of being one.
+  SB_TRY(Fd nothing, os::CloneTree(AT_FDCWD, In("nothing")));
+  SB_TRY(Fd drive, os::CloneTree(AT_FDCWD, mount.writable ? path : path + "/upper"));
+  SB_TRYV(os::MapIds(drive.get(), parts_.identity.userns.get()));
+  if (mount.writable) spec.writable = drive.get();
+  if (!mount.writable) spec.layers.push_back(drive.get());
+  spec.layers.push_back(nothing.get());
+  spec.durable = true;
+  spec.owner = parts_.identity.lease.base();
+  spec.scratch = In("m");
+  spec.force_paths = host_->options.force_fallback.contains("overlay");
+  SB_TRY(Fd overlay, os::MountOverlay(spec));
+  const uint64_t read_only = mount.writable ? 0 : MOUNT_ATTR_RDONLY;
+  SB_TRYV(os::SetMountAttributes(overlay.get(), MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | read_only));
+  SB_TRY(int watch, host_->unmounts->Watch(overlay.get()));
+  drive_watches_.push_back(watch);
+  drives_.push_back(mount.drive);
+  return overlay;
+}
+
 // The quota limits how much a machine computes; this makes nproc and thread pools agree with it. Least used cpus first.
 void Machine::PickCpus() {
   size_t want = std::max(limits_.vcpus, 1U);
@@ -199,6 +229,11 @@ Result<> Machine::Configure(const ConfigureReq& request) {
   stack.insert(stack.end(), layers.paths.begin(), layers.paths.end());
   SB_TRY(p.root, MountRoot(stack));
   SB_TRY(root_watch_, host_->unmounts->Watch(p.root.get()));
+  for (const DriveMount& mount : request.mounts) {
+    SB_TRY(Fd drive, MountDrive(p.root.get(), mount));
+    p.mounts.push_back({drive.get(), mount.path.c_str()});
+    p.drives.push_back(std::move(drive));
+  }
   SB_TRYV(MakeMounts(p, *host_, parts_.identity, limits_));
   SB_TRY(p.join, parts_.group->OpenAgentJoin());
   SB_TRY(p.command_join, parts_.group->OpenCommandJoin());
@@ -222,6 +257,7 @@ Result<> Machine::Configure(const ConfigureReq& request) {
   plan.pts = p.pts.get();
   plan.shm = p.shm.get();
   plan.sys = p.sys.get();
+  plan.mounts = p.mounts;
   plan.mount_point = p.mount_point.c_str();
   plan.covers = p.covers;
   plan.read_only = os::ReadOnlyProcPaths();
@@ -343,6 +379,8 @@ bool Machine::TryFinish() {
       final_usage_.oom_kills = usage->oom_kills;
     }
   }
+  // Whoever gets the drive next must be the only one who has it.
+  if (!std::ranges::all_of(drive_watches_, [this](int watch) { return host_->unmounts->Gone(watch); })) return false;
   if (!keep_as_.empty() && !parts_.disk.name.empty()) {
     // Not before the kernel let go of the upper directory: until then its bytes may still be on their way.
     if (root_watch_ && !host_->unmounts->Gone(*root_watch_)) return false;

@@ -7,6 +7,7 @@
 
 #include <sys/types.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -53,6 +54,9 @@ class Machine {
   void CloseProcess() { child_.pidfd.Reset(); }
   int exit_status() const { return exit_status_; }
 
+  // It has this drive, or this state of one, among its mounts.
+  bool Uses(const std::string& drive) const { return std::ranges::find(drives_, drive) != drives_.end(); }
+
   Result<> SetLimits(const Limits& limits);
   Result<UsageResp> Usage() const;
   Result<> Freeze(bool frozen);
@@ -80,6 +84,7 @@ class Machine {
   Result<> CheckLimits(const Limits& limits) const;
   Result<> Listen();
   Result<Fd> MountRoot(const std::vector<std::string>& layers);
+  Result<Fd> MountDrive(int root, const DriveMount& mount);
   void PickCpus();
 
   Host* host_;
@@ -101,6 +106,8 @@ class Machine {
   std::string keep_as_;
   Result<> kept_;
   std::optional<int> root_watch_;  // tells when the root filesystem is really unmounted
+  std::vector<std::string> drives_;
+  std::vector<int> drive_watches_;  // the same for drives
 };
 
 }  // namespace sandbar::spawner

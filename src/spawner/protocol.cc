@@ -73,11 +73,22 @@ void Fields(A& a, M& m) {
   } else if constexpr (std::is_same_v<T, ConfigureReq>) {
     a.Id(m.machine), a.Ids(m.layers, kMaxLayers), a.Id(m.image_digest), a.Id(m.hostname);
     a.Ids(m.snapshots, kMaxSnapshotChain);
+    size_t n = a.Count(m.mounts.size(), kMaxMounts);
+    if constexpr (!std::is_const_v<M>) m.mounts.resize(n);
+    for (auto& e : m.mounts) Fields(a, e);
+  } else if constexpr (std::is_same_v<T, DriveMount>) {
+    a.Id(m.drive), a.Text(m.path), a(m.writable), a(m.uid), a(m.gid);
+  } else if constexpr (std::is_same_v<T, CreateDriveReq>) {
+    a.Id(m.drive), a(m.max_bytes);
+  } else if constexpr (std::is_same_v<T, FreezeDriveReq>) {
+    a.Id(m.drive), a.Id(m.state);
+  } else if constexpr (std::is_same_v<T, RemoveDriveReq>) {
+    a.Id(m.name);
   } else if constexpr (std::is_same_v<T, AttachReq> || std::is_same_v<T, UsageReq>) {
     a.Id(m.machine);
   } else if constexpr (std::is_same_v<T, DestroyReq>) {
     a.Id(m.machine), a.Id(m.keep_as);
-  } else if constexpr (std::is_same_v<T, ListSnapshotsReq>) {
+  } else if constexpr (std::is_same_v<T, ListSnapshotsReq> || std::is_same_v<T, ListDrivesReq>) {
     a.Id(m.after);
   } else if constexpr (std::is_same_v<T, RemoveSnapshotReq>) {
     a.Id(m.snapshot);

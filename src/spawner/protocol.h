@@ -13,11 +13,12 @@
 
 namespace sandbar::spawner {
 
-inline constexpr uint32_t kProtocolVersion = 2;
+inline constexpr uint32_t kProtocolVersion = 3;
 inline constexpr size_t kMaxMessage = 64 << 10;
 inline constexpr size_t kMaxLayers = 64;
 inline constexpr size_t kMaxSnapshotChain = 64;
 inline constexpr size_t kSnapshotsPerPage = 500;
+inline constexpr size_t kMaxMounts = 4;
 
 struct Limits {
   uint32_t vcpus = 1;
@@ -35,12 +36,19 @@ struct BootReq {
   Limits limits;
   int64_t deadline_ms = 0;
 };  // namespaces, cgroups, net, disk; fds: tcp listener, dns
+struct DriveMount {
+  std::string drive;  // writable: a drive; otherwise a state of one
+  std::string path;   // absolute, in the machine
+  bool writable = false;
+  uint32_t uid = 0, gid = 0;  // who owns a drive that is used for the first time, as seen inside
+};
 struct ConfigureReq {
   std::string machine;
   std::vector<std::string> layers;
   std::string image_digest;
   std::string hostname;
   std::vector<std::string> snapshots;  // topmost first, above the layers
+  std::vector<DriveMount> mounts;
 };
 struct ListReq {};
 struct AttachReq {
@@ -80,10 +88,25 @@ struct DialReq {
   uint32_t port = 0;
   bool ipv6 = false;
 };  // fd: connecting to 127.0.0.1:port, or [::1]:port, inside
+// Drives and their states share one space of names.
+struct CreateDriveReq {
+  std::string drive;
+  uint64_t max_bytes = 0;
+};  // or changes the limit of one that exists
+struct FreezeDriveReq {
+  std::string drive;
+  std::string state;  // the read-only copy to make of it
+};
+struct RemoveDriveReq {
+  std::string name;
+};
+struct ListDrivesReq {
+  std::string after;
+};  // answered like ListSnapshotsReq
 struct ShutdownReq {};  // destroy every machine, then exit
-using Request =
-    std::variant<HelloReq, BootReq, ConfigureReq, ListReq, AttachReq, SetLimitsReq, SetDeadlineReq, UsageReq, FreezeReq,
-                 DestroyReq, DialReq, ShutdownReq, ListSnapshotsReq, RemoveSnapshotReq, FlattenReq>;
+using Request = std::variant<HelloReq, BootReq, ConfigureReq, ListReq, AttachReq, SetLimitsReq, SetDeadlineReq,
+                             UsageReq, FreezeReq, DestroyReq, DialReq, ShutdownReq, ListSnapshotsReq, RemoveSnapshotReq,
+                             FlattenReq, CreateDriveReq, FreezeDriveReq, RemoveDriveReq, ListDrivesReq>;
 
 // Answers
 struct MachineEntry {

@@ -26,7 +26,7 @@ constexpr int kIdleMs = 4;
 constexpr int64_t kHousekeepMs = 1000;
 
 // epoll keys: the kind in the low three bits, a machine's serial above.
-enum Kind : uint64_t { kListener, kPeer, kTimer, kSignals, kPidfd, kStatus, kJob };
+enum Kind : uint64_t { kListener, kPeer, kTimer, kSignals, kPidfd, kStatus, kJob, kFreeze };
 
 ErrorResp ToResponse(const Error& error) {
   return {static_cast<int32_t>(error.code), error.message, error.sys_errno};
@@ -107,6 +107,7 @@ void Server::OnEvent(uint64_t key, uint32_t events) {
     return;
   }
   if (kind == kJob) return OnJob(key >> 3);
+  if (kind == kFreeze) return OnFreeze(key >> 3);
   auto it = slots_.find(key >> 3);
   if (it == slots_.end()) return;
   OnMachine(it->second);
@@ -121,6 +122,16 @@ void Server::OnJob(uint64_t serial) {
   if (!done) ReplyTo(it->second.owed, ToResponse(done.error()));
   jobs_.erase(it);
   background_ = true;
+}
+
+void Server::OnFreeze(uint64_t serial) {
+  auto it = freezes_.find(serial);
+  if (it == freezes_.end()) return;
+  Unwatch(it->second.work->pidfd());
+  auto done = it->second.work->Finish();
+  if (done) ReplyTo(it->second.owed, OkResp{});
+  if (!done) ReplyTo(it->second.owed, ToResponse(done.error()));
+  freezes_.erase(it);
 }
 
 void Server::OnAccept() {

@@ -16,6 +16,7 @@
 #include "base/fd.h"
 #include "base/result.h"
 #include "spawner/flatten_job.h"
+#include "spawner/freeze_job.h"
 #include "spawner/host.h"
 #include "spawner/machine.h"
 #include "spawner/parts.h"
@@ -56,6 +57,11 @@ class Server {
     Owed owed;
   };
 
+  struct Freeze {
+    std::unique_ptr<FreezeJob> work;
+    Owed owed;
+  };
+
   Result<> Watch(int fd, uint32_t events, uint64_t key);
   void Unwatch(int fd);
   void OnEvent(uint64_t key, uint32_t events);
@@ -84,7 +90,13 @@ class Server {
   void Handle(uint32_t tag, const ListSnapshotsReq& r);
   void Handle(uint32_t tag, const RemoveSnapshotReq& r);
   void Handle(uint32_t tag, const FlattenReq& r);
+  void Handle(uint32_t tag, const CreateDriveReq& r);
+  void Handle(uint32_t tag, const FreezeDriveReq& r);
+  void Handle(uint32_t tag, const RemoveDriveReq& r);
+  void Handle(uint32_t tag, const ListDrivesReq& r);
   void OnJob(uint64_t serial);
+  void OnFreeze(uint64_t serial);
+  bool DriveInUse(const std::string& name) const;
 
   Slot* Find(const std::string& machine);
   void OnMachine(Slot& slot);
@@ -105,6 +117,7 @@ class Server {
   std::deque<Outgoing> out_;
   std::map<uint64_t, Slot> slots_;
   std::map<uint64_t, Job> jobs_;
+  std::map<uint64_t, Freeze> freezes_;
   std::map<std::string, uint64_t> by_id_;
   uint64_t next_serial_ = 1;
   bool busy_ = false;       // a machine is starting or ending

@@ -4,9 +4,12 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "base/log.h"
 #include "os/netns.h"
 #include "os/process.h"
+#include "spawner/drive_dir.h"
 #include "spawner/server.h"
 
 namespace sandbar::spawner {
@@ -15,7 +18,7 @@ namespace {
 constexpr size_t kMaxMachines = 1100;  // their list fits one message
 constexpr int64_t kStartLimitMs = 20'000;
 constexpr int64_t kMaxDeadlineMs = 400LL * 24 * 3600 * 1000;
-constexpr uint64_t kPidfdKey = 4, kStatusKey = 5, kJobKey = 6;
+constexpr uint64_t kPidfdKey = 4, kStatusKey = 5, kJobKey = 6, kFreezeKey = 7;
 constexpr size_t kMaxJobs = 4;
 
 Error NoSuchMachine() {
@@ -70,6 +73,11 @@ void Server::Handle(uint32_t tag, const BootReq& r) {
 void Server::Handle(uint32_t tag, const ConfigureReq& r) {
   Slot* slot = Find(r.machine);
   if (slot == nullptr) return ReplyError(tag, NoSuchMachine());
+  for (const DriveMount& mount : r.mounts) {
+    // The daemon keeps count; this is for one that lost it.
+    if (mount.writable && DriveInUse(mount.drive))
+      return ReplyError(tag, Fail(Code::kConflict, "another machine has drive " + mount.drive).error());
+  }
   if (auto done = slot->machine->Configure(r); !done) return ReplyError(tag, done.error());
   slot->configure = Owed{tag, connection_};
   slot->start_limit = os::BootTimeMs() + kStartLimitMs;
@@ -163,6 +171,46 @@ void Server::Handle(uint32_t tag, const FlattenReq& r) {
   auto watch = Watch((*job)->pidfd(), EPOLLIN, serial << 3 | kJobKey);
   if (!watch) return ReplyError(tag, watch.error());
   jobs_.emplace(serial, Job{std::move(*job), Owed{tag, connection_}});
+}
+
+bool Server::DriveInUse(const std::string& name) const {
+  return std::ranges::any_of(slots_, [&](const auto& s) { return s.second.machine->Uses(name); });
+}
+
+void Server::Handle(uint32_t tag, const CreateDriveReq& r) {
+  if (auto made = host_->disk->CreateDrive(r.drive, r.max_bytes); !made) return ReplyError(tag, made.error());
+  Reply(tag, OkResp{});
+}
+
+void Server::Handle(uint32_t tag, const FreezeDriveReq& r) {
+  if (auto valid = DriveDir::Check(r.state); !valid) return ReplyError(tag, valid.error());
+  if (auto there = host_->disk->DrivePath(r.drive); !there) return ReplyError(tag, there.error());
+  // Asked again after a lost answer: done is done.
+  if (host_->disk->DrivePath(r.state)) return Reply(tag, OkResp{});
+  if (DriveInUse(r.drive)) return ReplyError(tag, Fail(Code::kConflict, "a machine writes to this drive").error());
+  auto same = [&](const auto& f) { return f.second.work->state() == r.state; };
+  if (freezes_.size() >= kMaxJobs || std::ranges::any_of(freezes_, same))
+    return ReplyError(tag, Fail(Code::kUnavailable, "the state is being made, or others are").error());
+  auto job = FreezeJob::Start(host_->disk.get(), r.drive, r.state);
+  if (!job) return ReplyError(tag, job.error());
+  uint64_t serial = next_serial_++;
+  if (auto watch = Watch((*job)->pidfd(), EPOLLIN, serial << 3 | kFreezeKey); !watch)
+    return ReplyError(tag, watch.error());
+  freezes_.emplace(serial, Freeze{std::move(*job), Owed{tag, connection_}});
+}
+
+void Server::Handle(uint32_t tag, const RemoveDriveReq& r) {
+  if (!host_->disk->DrivePath(r.name)) return Reply(tag, OkResp{});
+  if (DriveInUse(r.name)) return ReplyError(tag, Fail(Code::kConflict, "a machine uses this drive").error());
+  if (auto removed = host_->disk->RemoveDrive(r.name); !removed) return ReplyError(tag, removed.error());
+  background_ = true;
+  Reply(tag, OkResp{});
+}
+
+void Server::Handle(uint32_t tag, const ListDrivesReq& r) {
+  auto names = host_->disk->ListDrives(r.after, kSnapshotsPerPage);
+  if (!names) return ReplyError(tag, names.error());
+  Reply(tag, SnapshotsResp{std::move(*names)});
 }
 
 void Server::Handle(uint32_t tag, const DialReq& r) {

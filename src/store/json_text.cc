@@ -77,6 +77,19 @@ std::string ToJson(const std::vector<PortRoute>& v) {
   return json::serialize(a);
 }
 
+std::string ToJson(const std::map<std::string, Mount>& v) {
+  json::object o;
+  for (const auto& [path, mount] : v) o[path] = json::object{{"drive", mount.drive}, {"mode", mount.mode}};
+  return json::serialize(o);
+}
+
+std::string ToJson(const std::vector<SessionMount>& v) {
+  json::array a;
+  for (const SessionMount& m : v)
+    a.push_back(json::object{{"path", m.path}, {"drive", m.drive}, {"writable", m.writable}, {"state", m.state}});
+  return json::serialize(a);
+}
+
 std::optional<std::string> ToJson(const std::optional<KeepLastSnapshots>& v) {
   if (!v) return std::nullopt;
   json::object o;
@@ -119,6 +132,36 @@ Result<> FromJson(std::string_view text, std::vector<PortRoute>& out) {
       route.token = View(token->get_string());
     }
     out.push_back(std::move(route));
+  }
+  return {};
+}
+
+Result<> FromJson(std::string_view text, std::map<std::string, Mount>& out) {
+  SB_TRY(json::value v, Parse(text));
+  if (!v.is_object()) return Damaged();
+  for (const auto& item : v.get_object()) {
+    const auto* o = item.value().if_object();
+    const auto* drive = o != nullptr ? o->if_contains("drive") : nullptr;
+    const auto* mode = o != nullptr ? o->if_contains("mode") : nullptr;
+    if (drive == nullptr || !drive->is_string() || mode == nullptr || !mode->is_string()) return Damaged();
+    out[std::string(item.key())] = {std::string(View(drive->get_string())), std::string(View(mode->get_string()))};
+  }
+  return {};
+}
+
+Result<> FromJson(std::string_view text, std::vector<SessionMount>& out) {
+  SB_TRY(json::value v, Parse(text));
+  if (!v.is_array()) return Damaged();
+  for (const auto& item : v.get_array()) {
+    const auto* o = item.if_object();
+    const auto* path = o != nullptr ? o->if_contains("path") : nullptr;
+    const auto* drive = o != nullptr ? o->if_contains("drive") : nullptr;
+    const auto* writable = o != nullptr ? o->if_contains("writable") : nullptr;
+    const auto* state = o != nullptr ? o->if_contains("state") : nullptr;
+    if (path == nullptr || !path->is_string() || drive == nullptr || !drive->is_string()) return Damaged();
+    if (writable == nullptr || !writable->is_bool() || state == nullptr || !state->is_int64()) return Damaged();
+    out.push_back({std::string(View(path->get_string())), std::string(View(drive->get_string())), writable->get_bool(),
+                   state->get_int64()});
   }
   return {};
 }

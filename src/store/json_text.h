@@ -17,11 +17,15 @@ namespace sandbar::store {
 std::string ToJson(const std::map<std::string, std::string>& v);
 std::string ToJson(const std::vector<std::string>& v);
 std::string ToJson(const std::vector<PortRoute>& v);
+std::string ToJson(const std::map<std::string, Mount>& v);
+std::string ToJson(const std::vector<SessionMount>& v);
 std::optional<std::string> ToJson(const std::optional<KeepLastSnapshots>& v);
 
 Result<> FromJson(std::string_view text, std::map<std::string, std::string>& out);
 Result<> FromJson(std::string_view text, std::vector<std::string>& out);
 Result<> FromJson(std::string_view text, std::vector<PortRoute>& out);
+Result<> FromJson(std::string_view text, std::map<std::string, Mount>& out);
+Result<> FromJson(std::string_view text, std::vector<SessionMount>& out);
 Result<> FromJson(const std::optional<std::string>& text, std::optional<KeepLastSnapshots>& out);
 
 // Where a page ended: the sort column's value of its last row and the row number that breaks ties.

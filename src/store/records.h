@@ -36,6 +36,21 @@ struct NetworkPolicyRow {
   bool operator==(const NetworkPolicyRow&) const = default;
 };
 
+// A drive that sessions of a sandbox get, by name.
+struct Mount {
+  std::string drive;
+  std::string mode;  // "read-write" | "snapshot" | "read-only" (the older word for it)
+  bool operator==(const Mount&) const = default;
+};
+
+// A drive that a session has, or had. A session that is not finished holds it.
+struct SessionMount {
+  std::string path, drive;  // drive: its id
+  bool writable = false;
+  int64_t state = 0;  // writable: the state that its end makes of the drive; otherwise the one that it shows
+  bool operator==(const SessionMount&) const = default;
+};
+
 // A named record of a project.
 struct Sandbox {
   std::string name, team, project;
@@ -55,6 +70,7 @@ struct Sandbox {
   std::optional<NetworkPolicyRow> network;  // absent: never set
   std::map<std::string, std::string> env, tags;
   std::vector<PortRoute> routes;
+  std::map<std::string, Mount> mounts;  // by absolute path; of the next session
   std::optional<int64_t> snapshot_expiration_ms;
   std::optional<KeepLastSnapshots> keep_last_snapshots;
   std::string current_snapshot;  // what the next session boots from; empty: none yet
@@ -98,6 +114,7 @@ struct Session {
   std::string snapshot;
   bool snapshot_manual = false;
   std::optional<int64_t> snapshot_expiration_ms;  // asked for this one; absent: the sandbox's
+  std::vector<SessionMount> mounts;
   // Network bytes counted so far, saved now and then: the counters themselves die with the daemon.
   uint64_t carried_ingress = 0, carried_egress = 0;
 };
@@ -120,6 +137,17 @@ struct Snapshot {
   std::optional<int64_t> expires_at() const {
     return expiration_ms == 0 ? std::nullopt : std::optional(last_used_at + expiration_ms);
   }
+};
+
+// A volume of a project that sandboxes mount. Who has it is not here: the unfinished sessions say.
+struct Drive {
+  std::string id;  // "drv_…", also its name on disk
+  std::string team, project, name;
+  std::string region = "iad1";
+  uint64_t max_size_bytes = 0;
+  int64_t state = 0;  // the newest one, made when a session that could write ended; 0: none yet
+  bool deleted = false;
+  int64_t created_at = 0, updated_at = 0;
 };
 
 // A machine booted ahead of any sandbox. Recorded before it is booted, destroyed at the next start, never adopted.

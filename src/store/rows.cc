@@ -10,20 +10,25 @@ const std::string kSandboxColumns =
     "network_sealed, env, "
     "tags, routes, "
     "snapshot_expiration_ms, keep_last_snapshots, current_snapshot, total_egress, total_ingress, total_cpu_ms, "
-    "total_duration_ms, idle_timeout_ms, create_digest";
+    "total_duration_ms, idle_timeout_ms, create_digest, mounts";
 const std::string kSessionColumns =
     "id, team, project, sandbox, machine_id, status, vcpus, memory_mb, region, runtime, image, cwd, timeout_ms, "
     "network_mode, network_shown, network_sealed, requested_at, created_at, updated_at, started_at, requested_stop_at, "
     "stopped_at, aborted_at, "
     "cpu_ms, "
     "ingress, egress, stop_reason, engine, isolation_class, user, home, uid, gid, image_env, carried_ingress, "
-    "carried_egress, source_snapshot, image_layers, snapshot_layers, snapshot, snapshot_manual, snapshot_expiration_ms";
+    "carried_egress, source_snapshot, image_layers, snapshot_layers, snapshot, snapshot_manual, "
+    "snapshot_expiration_ms, "
+    "mounts";
 const std::string kCommandColumns =
     "id, session, name, cwd, args, started_at, exit_code, duration_ms, timed_out, oom_killed";
 
 const std::string kSnapshotColumns =
     "id, team, project, sandbox, session, parent, deleted, manual, region, size_bytes, created_at, updated_at, "
     "last_used_at, expiration_ms, runtime, image, cwd, user, home, uid, gid, image_env, image_layers, snapshot_layers";
+
+const std::string kDriveColumns =
+    "id, team, project, name, region, max_size_bytes, state, deleted, created_at, updated_at";
 
 std::string Placeholders(const std::string& columns) {
   std::string out = "?";
@@ -59,7 +64,7 @@ void Bind(Query& q, const Sandbox& s) {
   q.Bind(ToJson(s.env)).Bind(ToJson(s.tags)).Bind(ToJson(s.routes));
   q.Bind(s.snapshot_expiration_ms).Bind(ToJson(s.keep_last_snapshots)).Bind(s.current_snapshot);
   q.Bind(s.total_egress).Bind(s.total_ingress).Bind(s.total_cpu_ms).Bind(s.total_duration_ms);
-  q.Bind(s.idle_timeout_ms).Bind(s.create_digest);
+  q.Bind(s.idle_timeout_ms).Bind(s.create_digest).Bind(ToJson(s.mounts));
 }
 
 void Bind(Query& q, const Session& s) {
@@ -75,7 +80,8 @@ void Bind(Query& q, const Session& s) {
       .Bind(ToJson(s.snapshot_layers))
       .Bind(s.snapshot)
       .Bind(s.snapshot_manual)
-      .Bind(s.snapshot_expiration_ms);
+      .Bind(s.snapshot_expiration_ms)
+      .Bind(ToJson(s.mounts));
 }
 
 void Bind(Query& q, const Snapshot& s) {
@@ -83,6 +89,11 @@ void Bind(Query& q, const Snapshot& s) {
   q.Bind(s.manual).Bind(s.region).Bind(s.size_bytes).Bind(s.created_at).Bind(s.updated_at).Bind(s.last_used_at);
   q.Bind(s.expiration_ms).Bind(s.runtime).Bind(s.image).Bind(s.cwd).Bind(s.user).Bind(s.home).Bind(s.uid).Bind(s.gid);
   q.Bind(ToJson(s.image_env)).Bind(ToJson(s.image_layers)).Bind(ToJson(s.snapshot_layers));
+}
+
+void Bind(Query& q, const Drive& d) {
+  q.Bind(d.id).Bind(d.team).Bind(d.project).Bind(d.name).Bind(d.region).Bind(d.max_size_bytes).Bind(d.state);
+  q.Bind(d.deleted).Bind(d.created_at).Bind(d.updated_at);
 }
 
 void Bind(Query& q, const Command& c) {
@@ -157,6 +168,7 @@ Result<Sandbox> ReadSandbox(const Query& q, int first) {
   c.Json(s.keep_last_snapshots);
   c.Read(s.current_snapshot);
   c.All(s.total_egress, s.total_ingress, s.total_cpu_ms, s.total_duration_ms, s.idle_timeout_ms, s.create_digest);
+  c.Json(s.mounts);
   SB_TRYV(c.result());
   return s;
 }
@@ -173,6 +185,7 @@ Result<Session> ReadSession(const Query& q, int first) {
   c.Json(s.image_layers);
   c.Json(s.snapshot_layers);
   c.All(s.snapshot, s.snapshot_manual, s.snapshot_expiration_ms);
+  c.Json(s.mounts);
   SB_TRYV(c.result());
   return s;
 }
@@ -188,6 +201,14 @@ Result<Snapshot> ReadSnapshot(const Query& q, int first) {
   c.Json(s.snapshot_layers);
   SB_TRYV(c.result());
   return s;
+}
+
+Result<Drive> ReadDrive(const Query& q, int first) {
+  Drive d;
+  Columns c(q, first);
+  c.All(d.id, d.team, d.project, d.name, d.region, d.max_size_bytes, d.state, d.deleted, d.created_at, d.updated_at);
+  SB_TRYV(c.result());
+  return d;
 }
 
 Result<Command> ReadCommand(const Query& q, int first) {

@@ -123,6 +123,18 @@ WHEN OLD.stopped_at IS NULL AND NEW.stopped_at IS NOT NULL AND NEW.started_at IS
       ingress = ingress + excluded.ingress, egress = egress + excluded.egress;
 END;
 )sql",
+    R"sql(
+ALTER TABLE sandboxes ADD COLUMN mounts TEXT NOT NULL DEFAULT '{}';
+ALTER TABLE sessions ADD COLUMN mounts TEXT NOT NULL DEFAULT '[]';
+CREATE TABLE drives (
+  row INTEGER PRIMARY KEY,
+  id TEXT NOT NULL UNIQUE,
+  team TEXT NOT NULL, project TEXT NOT NULL, name TEXT NOT NULL, region TEXT NOT NULL,
+  max_size_bytes INTEGER NOT NULL, state INTEGER NOT NULL, deleted INTEGER NOT NULL,
+  created_at INTEGER NOT NULL, updated_at INTEGER NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX drives_by_name ON drives (team, project, name) WHERE deleted = 0;
+)sql",
 };
 
 }  // namespace sandbar::store

@@ -201,6 +201,57 @@ class SqliteStore final : public Store {
     return ReadAll<Snapshot>(q, ReadSnapshot);
   }
 
+  Result<> InsertDrive(const Drive& drive) override { return Insert("drives", kDriveColumns, drive); }
+
+  Result<std::optional<Drive>> FindDrive(const std::string& team, const std::string& project,
+                                         const std::string& name) override {
+    SB_TRY(auto q,
+           db_->Prepare("SELECT " + kDriveColumns + " FROM drives" + std::string(kKeyWhere) + " AND deleted = 0"));
+    BindKey(q, {team, project, name});
+    return ReadOne<Drive>(q, ReadDrive);
+  }
+
+  Result<Listing<Drive>> ListDrives(const ListFilter& filter) override {
+    ListSql sql{.listing = "drives/createdAt", .column = "created_at"};
+    if (filter.sort_by == SortBy::kName) sql = {.listing = "drives/name", .column = "name", .by_text = true};
+    if (filter.sort_by == SortBy::kUpdatedAt) sql = {.listing = "drives/updatedAt", .column = "updated_at"};
+    sql.where = "deleted = 0";
+    if (!filter.name_prefix.empty()) sql.where += " AND substr(name, 1, length(?)) = ?";
+    auto bind = [&filter](Query& q) {
+      if (!filter.name_prefix.empty()) q.Bind(filter.name_prefix).Bind(filter.name_prefix);
+    };
+    return List<Drive>(filter, std::move(sql), "drives", kDriveColumns, bind, ReadDrive);
+  }
+
+  Result<Drive> EditDrive(const std::string& id, const DriveEdit& edit) override {
+    SB_TRY(auto tx, Transaction::Begin(db_.get()));
+    std::optional<Drive> found;
+    {
+      SB_TRY(auto q, db_->Prepare("SELECT " + kDriveColumns + " FROM drives WHERE id = ?"));
+      q.Bind(id);
+      SB_TRY(found, ReadOne<Drive>(q, ReadDrive));
+    }
+    if (!found) return Fail(Code::kNotFound, "drive not found: " + id);
+    SB_TRYV(edit(*found));
+    {
+      SB_TRY(auto q, db_->Prepare("UPDATE drives SET " + Assignments(kDriveColumns) + " WHERE id = ?"));
+      Bind(q, *found);
+      SB_TRYV(q.Bind(id).Run());
+    }
+    SB_TRYV(tx.Commit());
+    return *std::move(found);
+  }
+
+  Result<std::vector<Drive>> AllDrives() override {
+    SB_TRY(auto q, db_->Prepare("SELECT " + kDriveColumns + " FROM drives ORDER BY row"));
+    return ReadAll<Drive>(q, ReadDrive);
+  }
+
+  Result<> ForgetDrive(const std::string& id) override {
+    SB_TRY(auto q, db_->Prepare("DELETE FROM drives WHERE id = ?"));
+    return q.Bind(id).Run();
+  }
+
   Result<std::optional<Session>> FindSession(const std::string& id) override {
     SB_TRY(auto q, db_->Prepare("SELECT " + kSessionColumns + " FROM sessions WHERE id = ?"));
     q.Bind(id);
@@ -399,6 +450,11 @@ class SqliteStore final : public Store {
     if (by == SortBy::kName) cursor.text = s.name;
     if (by == SortBy::kCreatedAt) cursor.number = s.created_at;
     if (by == SortBy::kStatusUpdatedAt) cursor.number = s.status_updated_at;
+  }
+  static void SetPosition(SortBy by, const Drive& d, Cursor& cursor) {
+    if (by == SortBy::kName) cursor.text = d.name;
+    if (by == SortBy::kCreatedAt) cursor.number = d.created_at;
+    if (by == SortBy::kUpdatedAt) cursor.number = d.updated_at;
   }
   static void SetPosition(SortBy, const Snapshot& s, Cursor& cursor) { cursor.number = s.created_at; }
   static void SetPosition(SortBy, const Session& s, Cursor& cursor) { cursor.number = s.created_at; }

@@ -33,7 +33,7 @@ inline SandboxKey KeyOf(const Session& s) {
   return {s.team, s.project, s.sandbox};
 }
 
-enum class SortBy { kCreatedAt, kName, kStatusUpdatedAt };
+enum class SortBy { kCreatedAt, kName, kStatusUpdatedAt, kUpdatedAt };  // the last: drives only
 
 struct ListFilter {
   std::string team, project;  // empty: any
@@ -55,6 +55,7 @@ struct Listing {
 
 using SandboxEdit = std::function<Result<>(Sandbox&)>;
 using SnapshotEdit = std::function<Result<>(Snapshot&)>;
+using DriveEdit = std::function<Result<>(Drive&)>;
 
 class Store {
  public:
@@ -91,6 +92,17 @@ class Store {
   // Those of one parent, oldest first; tombstones included.
   virtual Result<std::vector<Snapshot>> SnapshotChildren(const std::string& parent) = 0;
   virtual Result<std::vector<Snapshot>> AllSnapshots() = 0;
+
+  // kConflict when the name is taken. Deleted ones have no name any more and are in no list but AllDrives.
+  virtual Result<> InsertDrive(const Drive& drive) = 0;
+  virtual Result<std::optional<Drive>> FindDrive(const std::string& team, const std::string& project,
+                                                 const std::string& name) = 0;
+  virtual Result<Listing<Drive>> ListDrives(const ListFilter& filter) = 0;
+  // kNotFound when it is not there. An error from `edit` rolls back and is returned.
+  virtual Result<Drive> EditDrive(const std::string& id, const DriveEdit& edit) = 0;
+  virtual Result<std::vector<Drive>> AllDrives() = 0;
+  // The row itself, for good.
+  virtual Result<> ForgetDrive(const std::string& id) = 0;
 
   virtual Result<> InsertCommand(const Command& command) = 0;
   virtual Result<> UpdateCommand(const Command& command) = 0;  // the outcome only

@@ -41,6 +41,15 @@ asio::awaitable<void> FakeHost::EndMachine(std::string id) {
   state->ended.Notify();
 }
 
+bool FakeHost::Uses(const std::string& drive) const {
+  for (const auto& [id, state] : machines_) {
+    for (const DriveMount& mount : state->rootfs.mounts) {
+      if (mount.name == drive) return true;
+    }
+  }
+  return false;
+}
+
 asio::awaitable<void> FakeHost::Close() {
   auto machines = std::exchange(machines_, {});
   for (auto& [id, state] : machines) co_await state->agent.Close();
@@ -65,6 +74,10 @@ class FakeMachine final : public Machine {
     SB_CO_TRYV(co_await host_->Meet(host_->faults.configure, "configure"));
     for (const std::string& snapshot : rootfs.snapshots) {
       if (!host_->snapshots.contains(snapshot)) co_return Fail(Code::kNotFound, "no such snapshot: " + snapshot);
+    }
+    for (const DriveMount& mount : rootfs.mounts) {
+      if (!host_->drives.contains(mount.name)) co_return Fail(Code::kNotFound, "no such drive: " + mount.name);
+      if (mount.writable && host_->Uses(mount.name)) co_return Fail(Code::kConflict, "another machine has it");
     }
     state_->rootfs = std::move(rootfs);
     state_->state = MachineState::kConfigured;
@@ -199,6 +212,32 @@ class FakeEngine final : public Engine {
     SB_CO_TRYV(co_await host_->Meet(host_->faults.remove_snapshot, "remove snapshot"));
     host_->snapshots.erase(snapshot);
     co_return Result<>{};
+  }
+
+  Task<> CreateDrive(std::string drive, uint64_t max_bytes) override {
+    SB_CO_TRYV(co_await host_->Meet(host_->faults.create_drive, "create drive"));
+    host_->drives[std::move(drive)] = max_bytes;
+    co_return Result<>{};
+  }
+
+  Task<> FreezeDrive(std::string drive, std::string state) override {
+    SB_CO_TRYV(co_await host_->Meet(host_->faults.freeze_drive, "freeze drive"));
+    if (!host_->drives.contains(drive)) co_return Fail(Code::kNotFound, "no such drive: " + drive);
+    if (host_->Uses(drive)) co_return Fail(Code::kConflict, "a machine writes to it");
+    host_->drives.emplace(std::move(state), 0);
+    co_return Result<>{};
+  }
+
+  Task<> RemoveDrive(std::string name) override {
+    if (host_->Uses(name)) co_return Fail(Code::kConflict, "a machine uses it");
+    host_->drives.erase(name);
+    co_return Result<>{};
+  }
+
+  Task<std::vector<std::string>> ListDrives() override {
+    std::vector<std::string> out;
+    for (const auto& [name, limit] : host_->drives) out.push_back(name);
+    co_return out;
   }
 
  private:

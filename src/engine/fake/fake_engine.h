@@ -31,6 +31,8 @@ struct FakeFaults {
   FakeFault set_deadline = FakeFault::kNone;
   FakeFault destroy = FakeFault::kNone;
   FakeFault remove_snapshot = FakeFault::kNone;
+  FakeFault create_drive = FakeFault::kNone;
+  FakeFault freeze_drive = FakeFault::kNone;
 };
 
 struct FakeMachineState {
@@ -55,6 +57,7 @@ class FakeHost {
   FakeFaults faults;
   int boots = 0;
   std::set<std::string> snapshots;
+  std::map<std::string, uint64_t> drives;  // with their states; the limit of each
 
   FakeMachineState* Find(const std::string& id);
   std::vector<std::string> ids() const;
@@ -66,6 +69,8 @@ class FakeHost {
   friend class FakeMachine;
   friend class FakeEngine;
   Task<> Meet(FakeFault fault, std::string what);
+  // Some machine has this drive or state.
+  bool Uses(const std::string& drive) const;
 
   asio::any_io_executor ex_;
   std::map<std::string, std::shared_ptr<FakeMachineState>> machines_;  // shared with calls in flight on them

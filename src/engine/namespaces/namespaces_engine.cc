@@ -48,6 +48,9 @@ class NamespacesMachine : public Machine {
     request.image_digest = std::move(rootfs.image_digest);
     request.hostname = std::move(spec.hostname);
     request.snapshots = std::move(rootfs.snapshots);
+    if (rootfs.mounts.size() > spawner::kMaxMounts) co_return Fail(Code::kBadRequest, "too many mounts");
+    for (DriveMount& m : rootfs.mounts)
+      request.mounts.push_back({std::move(m.name), std::move(m.path), m.writable, m.uid, m.gid});
     co_return co_await Ask(std::move(request));
   }
 
@@ -217,34 +220,42 @@ class NamespacesEngineImpl : public NamespacesEngine {
     co_return machines;
   }
 
-  Task<std::vector<std::string>> ListSnapshots() override {
-    std::vector<std::string> all;
-    for (;;) {
-      spawner::ListSnapshotsReq request;
-      if (!all.empty()) request.after = all.back();
-      SB_CO_TRY(SpawnerReply reply, co_await connection_->Call(std::move(request)));
-      SB_CO_TRY(auto page, Expect<spawner::SnapshotsResp>(reply));
-      all.insert(all.end(), page.snapshots.begin(), page.snapshots.end());
-      if (page.snapshots.size() < spawner::kSnapshotsPerPage) co_return all;
-    }
-  }
+  Task<std::vector<std::string>> ListSnapshots() override { return Names<spawner::ListSnapshotsReq>(); }
 
   Task<> FlattenSnapshots(std::vector<std::string> layers, std::string target) override {
     spawner::FlattenReq request;
     request.layers = std::move(layers);
     request.target = std::move(target);
-    SB_CO_TRY(SpawnerReply reply, co_await connection_->Call(std::move(request)));
-    SB_CO_TRYV(Expect<spawner::OkResp>(reply));
-    co_return Result<>{};
+    co_return co_await Ask(std::move(request));
   }
 
   Task<> RemoveSnapshot(std::string snapshot) override {
     spawner::RemoveSnapshotReq request;
     request.snapshot = std::move(snapshot);
-    SB_CO_TRY(SpawnerReply reply, co_await connection_->Call(std::move(request)));
-    SB_CO_TRYV(Expect<spawner::OkResp>(reply));
-    co_return Result<>{};
+    co_return co_await Ask(std::move(request));
   }
+
+  Task<> CreateDrive(std::string drive, uint64_t max_bytes) override {
+    spawner::CreateDriveReq request;
+    request.drive = std::move(drive);
+    request.max_bytes = max_bytes;
+    co_return co_await Ask(std::move(request));
+  }
+
+  Task<> FreezeDrive(std::string drive, std::string state) override {
+    spawner::FreezeDriveReq request;
+    request.drive = std::move(drive);
+    request.state = std::move(state);
+    co_return co_await Ask(std::move(request));
+  }
+
+  Task<> RemoveDrive(std::string name) override {
+    spawner::RemoveDriveReq request;
+    request.name = std::move(name);
+    co_return co_await Ask(std::move(request));
+  }
+
+  Task<std::vector<std::string>> ListDrives() override { return Names<spawner::ListDrivesReq>(); }
 
   Task<> Shutdown() override {
     spawner::Request request = spawner::ShutdownReq();
@@ -254,6 +265,27 @@ class NamespacesEngineImpl : public NamespacesEngine {
   }
 
  private:
+  template <class Request>
+  Task<> Ask(Request request) {
+    SB_CO_TRY(SpawnerReply reply, co_await connection_->Call(std::move(request)));
+    SB_CO_TRYV(Expect<spawner::OkResp>(reply));
+    co_return Result<>{};
+  }
+
+  // All pages of a list.
+  template <class Request>
+  Task<std::vector<std::string>> Names() {
+    std::vector<std::string> all;
+    for (;;) {
+      Request request;
+      if (!all.empty()) request.after = all.back();
+      SB_CO_TRY(SpawnerReply reply, co_await connection_->Call(std::move(request)));
+      SB_CO_TRY(auto page, Expect<spawner::SnapshotsResp>(reply));
+      all.insert(all.end(), page.snapshots.begin(), page.snapshots.end());
+      if (page.snapshots.size() < spawner::kSnapshotsPerPage) co_return all;
+    }
+  }
+
   template <class Request>
   Task<std::unique_ptr<Machine>> Obtain(std::string id, Request request) {
     auto connection = connection_;

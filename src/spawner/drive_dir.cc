@@ -1,0 +1,56 @@
+#include "spawner/drive_dir.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+
+#include "os/openat.h"
+#include "spawner/layers.h"
+
+namespace sandbar::spawner {
+namespace {
+
+constexpr size_t kMaxName = 64;
+constexpr mode_t kUnclaimed = 0700;  // with root as its owner: nobody has used the drive yet
+
+}  // namespace
+
+Result<> DriveDir::Check(const std::string& name) {
+  if (!ValidId(name, kMaxName)) return Fail(Code::kBadRequest, "bad drive name");
+  return {};
+}
+
+Result<> DriveDir::Fill(int drive) {
+  SB_TRYV(os::EnsureDir(drive, "work", 0755));
+  // An existing one is its users': neither its owner nor its mode is ours to set.
+  if (::mkdirat(drive, "upper", kUnclaimed) != 0 && errno != EEXIST) return FailErrno("make a drive");
+  return {};
+}
+
+Result<> DriveDir::Claim(const std::string& path, uid_t uid, gid_t gid) {
+  SB_TRY(Fd drive, os::OpenPath(path, O_PATH | O_DIRECTORY));
+  SB_TRY(Fd upper, os::OpenInside(drive.get(), "upper", O_RDONLY | O_DIRECTORY));
+  struct stat st{};
+  if (::fstat(upper.get(), &st) != 0) return FailErrno("stat a drive");
+  if (st.st_uid != 0 || (st.st_mode & 07777) != kUnclaimed) return {};
+  if (::fchown(upper.get(), uid, gid) != 0) return FailErrno("chown a drive");
+  if (::fchmod(upper.get(), 0755) != 0) return FailErrno("chmod a drive");
+  return {};
+}
+
+Result<std::string> DriveDir::Path(const std::string& name) const {
+  if (ValidId(name, kMaxName) && os::OpenInside(dir_.get(), name, O_PATH | O_DIRECTORY)) return path_ + "/" + name;
+  return Fail(Code::kNotFound, "drive " + name + " is not on this host");
+}
+
+Result<std::vector<std::string>> DriveDir::List(const std::string& after, size_t max) const {
+  SB_TRY(auto names, os::ListDir(dir_.get()));
+  std::erase_if(names, [](const std::string& name) { return name.starts_with('.'); });
+  std::ranges::sort(names);
+  names.erase(names.begin(), std::ranges::upper_bound(names, after));
+  if (names.size() > max) names.resize(max);
+  return names;
+}
+
+}  // namespace sandbar::spawner
