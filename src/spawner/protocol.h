@@ -13,7 +13,7 @@
 
 namespace sandbar::spawner {
 
-inline constexpr uint32_t kProtocolVersion = 2;
+inline constexpr uint32_t kProtocolVersion = 3;
 inline constexpr size_t kMaxMessage = 64 << 10;
 inline constexpr size_t kMaxLayers = 64;
 inline constexpr size_t kMaxSnapshotChain = 64;
@@ -75,15 +75,24 @@ struct FlattenReq {
   std::vector<std::string> layers;  // topmost first
   std::string target;               // the new layer that shows what they show
 };
+// Work of sandbar-walker. The fd that comes back is the reading end of what it says (walker/program.h).
+struct ManifestReq {
+  std::string snapshot;
+  bool check = false;  // compare with the manifest that was written before
+};
+struct DiffReq {
+  std::vector<std::string> before, after;              // snapshots, topmost first
+  std::vector<std::string> before_image, after_image;  // the layers of the image below
+};
 struct DialReq {
   std::string machine;
   uint32_t port = 0;
   bool ipv6 = false;
 };  // fd: connecting to 127.0.0.1:port, or [::1]:port, inside
 struct ShutdownReq {};  // destroy every machine, then exit
-using Request =
-    std::variant<HelloReq, BootReq, ConfigureReq, ListReq, AttachReq, SetLimitsReq, SetDeadlineReq, UsageReq, FreezeReq,
-                 DestroyReq, DialReq, ShutdownReq, ListSnapshotsReq, RemoveSnapshotReq, FlattenReq>;
+using Request = std::variant<HelloReq, BootReq, ConfigureReq, ListReq, AttachReq, SetLimitsReq, SetDeadlineReq,
+                             UsageReq, FreezeReq, DestroyReq, DialReq, ShutdownReq, ListSnapshotsReq, RemoveSnapshotReq,
+                             FlattenReq, ManifestReq, DiffReq>;
 
 // Answers
 struct MachineEntry {

@@ -15,8 +15,8 @@
 
 #include "base/fd.h"
 #include "base/result.h"
-#include "spawner/flatten_job.h"
 #include "spawner/host.h"
+#include "spawner/job.h"
 #include "spawner/machine.h"
 #include "spawner/parts.h"
 #include "spawner/protocol.h"
@@ -51,9 +51,9 @@ class Server {
     int64_t start_limit = 0;  // when a machine that still has not exec'd is given up
   };
 
-  struct Job {
-    std::unique_ptr<FlattenJob> work;
-    Owed owed;
+  struct Running {
+    std::unique_ptr<Job> work;
+    std::optional<Owed> owed;
   };
 
   Result<> Watch(int fd, uint32_t events, uint64_t key);
@@ -84,6 +84,10 @@ class Server {
   void Handle(uint32_t tag, const ListSnapshotsReq& r);
   void Handle(uint32_t tag, const RemoveSnapshotReq& r);
   void Handle(uint32_t tag, const FlattenReq& r);
+  void Handle(uint32_t tag, const ManifestReq& r);
+  void Handle(uint32_t tag, const DiffReq& r);
+  void StartWalk(uint32_t tag, const std::vector<std::string>& words, std::vector<Fd> fds);
+  Result<> AddJob(std::unique_ptr<Job> job, std::optional<Owed> owed);
   void OnJob(uint64_t serial);
 
   Slot* Find(const std::string& machine);
@@ -104,7 +108,7 @@ class Server {
   uint64_t connection_ = 0;  // counts connections: replies owed to an older one are dropped
   std::deque<Outgoing> out_;
   std::map<uint64_t, Slot> slots_;
-  std::map<uint64_t, Job> jobs_;
+  std::map<uint64_t, Running> jobs_;
   std::map<std::string, uint64_t> by_id_;
   uint64_t next_serial_ = 1;
   bool busy_ = false;       // a machine is starting or ending

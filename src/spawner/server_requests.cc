@@ -15,8 +15,7 @@ namespace {
 constexpr size_t kMaxMachines = 1100;  // their list fits one message
 constexpr int64_t kStartLimitMs = 20'000;
 constexpr int64_t kMaxDeadlineMs = 400LL * 24 * 3600 * 1000;
-constexpr uint64_t kPidfdKey = 4, kStatusKey = 5, kJobKey = 6;
-constexpr size_t kMaxJobs = 4;
+constexpr uint64_t kPidfdKey = 4, kStatusKey = 5;
 
 Error NoSuchMachine() {
   return Fail(Code::kNotFound, "no such machine").error();
@@ -151,18 +150,6 @@ void Server::Handle(uint32_t tag, const RemoveSnapshotReq& r) {
   if (auto removed = host_->disk->RemoveSnapshot(r.snapshot); !removed) return ReplyError(tag, removed.error());
   background_ = true;
   Reply(tag, OkResp{});
-}
-
-void Server::Handle(uint32_t tag, const FlattenReq& r) {
-  if (jobs_.size() >= kMaxJobs) return ReplyError(tag, Fail(Code::kTooMany, "too much is being flattened").error());
-  if (!ValidId(r.target, 64)) return ReplyError(tag, Fail(Code::kBadRequest, "bad layer name").error());
-  if (host_->disk->SnapshotLayer(r.target)) return Reply(tag, OkResp{});
-  auto job = FlattenJob::Start(host_->disk.get(), r.layers, r.target);
-  if (!job) return ReplyError(tag, job.error());
-  uint64_t serial = next_serial_++;
-  auto watch = Watch((*job)->pidfd(), EPOLLIN, serial << 3 | kJobKey);
-  if (!watch) return ReplyError(tag, watch.error());
-  jobs_.emplace(serial, Job{std::move(*job), Owed{tag, connection_}});
 }
 
 void Server::Handle(uint32_t tag, const DialReq& r) {

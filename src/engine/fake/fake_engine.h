@@ -55,6 +55,9 @@ class FakeHost {
   FakeFaults faults;
   int boots = 0;
   std::set<std::string> snapshots;
+  std::set<std::string> manifests;            // of which snapshots
+  std::map<std::string, std::string> damage;  // snapshot -> what a check finds
+  int checks = 0;
 
   FakeMachineState* Find(const std::string& id);
   std::vector<std::string> ids() const;
