@@ -23,6 +23,10 @@ Task<int> Inspect(ApiClient* api, const Options* options, InspectCommand command
 Task<int> Net(ApiClient* api, const Options* options, NetCommand command);
 Task<int> Copy(ApiClient* api, const Options* options, CpCommand command);
 Task<int> Forward(ApiClient* api, const Options* options, ForwardCommand command);
+Task<int> Snapshots(ApiClient* api, const Options* options, SnapshotCommand command);
+Task<int> Diff(ApiClient* api, const Options* options, DiffCommand command);
+Task<int> Promote(ApiClient* api, const Options* options, PromoteCommand command);
+Task<int> Race(ApiClient* api, const Options* options, RaceCommand command);
 Task<int> RemoteEnv(ApiClient* api);
 
 int Doctor(const Options& options, const DoctorCommand& command);

@@ -76,6 +76,24 @@ struct ForwardCommand {
   int port = 0;
   int local = 0;  // 0: any free one
 };
+struct SnapshotCommand {
+  std::string verb;  // ls, verify, rm
+  std::vector<std::string> ids;
+  std::string sandbox;
+};
+struct DiffCommand {
+  std::string a, b;  // b empty: a against its image
+};
+struct PromoteCommand {
+  std::string name;
+  std::optional<std::string> into;
+};
+struct RaceCommand {
+  std::string name;
+  int count = 2;
+  std::string score = "exit", best = "highest", keep = "promote";
+  std::vector<std::string> argv;
+};
 struct TokenCommand {};
 struct EnvCommand {};
 struct ImageCommand {
@@ -90,7 +108,8 @@ struct DoctorCommand {
 
 using Command = std::variant<ServeCommand, UpCommand, DownCommand, RunCommand, PsCommand, ExecCommand, LogsCommand,
                              CpCommand, StopCommand, RmCommand, InspectCommand, NetCommand, TokenCommand, EnvCommand,
-                             ImageCommand, VersionCommand, DoctorCommand, ForwardCommand>;
+                             ImageCommand, VersionCommand, DoctorCommand, ForwardCommand, SnapshotCommand, DiffCommand,
+                             PromoteCommand, RaceCommand>;
 
 struct Options {
   std::string data;  // --data, SANDBAR_DATA or /var/lib/sandbar
