@@ -1,4 +1,4 @@
-# Helpers: sb_module() makes a folder's library and its unit tests, sb_programs() the three executables.
+# Helpers: sb_module() makes a folder's library and its unit tests, sb_programs() the executables.
 
 # Asio is compiled once, here (BOOST_ASIO_SEPARATE_COMPILATION), instead of in every file that includes it.
 file(WRITE ${CMAKE_BINARY_DIR}/asio_impl.cc "#include <boost/asio/impl/src.hpp>\n")
@@ -108,6 +108,13 @@ function(sb_programs)
   foreach(t guest_test engine_test engine_namespaces_test spawner_test)
     if(TARGET ${t} AND TARGET sandbar-guest)
       add_dependencies(${t} sandbar-guest)
+    endif()
+  endforeach()
+  add_executable(sandbar-walker src/walker/main.cc)
+  target_link_libraries(sandbar-walker PRIVATE sb_walker)
+  foreach(t spawner_test engine_namespaces_test)
+    if(TARGET ${t})
+      add_dependencies(${t} sandbar-walker)
     endif()
   endforeach()
   if(EXISTS ${CMAKE_SOURCE_DIR}/src/spawner/main.cc)

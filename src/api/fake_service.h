@@ -187,6 +187,30 @@ class FakeService : public sandbox::Service {
     SB_CO_TRYV(Begin(s, ""));
     co_return sandbox::Page<store::Session>{{session_}, "cursor-2"};
   }
+  Task<store::Snapshot> VerifySnapshot(sandbox::Scope s, std::string id) override {
+    SB_CO_TRYV(Begin(s, std::move(id)));
+    snapshot_.damage = "changed /etc/passwd";
+    co_return snapshot_;
+  }
+  Task<std::vector<store::Notice>> Notices(sandbox::Scope, std::string name) override {
+    co_return std::vector<store::Notice>{{5, "team", "project", std::move(name), "it fell back"}};
+  }
+  Task<engine::LayerDiff> Diff(sandbox::Scope s, std::string before, std::string after) override {
+    SB_CO_TRYV(Begin(s, before + ".." + after));
+    co_return engine::LayerDiff{{{'M', 'f', 7, 5, "/etc/passwd"}, {'D', 'd', 0, 0, "/data"}}, false};
+  }
+  Task<store::Sandbox> Promote(sandbox::Scope s, std::string fork, std::optional<std::string> into) override {
+    SB_CO_TRYV(Begin(s, fork + ">" + into.value_or("")));
+    co_return sandbox_;
+  }
+  Task<sandbox::RaceOutcome> Race(sandbox::Scope s, sandbox::RaceSpec spec) override {
+    SB_CO_TRYV(Begin(s, spec.source + " " + spec.command + " " + spec.score + " " + spec.keep));
+    sandbox::RaceOutcome race;
+    race.racers.resize(static_cast<size_t>(spec.count));
+    race.racers[0].exit_code = 0;
+    race.winner = 0;
+    co_return race;
+  }
   Task<sandbox::SandboxView> GetSession(sandbox::Scope s, std::string id) override { co_return View(s, std::move(id)); }
   Task<sandbox::SandboxView> Stop(sandbox::Scope s, std::string id) override {
     session_.status = sandbox_.status = store::Status::kStopped;

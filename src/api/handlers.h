@@ -79,6 +79,13 @@ Task<> NativeInspect(Call* call);
 Task<> NativeDenials(Call* call);
 Task<> NativeUsage(Call* call);
 
+// native_snapshots.cc
+Task<> NativeVerifySnapshot(Call* call);
+Task<> NativeNotices(Call* call);
+Task<> NativeDiff(Call* call);
+Task<> NativePromote(Call* call);
+Task<> NativeRace(Call* call);
+
 // native_sdk.cc
 Task<> SdkRegister(Call* call);
 Task<> SdkEnv(Call* call);

@@ -64,6 +64,11 @@ Task<> NativeInspect(Call* call) {
   body["image"] = session.image;
   body["isolation"] = json::object{{"engine", session.engine}, {"class", session.isolation_class}};
   if (!session.stop_reason.empty()) body["stopReason"] = session.stop_reason;
+  auto notices = co_await call->service->Notices(call->scope, view->sandbox.name);
+  if (!notices) co_return std::unexpected(std::move(notices).error());
+  json::array said;
+  for (const store::Notice& n : *notices) said.emplace_back(json::object{{"at", n.at}, {"text", n.text}});
+  if (!said.empty()) body["notices"] = std::move(said);
   co_return co_await call->Reply(std::move(body));
 }
 

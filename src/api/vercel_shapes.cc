@@ -120,8 +120,13 @@ json::object SnapshotJson(const store::Snapshot& s, bool v1) {
                    {"createdAt", s.created_at},
                    {"updatedAt", s.updated_at},
                    {"lastUsedAt", s.last_used_at},
-                   {"creationMethod", s.manual ? "manual" : "automatic"}};
-  AddIf(out, "sourceSandboxName", s.sandbox);  // ours
+                   {"creationMethod", s.manual ? "manual" : "automatic"},
+                   // Not the protocol's: sizeBytes is an estimate until it is durable.
+                   {"durable", s.durable_at != 0},
+                   {"verified", s.verified_at != 0 && s.damage.empty()}};
+  AddIf(out, "sourceSandboxName", s.sandbox);
+  if (s.verified_at != 0) out["verifiedAt"] = s.verified_at;
+  AddIf(out, "damage", s.damage);
   AddIf(out, "parentId", s.parent);
   AddIf(out, "expiresAt", s.expires_at());
   return out;

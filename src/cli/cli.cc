@@ -219,6 +219,15 @@ int Main(const Options& options, const Hooks& hooks) {
           [&](const CpCommand& c) {
             return WithServer(options, false, [o, &c](ApiClient* a) { return Copy(a, o, c); });
           },
+          [&](const DiffCommand& c) {
+            return WithServer(options, false, [o, &c](ApiClient* a) { return Diff(a, o, c); });
+          },
+          [&](const PromoteCommand& c) {
+            return WithServer(options, false, [o, &c](ApiClient* a) { return Promote(a, o, c); });
+          },
+          [&](const RaceCommand& c) {
+            return WithServer(options, false, [o, &c](ApiClient* a) { return Race(a, o, c); });
+          },
           [&](const NetCommand& c) {
             return WithServer(options, false, [o, &c](ApiClient* a) { return Net(a, o, c); });
           },

@@ -27,6 +27,11 @@ Task<int> Usage(ApiClient* api, const Options* options);
 Task<int> Net(ApiClient* api, const Options* options, NetCommand command);
 Task<int> Copy(ApiClient* api, const Options* options, CpCommand command);
 Task<int> Forward(ApiClient* api, const Options* options, ForwardCommand command);
+// 1: one of them is damaged. No ids: all.
+Task<int> VerifySnapshots(ApiClient* api, bool as_json, std::vector<std::string> ids);
+Task<int> Diff(ApiClient* api, const Options* options, DiffCommand command);
+Task<int> Promote(ApiClient* api, const Options* options, PromoteCommand command);
+Task<int> Race(ApiClient* api, const Options* options, RaceCommand command);
 Task<int> RemoteEnv(ApiClient* api);
 
 int Doctor(const Options& options, const DoctorCommand& command);

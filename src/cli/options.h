@@ -72,7 +72,7 @@ struct RmCommand {
   std::vector<std::string> names;
 };
 struct SnapshotCommand {
-  std::vector<std::string> words;  // NAME, or: ls [NAME], or: rm ID…
+  std::vector<std::string> words;  // NAME, or: ls [NAME], or: verify [ID…], or: rm ID…
 };
 struct ForkCommand {
   std::string name;
@@ -90,6 +90,19 @@ struct ForwardCommand {
   int port = 0;
   int local = 0;  // 0: any free one
 };
+struct DiffCommand {
+  std::string a, b;  // b empty: a against its image
+};
+struct PromoteCommand {
+  std::string name;
+  std::optional<std::string> into;
+};
+struct RaceCommand {
+  std::string name;
+  int count = 2;
+  std::string score = "exit", best = "highest", keep = "promote";
+  std::vector<std::string> argv;
+};
 struct TokenCommand {};
 struct EnvCommand {};
 struct ImageCommand {
@@ -105,7 +118,7 @@ struct DoctorCommand {
 using Command = std::variant<ServeCommand, UpCommand, DownCommand, RunCommand, PsCommand, ExecCommand, LogsCommand,
                              CpCommand, StopCommand, RmCommand, InspectCommand, NetCommand, TokenCommand, EnvCommand,
                              ImageCommand, VersionCommand, DoctorCommand, ForwardCommand, SnapshotCommand, ForkCommand,
-                             ResumeCommand, UsageCommand>;
+                             ResumeCommand, UsageCommand, DiffCommand, PromoteCommand, RaceCommand>;
 
 struct Options {
   std::string data;         // --data, SANDBAR_DATA or /var/lib/sandbar

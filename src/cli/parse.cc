@@ -26,6 +26,9 @@ struct Raw {
   ForkCommand fork;
   ResumeCommand resume;
   NetCommand net;
+  DiffCommand diff;
+  PromoteCommand promote;
+  RaceCommand race;
   ForwardCommand forward;
   ImageCommand image;
   DoctorCommand doctor;
@@ -152,7 +155,9 @@ void AddSandboxes(CLI::App* app, Raw* raw) {
       ->required();
   app->add_subcommand("stop", "Stop sandboxes")->add_option("NAME", raw->stop.names)->required();
   app->add_subcommand("rm", "Stop and delete sandboxes")->add_option("NAME", raw->rm.names)->required();
-  app->add_subcommand("snapshot", "Stop a sandbox and keep its files: NAME; list: ls [NAME]; delete: rm ID…")
+  app->add_subcommand("snapshot",
+                      "Stop a sandbox and keep its files: NAME; list: ls [NAME]; check: verify [ID…]; delete: "
+                      "rm ID…")
       ->add_option("NAME|ls|rm", raw->snapshot.words)
       ->required();
   auto* fork = app->add_subcommand("fork", "A new sandbox from the newest snapshot of another");
@@ -185,6 +190,25 @@ void AddNet(CLI::App* app, Raw* raw) {
       ->required();
 }
 
+void AddCompare(CLI::App* app, Raw* raw) {
+  auto* diff = app->add_subcommand("diff", "Files that differ between two sandboxes or snapshots; one: from its image");
+  diff->add_option("A", raw->diff.a, "name or snapshot id")->required();
+  diff->add_option("B", raw->diff.b, "name or snapshot id");
+  auto* promote = app->add_subcommand("promote", "Make a fork's state the new state of the sandbox it came from");
+  promote->add_option("FORK", raw->promote.name)->required();
+  promote->add_option("--into", raw->promote.into, "another sandbox than the one it was forked from");
+  auto* race = app->add_subcommand("race", "Run a command in N forks at once, keep the best: race NAME -n 4 -- make");
+  race->add_option("NAME", raw->race.name)->required();
+  race->add_option("-n,--count", raw->race.count, "how many forks (default 2)");
+  race->add_option("--score", raw->race.score,
+                   "exit (default: first to exit with 0), or a pattern for a number in stdout");
+  race->add_option("--best", raw->race.best, "highest (default) or lowest number")
+      ->check(CLI::IsMember({"highest", "lowest"}));
+  race->add_option("--keep", raw->race.keep, "promote (default), fork or none")
+      ->check(CLI::IsMember({"promote", "fork", "none"}));
+  race->prefix_command();
+}
+
 Command Choose(const CLI::App* sub, Raw* raw) {
   const std::string& name = sub->get_name();
   if (name == "serve") return raw->serve;
@@ -209,6 +233,9 @@ Command Choose(const CLI::App* sub, Raw* raw) {
   if (name == "token") return TokenCommand{};
   if (name == "env") return EnvCommand{};
   if (name == "doctor") return raw->doctor;
+  if (name == "diff") return raw->diff;
+  if (name == "promote") return raw->promote;
+  if (name == "race") return raw->race;
   if (name == "net") {
     raw->net.verb = sub->get_subcommands().front()->get_name();
     return raw->net;
@@ -288,6 +315,7 @@ Parsed Parse(int argc, const char* const* argv) {
   AddServer(&app, &raw);
   AddSandboxes(&app, &raw);
   AddNet(&app, &raw);
+  AddCompare(&app, &raw);
   for (auto* sub : app.get_subcommands(nullptr)) {
     // With fall-through the first foreign word of `run` and `exec` would not end the options: they get copies instead.
     if (sub->get_prefix_command()) {
@@ -316,9 +344,10 @@ Parsed Parse(int argc, const char* const* argv) {
   rest.insert(rest.end(), inner.begin(), inner.end());
   raw.run.argv = rest;
   raw.exec.argv = rest;
+  raw.race.argv = rest;
   if (!raw.run_timeout.empty()) raw.run.timeout_ms = ParseDuration(raw.run_timeout);
   if (!raw.exec_timeout.empty()) raw.exec.timeout_ms = ParseDuration(raw.exec_timeout);
-  bool wants_command = sub->get_name() == "run" || sub->get_name() == "exec";
+  bool wants_command = sub->get_prefix_command();
   if (wants_command && rest.empty())
     return Usage("no command given", sub->get_name() == "run" ? "sandbar run -- node -e 'console.log(6*7)'"
                                                               : "sandbar exec NAME -- ls -la");

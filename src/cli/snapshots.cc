@@ -74,9 +74,10 @@ Task<int> Snapshot(ApiClient* api, const Options* options, SnapshotCommand comma
   const std::string verb = command.words.front();
   if (verb == "ls" && rest.size() <= 1)
     co_return co_await ListSnapshots(api, options->json, rest.empty() ? std::string() : rest.front());
+  if (verb == "verify") co_return co_await VerifySnapshots(api, options->json, std::move(rest));
   if (verb == "rm" && !rest.empty()) co_return co_await RemoveSnapshots(api, options->json, std::move(rest));
   if (verb == "ls" || verb == "rm" || !rest.empty())
-    co_return FailWithFix(Code::kBadRequest, "snapshot takes one sandbox, or ls [NAME], or rm ID…",
+    co_return FailWithFix(Code::kBadRequest, "snapshot takes one sandbox, or ls [NAME], or verify [ID…], or rm ID…",
                           "sandbar snapshot NAME");
   SB_CO_TRY(std::string session, co_await SessionOf(api, verb));
   SB_CO_TRY(json::object got, co_await api->Call("POST", SessionPath(session) + "/snapshot", std::nullopt));

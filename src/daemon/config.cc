@@ -110,6 +110,16 @@ Setter OneOf(std::string* to, std::vector<std::string> words) {
   };
 }
 
+// Two words for a bool.
+Setter Choice(bool* to, std::string no, std::string yes) {
+  return [to, no = std::move(no), yes = std::move(yes)](const toml::node& n) -> Result<> {
+    auto v = n.value_exact<std::string>();
+    if (v != no && v != yes) return Wrong(fmt::format("one of \"{}\", \"{}\"", no, yes));
+    *to = v == yes;
+    return {};
+  };
+}
+
 Setter Strings(std::vector<std::string>* to) {
   return [to](const toml::node& n) -> Result<> {
     const auto* array = n.as_array();
@@ -212,6 +222,8 @@ Keys TopLevel(Config* c) {
   Keys images = {{"dir", Str(&c->images)},
                  {"default", Str(&c->domain.default_image)},
                  {"default_runtime", Str(&c->domain.default_runtime)}};
+  Keys snapshot = {{"verify", Choice(&c->domain.verify_strict, "on-demand", "strict")},
+                   {"scrub", Duration(&c->domain.scrub_every_ms)}};
   Keys disk = {{"limit", OneOf(&c->disk_limit, {"btrfs", "none"})},
                {"pool_bytes", Int(&c->disk_pool_bytes, 0, kTerabyte * 64)}};
   api::Prices& p = c->prices;
@@ -230,6 +242,7 @@ Keys TopLevel(Config* c) {
           {"network", Section("network", std::move(network))},
           {"images", Section("images", std::move(images))},
           {"disk", Section("disk", std::move(disk))},
+          {"snapshot", Section("snapshot", std::move(snapshot))},
           {"pool", Pools(&c->domain.pools)},
           {"extra_ca", Str(&c->extra_ca)},
           {"user", Str(&c->user)}};

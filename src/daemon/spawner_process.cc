@@ -42,6 +42,8 @@ std::vector<std::string> SpawnerWords(const Config& c, Identity daemon) {
                                     c.images,
                                     "--guest",
                                     dir + "/sandbar-guest",
+                                    "--walker",
+                                    dir + "/sandbar-walker",
                                     "--daemon-uid",
                                     std::to_string(daemon.uid),
                                     "--daemon-gid",

@@ -79,6 +79,30 @@ struct Usage {
   uint64_t oom_kills = 0;
 };
 
+// What a walk through a snapshot's layer found.
+struct LayerReport {
+  uint64_t bytes = 0, files = 0;
+  std::string digest;              // of the manifest
+  uint64_t differences = 0;        // between layer and manifest
+  std::vector<std::string> first;  // the first of them, such as "changed /etc/passwd"
+};
+
+struct LayerStack {
+  std::vector<std::string> snapshots, image;  // topmost first
+};
+
+struct FileChange {
+  char kind = 'M';  // A added, D deleted, M changed
+  char type = 'f';  // d directory, f file, l link, p pipe, s socket, x other
+  uint64_t size = 0, before = 0;
+  std::string path;  // printable: %XX for what is not, for spaces and for "%"
+};
+
+struct LayerDiff {
+  std::vector<FileChange> changes;
+  bool more = false;  // there are more than anybody wants to read
+};
+
 enum class MachineState { kBooted, kConfigured, kExited };
 
 struct MachineInfo {
@@ -134,6 +158,12 @@ class Engine {
   // Makes one layer that shows what these show (topmost first). Takes as long as there are files; the old ones stay.
   // Idempotent: when `target` exists already, it is taken as done.
   virtual Task<> FlattenSnapshots(std::vector<std::string> layers, std::string target) = 0;
+  // Reads the whole layer, writes down what every entry is, and returns when all of it is on disk for good. Once per
+  // layer: a second manifest would vouch for whatever has become of the first one's files.
+  virtual Task<LayerReport> WriteManifest(std::string snapshot) = 0;
+  // Reads the whole layer and compares. kNotFound when layer or manifest is missing.
+  virtual Task<LayerReport> CheckManifest(std::string snapshot) = 0;
+  virtual Task<LayerDiff> Diff(LayerStack before, LayerStack after) = 0;
   // No machine may run on it. Not an error when it is gone already.
   virtual Task<> RemoveSnapshot(std::string snapshot) = 0;
 

@@ -25,9 +25,13 @@ const uint64_t kGuestCapabilities = Bit(CAP_CHOWN) | Bit(CAP_DAC_OVERRIDE) | Bit
                                     Bit(CAP_IPC_OWNER) | Bit(CAP_SYS_CHROOT) | Bit(CAP_SETFCAP);
 
 int LimitGuestCapabilitiesRaw() {
+  return LimitCapabilitiesRaw(kGuestCapabilities);
+}
+
+int LimitCapabilitiesRaw(uint64_t kept) {
   // The kernel may know more capabilities than our headers: drop up to the first that it does not know.
   for (unsigned long c = 0; c < 64; ++c) {
-    if ((kGuestCapabilities >> c & 1) != 0) continue;
+    if ((kept >> c & 1) != 0) continue;
     if (::prctl(PR_CAPBSET_DROP, c, 0, 0, 0) == 0) continue;
     if (errno == EINVAL && c > CAP_LAST_CAP) break;
     return -errno;
@@ -36,8 +40,8 @@ int LimitGuestCapabilitiesRaw() {
   // Inheritable stays empty: nothing but root's own exec rule hands capabilities on.
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
   __user_cap_data_struct data[2] = {};
-  data[0].effective = data[0].permitted = static_cast<uint32_t>(kGuestCapabilities);
-  data[1].effective = data[1].permitted = static_cast<uint32_t>(kGuestCapabilities >> 32);
+  data[0].effective = data[0].permitted = static_cast<uint32_t>(kept);
+  data[1].effective = data[1].permitted = static_cast<uint32_t>(kept >> 32);
   if (::syscall(SYS_capset, &header, data) != 0) return -errno;
   return 0;
 }

@@ -12,5 +12,7 @@ extern const uint64_t kGuestCapabilities;
 // Limits the bounding, permitted, effective and inheritable sets to kGuestCapabilities and clears the ambient one.
 // 0, or the negative errno.
 int LimitGuestCapabilitiesRaw();
+// The same with any other set.
+int LimitCapabilitiesRaw(uint64_t kept);
 
 }  // namespace sandbar::os

@@ -42,6 +42,9 @@ struct Config {
 
   size_t flatten_at = 12;  // a snapshot that stands on this many layers is made into one in the background
 
+  bool verify_strict = false;                       // read and check every layer of a snapshot before it is used
+  int64_t scrub_every_ms = 7LL * 24 * 3600 * 1000;  // how old the last check of a layer may become
+
   std::vector<PoolTarget> pools;
   std::chrono::milliseconds agent_timeout{30000};  // longest wait for an answer of an agent that must be alive
 };

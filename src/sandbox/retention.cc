@@ -119,17 +119,21 @@ Result<> ExpireSnapshots(store::Store& store, int64_t now) {
   return {};
 }
 
-Result<std::optional<store::Snapshot>> FindLongChain(store::Store& store, size_t limit) {
+Result<std::optional<store::Snapshot>> FindLongChain(store::Store& store, size_t limit,
+                                                     const std::set<std::string>& except) {
   SB_TRY(auto all, store.AllSnapshots());
   for (store::Snapshot& snapshot : all) {
-    if (!snapshot.deleted && snapshot.snapshot_layers.size() >= limit) return std::move(snapshot);
+    if (!snapshot.deleted && snapshot.snapshot_layers.size() >= limit && !except.contains(snapshot.id))
+      return std::move(snapshot);
   }
   return std::nullopt;
 }
 
 Result<> ReplaceLayers(store::Store& store, const store::Snapshot& flattened, const std::string& layer) {
   auto edit = [&](store::Snapshot& s) -> Result<> {
-    if (s.snapshot_layers == flattened.snapshot_layers) s.snapshot_layers = {layer};
+    if (s.snapshot_layers != flattened.snapshot_layers) return {};
+    s.snapshot_layers = {layer};
+    s.durable_at = s.verified_at = 0;  // until the new layer has its manifest
     return {};
   };
   SB_TRYV(store.EditSnapshot(flattened.id, edit));

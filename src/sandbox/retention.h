@@ -2,6 +2,9 @@
 // Runs on the store's thread.
 #pragma once
 
+#include <set>
+#include <string>
+
 #include "store/store.h"
 
 namespace sandbar::sandbox {
@@ -25,8 +28,9 @@ Result<> DeleteSnapshotsOf(store::Store& store, const store::SandboxKey& key);
 // Marks what has expired. A snapshot that a session runs on does not expire.
 Result<> ExpireSnapshots(store::Store& store, int64_t now);
 
-// A living snapshot that stands on at least `limit` layers, if there is one.
-Result<std::optional<store::Snapshot>> FindLongChain(store::Store& store, size_t limit);
+// A living snapshot that stands on at least `limit` layers, if there is one besides `except`.
+Result<std::optional<store::Snapshot>> FindLongChain(store::Store& store, size_t limit,
+                                                     const std::set<std::string>& except);
 // From now on the snapshot stands on one layer, unless its layers changed meanwhile.
 Result<> ReplaceLayers(store::Store& store, const store::Snapshot& flattened, const std::string& layer);
 

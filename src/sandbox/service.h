@@ -12,6 +12,7 @@
 
 #include "async/task.h"
 #include "base/fd.h"
+#include "engine/engine.h"
 #include "engine/guest_link.h"
 #include "net/egress.h"
 #include "net/policy.h"
@@ -54,7 +55,7 @@ struct CreateSpec {
   std::optional<int64_t> snapshot_expiration_ms;
   std::optional<store::KeepLastSnapshots> keep_last_snapshots;
   std::map<std::string, store::Mount> mounts;  // by absolute path
-  std::string digest;  // of the request, for those who need to know it again
+  std::string digest;                          // of the request, for those who need to know it again
 };
 
 // Absent: unchanged. For the doubly optional ones an inner nullopt clears.
@@ -107,6 +108,31 @@ struct SnapshotTree {
   SnapshotTreeNode anchor;
   std::vector<SnapshotTreeNode> nodes;  // nearest first, without the anchor
   std::string next;                     // where to go on; empty: the end
+};
+
+// One command, run in several forks of a sandbox at once: which of them did best?
+struct RaceSpec {
+  std::string source, command;
+  std::vector<std::string> args;
+  int count = 2;
+  std::string score;    // empty: whoever exits with 0 first; else a pattern whose last match in stdout is a number
+  bool lowest = false;  // the smallest number wins
+  std::string keep = "promote";  // "promote": the winner becomes the source's head; "fork": it stays beside it; "none"
+};
+
+struct Racer {
+  std::string name, session;
+  std::optional<int> exit_code;
+  int64_t duration_ms = 0;
+  std::optional<double> score;
+  std::string error;   // why it did not finish
+  std::string output;  // the end of stdout
+};
+
+struct RaceOutcome {
+  std::vector<Racer> racers;
+  std::optional<size_t> winner;  // none: nobody exited with 0, or had a number
+  std::string snapshot;          // what the winner left, when it was promoted
 };
 
 struct SandboxView {
@@ -223,6 +249,17 @@ class Service {
   virtual Task<DriveView> MakeDrive(Scope scope, std::string name, DriveSpec spec) = 0;
   virtual Task<Page<DriveView>> ListDrives(Scope scope, ListQuery query) = 0;  // sorted by createdAt, updatedAt or name
   virtual Task<DriveView> DeleteDrive(Scope scope, std::string name) = 0;      // kConflict while a session can write
+  // Reads all of it and compares with its manifest; `damage` of the answer says what was found.
+  virtual Task<store::Snapshot> VerifySnapshot(Scope scope, std::string id) = 0;
+  // What happened to a sandbox that no call could have said; of the whole project when `name` is empty.
+  virtual Task<std::vector<store::Notice>> Notices(Scope scope, std::string name) = 0;
+  // Between two snapshots, by id or by the name of a sandbox (its newest one). `before` empty: against the image.
+  virtual Task<engine::LayerDiff> Diff(Scope scope, std::string before, std::string after) = 0;
+  // Makes the newest snapshot of a fork that of the sandbox it was forked from, or of `into`. A running fork is stopped
+  // for it; a running target is refused: its own stop would undo it.
+  virtual Task<store::Sandbox> Promote(Scope scope, std::string fork, std::optional<std::string> into) = 0;
+  // Whatever happens, crashes included, no fork of it is left but one that was asked for.
+  virtual Task<RaceOutcome> Race(Scope scope, RaceSpec spec) = 0;
 
   virtual Task<Page<store::Session>> ListSessions(Scope scope, ListQuery query) = 0;
   virtual Task<SandboxView> GetSession(Scope scope, std::string session) = 0;

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,15 @@ class ServiceImpl final : public Domain {
   Task<DriveView> MakeDrive(Scope scope, std::string name, DriveSpec spec) override;
   Task<Page<DriveView>> ListDrives(Scope scope, ListQuery query) override;
   Task<DriveView> DeleteDrive(Scope scope, std::string name) override;
+
+  // service_durability.cc
+  Task<store::Snapshot> VerifySnapshot(Scope scope, std::string id) override;
+  Task<std::vector<store::Notice>> Notices(Scope scope, std::string name) override;
+
+  // service_compare.cc
+  Task<engine::LayerDiff> Diff(Scope scope, std::string before, std::string after) override;
+  Task<store::Sandbox> Promote(Scope scope, std::string fork, std::optional<std::string> into) override;
+  Task<RaceOutcome> Race(Scope scope, RaceSpec spec) override;
 
   // service_resume.cc
   Task<SandboxView> Fork(Scope scope, std::string name, ForkSpec spec) override;
@@ -123,12 +133,37 @@ class ServiceImpl final : public Domain {
   Task<> KeepSnapshotsTidy();
   Task<> Tidy();
   Task<> FlattenLongChains();
+  Task<bool> AllGood(std::vector<std::string> layers);
   void Collect() { collect_.Notify(); }
   Task<SnapshotTreeNode> TreeNode(store::Snapshot snapshot);
 
   // service_drives.cc
   Task<DriveView> MakeDriveNow(Scope scope, std::string name, DriveSpec spec);
   Task<> TidyDrives();
+  // service_durability.cc
+  Task<store::Layer> CheckLayer(std::string name);
+  Task<store::Layer> CheckLayerNow(std::string name);
+  Task<store::Layer> WalkLayer(std::string name);
+  Task<> CheckLayers(std::vector<std::string> layers);
+  Task<> RefuseDamaged(store::Snapshot snapshot);
+  Task<> SealAndScrub();
+  Task<> KeepSnapshotsDurable();
+  Task<> CheckDiskAtStart();
+
+  // service_compare.cc
+  Task<engine::LayerStack> StackOf(Scope scope, std::string what, bool base);
+  Task<store::Sandbox> PromoteNow(Scope scope, std::string fork, std::optional<std::string> into);
+
+  // service_race.cc
+  Task<RaceOutcome> RaceNow(Scope scope, RaceSpec spec);
+  struct RaceState {
+    RaceSpec spec;
+    RaceOutcome outcome;
+  };
+  Task<> KeepWinner(Scope scope, store::Sandbox source, std::shared_ptr<RaceState> race);
+  Task<> RunRacer(Scope scope, std::shared_ptr<RaceState> race, size_t index);
+  Task<> DropRacer(Scope scope, std::string name);
+  Task<> EndOldRaces();
 
   // service_resume.cc
   Task<SandboxView> ResumeNow(store::Sandbox sandbox);
@@ -157,7 +192,10 @@ class ServiceImpl final : public Domain {
   std::map<std::string, std::shared_ptr<Outcome<SandboxView>>> resuming_;  // by team, project and name
   std::vector<store::Token> tokens_;
   Pool pool_;
-  Event collect_;  // snapshots may have become garbage
+  Event collect_;                                                           // snapshots may have become garbage
+  std::set<std::string> unflattened_;                                       // snapshots on damaged layers
+  Event seal_;                                                              // there is a new layer
+  std::map<std::string, std::shared_ptr<Outcome<store::Layer>>> checking_;  // layers being read, by name
   TaskGroup tasks_;
 };
 

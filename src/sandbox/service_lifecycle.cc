@@ -17,7 +17,11 @@ constexpr std::chrono::seconds kKeepRetry{5};
 }  // namespace
 
 ServiceImpl::ServiceImpl(asio::any_io_executor ex, Config config, Parts parts)
-    : core_(std::move(ex), std::move(config), std::move(parts)), pool_(&core_), collect_(core_.ex), tasks_(core_.ex) {}
+    : core_(std::move(ex), std::move(config), std::move(parts)),
+      pool_(&core_),
+      collect_(core_.ex),
+      seal_(core_.ex),
+      tasks_(core_.ex) {}
 
 Result<std::unique_ptr<Domain>> MakeService(asio::any_io_executor ex, Config config, Parts parts) {
   if (config.default_network_mode != "allow-all" && config.default_network_mode != "deny-all")
@@ -36,7 +40,10 @@ Task<> ServiceImpl::Start() {
   auto load = [dir = core_.config.data_dir](store::Store& store) { return LoadTokens(store, dir); };
   SB_CO_TRY(tokens_, co_await core_.Db(std::move(load)));
   SB_CO_TRYV(co_await Recover());
+  SB_CO_TRYV(co_await CheckDiskAtStart());
   pool_.Start();
+  tasks_.Spawn(EndOldRaces());
+  tasks_.Spawn(KeepSnapshotsDurable());
   tasks_.Spawn(KeepSnapshotsTidy());
   co_return Result<>{};
 }
@@ -109,6 +116,7 @@ Task<store::Sandbox> ServiceImpl::StopNow(std::shared_ptr<Session> session, Stop
   if (core_.closing) co_return ended;
   sessions_.erase(session->row().id);
   Collect();
+  seal_.Notify();
   co_return ended;
 }
 

@@ -18,6 +18,7 @@ Task<store::Snapshot> ServiceImpl::UsableSnapshot(Scope scope, std::string id) {
   const bool there = snapshot && InScope(scope, snapshot->team, snapshot->project) && !snapshot->deleted;
   const bool expired = there && snapshot->expires_at().value_or(INT64_MAX) <= NowMs();
   if (!there || expired) co_return Fail(Code::kSnapshotGone, "snapshot " + id.substr(0, 64) + " does not exist");
+  SB_CO_TRYV(co_await RefuseDamaged(*snapshot));
   co_return *std::move(snapshot);
 }
 

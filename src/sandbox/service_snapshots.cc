@@ -118,16 +118,34 @@ Task<> ServiceImpl::Tidy() {
   };
   SB_CO_TRY(auto unused, co_await core_.Db(std::move(find)));
   for (auto& layer : unused) {
-    SB_CO_TRYV(co_await core_.parts.engine->RemoveSnapshot(std::move(layer)));
+    SB_CO_TRYV(co_await core_.parts.engine->RemoveSnapshot(layer));
+    auto forget = [layer](store::Store& store) { return store.DeleteLayer(layer); };
+    SB_CO_TRYV(co_await core_.Db(std::move(forget)));
   }
   co_return Result<>{};
 }
 
+Task<bool> ServiceImpl::AllGood(std::vector<std::string> layers) {
+  for (std::string& name : layers) {
+    SB_CO_TRY(auto layer, co_await CheckLayer(std::move(name)));
+    if (!layer.damage.empty()) co_return false;
+  }
+  co_return true;
+}
+
 Task<> ServiceImpl::FlattenLongChains() {
   while (!core_.closing) {
-    auto find = [limit = core_.config.flatten_at](store::Store& store) { return FindLongChain(store, limit); };
+    auto find = [limit = core_.config.flatten_at, except = unflattened_](store::Store& store) {
+      return FindLongChain(store, limit, except);
+    };
     SB_CO_TRY(auto snapshot, co_await core_.Db(std::move(find)));
     if (!snapshot) co_return Result<>{};
+    // What is damaged must not get a new manifest that vouches for it.
+    SB_CO_TRY(bool good, co_await AllGood(snapshot->snapshot_layers));
+    if (!good) {
+      unflattened_.insert(snapshot->id);
+      continue;
+    }
     const std::string layer = "flat_" + snapshot->id;
     SB_CO_TRYV(co_await core_.parts.engine->FlattenSnapshots(snapshot->snapshot_layers, layer));
     log::Info("snapshot {}: {} layers made into one", snapshot->id, snapshot->snapshot_layers.size());
@@ -135,6 +153,7 @@ Task<> ServiceImpl::FlattenLongChains() {
       return ReplaceLayers(store, flattened, layer);
     };
     SB_CO_TRYV(co_await core_.Db(std::move(replace)));
+    seal_.Notify();
   }
   co_return Result<>{};
 }

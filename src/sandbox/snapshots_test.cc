@@ -166,8 +166,9 @@ TEST_F(SnapshotsTest, ExpiryCountsFromTheLastUse) {
   Boot();
   auto view = Named("box");
   const std::string id = Stop(view).snapshot->id;
+  auto own = world.OpenStore();
   auto age = [&](int64_t ms) {
-    return world.store->EditSnapshot(id, [ms](store::Snapshot& s) -> Result<> {
+    return own->EditSnapshot(id, [ms](store::Snapshot& s) -> Result<> {
       s.last_used_at -= ms;
       return {};
     });
@@ -177,7 +178,7 @@ TEST_F(SnapshotsTest, ExpiryCountsFromTheLastUse) {
   ASSERT_TRUE(world.Run(world.service->GetSnapshot(world.scope, id))->expires_at() >
               NowMs() + kDefaultSnapshotExpirationMs - 60000);
   ASSERT_TRUE(age(kDefaultSnapshotExpirationMs + 1));
-  ASSERT_TRUE(ExpireSnapshots(*world.store, NowMs()));
+  ASSERT_TRUE(ExpireSnapshots(*own, NowMs()));
   EXPECT_TRUE(world.Run(world.service->GetSnapshot(world.scope, id))->deleted);
   // The head is expired: gone, not "never was".
   const std::string head = Record("box").current_snapshot;

@@ -64,6 +64,12 @@ class World {
     SB_TRY(service, MakeService(ioc.get_executor(), config, parts));
     return Run(service->Start());
   }
+  // A connection of the test's own: the service's background tasks use the other one.
+  std::unique_ptr<store::Store> OpenStore() const {
+    auto own = store::OpenSqlite(config.data_dir + "/sandbar.db");
+    SB_CHECK(own);
+    return *std::move(own);
+  }
   void Crash() {
     if (!service) return;
     Await(service->Close());

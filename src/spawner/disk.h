@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/fd.h"
 #include "base/result.h"
 
 namespace sandbar::spawner {
@@ -40,6 +41,9 @@ class Disk {
   virtual Result<std::string> SnapshotLayer(const std::string& snapshot) const = 0;
   // In the order of names, at most `max` behind `after`.
   virtual Result<std::vector<std::string>> ListSnapshots(const std::string& after, size_t max) const = 0;
+  // The snapshot's manifest (what every entry of it is); lies beside the snapshots, which nobody can write to.
+  // kNotFound when it was never written. `fresh`: an empty one.
+  virtual Result<Fd> OpenManifest(const std::string& snapshot, bool fresh) const = 0;
   // No machine may use it as a layer. Not an error when it is gone already.
   virtual Result<> RemoveSnapshot(const std::string& snapshot) = 0;
   // Drives: directories that outlive machines, each with upper/ and work/ like a slot, and read-only states of them,

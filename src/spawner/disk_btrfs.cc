@@ -81,11 +81,11 @@ Result<os::LoopDevice> LoopFor(int image) {
 
 class BtrfsDisk : public Disk {
  public:
-  BtrfsDisk(std::string path, Fd root, Fd machines, Fd snapshots, Fd drives, os::QuotaMode mode)
+  BtrfsDisk(std::string path, Fd root, Fd machines, Fd snapshots, Fd manifests, Fd drives, os::QuotaMode mode)
       : path_(std::move(path)),
         root_(std::move(root)),
         machines_(std::move(machines)),
-        snapshots_(std::in_place, path_ + "/snapshots", std::move(snapshots)),
+        snapshots_(std::in_place, path_ + "/snapshots", std::move(snapshots), std::move(manifests)),
         drives_(std::in_place, path_ + "/drives", std::move(drives)),
         mode_(mode) {}
   ~BtrfsDisk() override {
@@ -142,7 +142,11 @@ class BtrfsDisk : public Disk {
     dir.Reset();
     SB_TRYV(os::DestroySubvolume(snapshots_->fd(), snapshot));
     stale_groups_.push_back(id);
+    snapshots_->RemoveManifest(snapshot);
     return {};
+  }
+  Result<Fd> OpenManifest(const std::string& snapshot, bool fresh) const override {
+    return snapshots_->OpenManifest(snapshot, fresh);
   }
   void SealAll() const {
     auto names = snapshots_->List("", SIZE_MAX);
@@ -243,11 +247,12 @@ Result<std::unique_ptr<Disk>> OpenBtrfsDisk(const DiskOptions& options) {
   SB_TRY(Fd machines, os::EnsureDir(root.get(), "machines", 0700));
   SB_TRY(Fd snapshots, os::EnsureDir(root.get(), "snapshots", 0700));
   SB_TRY(Fd drives, os::EnsureDir(root.get(), "drives", 0700));
+  SB_TRY(Fd manifests, os::EnsureDir(root.get(), "manifests", 0700));
   SB_TRYV(RemoveLeftovers(machines.get()));
   SB_TRYV(os::RemoveTree(root.get(), "site"));
   SB_TRYV(os::EnsureDir(root.get(), "site", 0700));
   auto disk = std::make_unique<BtrfsDisk>(options.mount_point, std::move(root), std::move(machines),
-                                          std::move(snapshots), std::move(drives), mode);
+                                          std::move(snapshots), std::move(manifests), std::move(drives), mode);
   disk->SealAll();
   return disk;
 }

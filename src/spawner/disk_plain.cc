@@ -21,10 +21,10 @@ namespace {
 
 class PlainDisk : public Disk {
  public:
-  PlainDisk(std::string path, Fd machines, Fd snapshots, Fd drives, Fd trash)
+  PlainDisk(std::string path, Fd machines, Fd snapshots, Fd manifests, Fd drives, Fd trash)
       : path_(std::move(path)),
         machines_(std::move(machines)),
-        snapshots_(std::in_place, path_ + "/snapshots", std::move(snapshots)),
+        snapshots_(std::in_place, path_ + "/snapshots", std::move(snapshots), std::move(manifests)),
         drives_(std::in_place, path_ + "/drives", std::move(drives)),
         trash_(std::move(trash)) {}
   ~PlainDisk() override {
@@ -68,7 +68,11 @@ class PlainDisk : public Disk {
   }
   Result<> RemoveSnapshot(const std::string& snapshot) override {
     SB_TRYV(MoveToTrash(snapshots_->fd(), snapshot));
+    snapshots_->RemoveManifest(snapshot);
     return {};
+  }
+  Result<Fd> OpenManifest(const std::string& snapshot, bool fresh) const override {
+    return snapshots_->OpenManifest(snapshot, fresh);
   }
 
   Result<> CreateDrive(const std::string& drive, uint64_t max_bytes) override {
@@ -158,6 +162,7 @@ Result<std::unique_ptr<Disk>> OpenPlainDisk(const DiskOptions& options) {
   SB_TRY(Fd machines, os::EnsureDir(root.get(), "machines", 0700));
   SB_TRY(Fd snapshots, os::EnsureDir(root.get(), "snapshots", 0700));
   SB_TRY(Fd drives, os::EnsureDir(root.get(), "drives", 0700));
+  SB_TRY(Fd manifests, os::EnsureDir(root.get(), "manifests", 0700));
   SB_TRY(Fd trash, os::EnsureDir(root.get(), "trash", 0700));
   SB_TRY(auto names, os::ListDir(machines.get()));
   for (const auto& name : names) {
@@ -166,7 +171,7 @@ Result<std::unique_ptr<Disk>> OpenPlainDisk(const DiskOptions& options) {
   SB_TRYV(os::RemoveTree(root.get(), "site"));
   SB_TRYV(os::EnsureDir(root.get(), "site", 0700));
   auto disk = std::make_unique<PlainDisk>(options.mount_point, std::move(machines), std::move(snapshots),
-                                          std::move(drives), std::move(trash));
+                                          std::move(manifests), std::move(drives), std::move(trash));
   disk->MarkTrash();
   return disk;
 }

@@ -17,109 +17,14 @@
 #include <tuple>
 
 #include "os/openat.h"
+#include "os/overlay_view.h"
 
 namespace sandbar::spawner {
 namespace {
 
-constexpr size_t kMaxDepth = 1500;
 constexpr size_t kMaxXattrValue = 64 << 10;
-constexpr std::string_view kOverlayPrefix = "trusted.overlay.";
-constexpr const char* kOpaque = "trusted.overlay.opaque";
-constexpr const char* kRedirect = "trusted.overlay.redirect";
 
-using Path = std::vector<std::string>;
-
-Path Split(std::string_view text) {
-  Path out;
-  while (!text.empty()) {
-    size_t slash = text.find('/');
-    if (slash != 0) out.emplace_back(text.substr(0, slash));
-    text.remove_prefix(slash == std::string_view::npos ? text.size() : slash + 1);
-  }
-  return out;
-}
-
-std::string Join(const Path& path) {
-  std::string out;
-  for (const auto& part : path) out += "/" + part;
-  return out.empty() ? "/" : out;
-}
-
-std::string Xattr(int fd, const char* name) {
-  std::string value(4096, '\0');
-  ssize_t n = ::fgetxattr(fd, name, value.data(), value.size());
-  value.resize(n < 0 ? 0 : static_cast<size_t>(n));
-  return value;
-}
-
-bool IsWhiteout(const struct stat& st) {
-  return S_ISCHR(st.st_mode) && st.st_rdev == makedev(0, 0);
-}
-
-Fd OpenDirAt(int dir, const std::string& name) {
-  return Fd(::openat(dir, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
-}
-
-// What one directory of the merged view is made of.
-struct Merged {
-  std::vector<std::pair<size_t, Fd>> parts;  // layer and directory, topmost first
-  bool opaque = false;                       // nothing below the given layers shows through
-  Path below;                                // where the layers below are looked at
-};
-
-// One layer's answer for a path: its directory, if it has one; where lower layers continue, and whether they do.
-struct Found {
-  Fd dir;
-  bool stop = false;
-  Path next;
-};
-
-Found LookInLayer(int layer, const Path& path) {
-  Found found;
-  found.next = path;
-  Fd at(::openat(layer, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  for (size_t i = 0; i < path.size(); ++i) {
-    struct stat st{};
-    if (::fstatat(at.get(), path[i].c_str(), &st, AT_SYMLINK_NOFOLLOW) != 0) return found;
-    if (!S_ISDIR(st.st_mode)) {
-      found.stop = true;
-      return found;
-    }
-    at = OpenDirAt(at.get(), path[i]);
-    if (!at) return found;
-    if (Xattr(at.get(), kOpaque) == "y") {
-      found.stop = true;
-      continue;
-    }
-    std::string redirect = Xattr(at.get(), kRedirect);
-    if (redirect.empty()) continue;
-    // A new directory is opaque, but what was moved into it may come from below.
-    if (redirect.front() == '/') found.stop = false;
-    // Where this component stands in the path as redirected so far.
-    auto place = found.next.end() - static_cast<ptrdiff_t>(path.size() - i);
-    Path moved = redirect.front() == '/' ? Split(redirect) : Path(found.next.begin(), place);
-    if (redirect.front() != '/') moved.push_back(redirect);
-    moved.insert(moved.end(), path.begin() + static_cast<ptrdiff_t>(i) + 1, path.end());
-    found.next = std::move(moved);
-  }
-  found.dir = std::move(at);
-  return found;
-}
-
-Merged LookUp(const std::vector<Fd>& layers, const Path& path) {
-  Merged merged;
-  merged.below = path;
-  for (size_t i = 0; i < layers.size(); ++i) {
-    Found found = LookInLayer(layers[i].get(), merged.below);
-    if (found.dir) merged.parts.emplace_back(i, std::move(found.dir));
-    merged.below = std::move(found.next);
-    if (found.stop) {
-      merged.opaque = true;
-      break;
-    }
-  }
-  return merged;
-}
+using os::Path;
 
 Result<> CopyXattrs(int from, int to) {
   std::string names(64 << 10, '\0');
@@ -130,7 +35,7 @@ Result<> CopyXattrs(int from, int to) {
   while (!rest.empty()) {
     std::string name(rest.substr(0, rest.find('\0')));
     rest.remove_prefix(name.size() + 1);
-    if (name.starts_with(kOverlayPrefix)) continue;
+    if (name.starts_with(os::kOverlayPrefix)) continue;
     ssize_t size = ::fgetxattr(from, name.c_str(), value.data(), value.size());
     if (size < 0 || ::fsetxattr(to, name.c_str(), value.data(), static_cast<size_t>(size), 0) != 0)
       return FailErrno("copy attribute " + name);
@@ -183,37 +88,38 @@ class Flattener {
   using Seen = std::map<std::string, bool>;  // name -> handled by a higher layer
 
   Result<> Directory(const Path& path, int to) {
-    if (path.size() > kMaxDepth) return Fail(Code::kTooLarge, "a directory lies too deep");
+    if (path.size() > os::kMaxDepth) return Fail(Code::kTooLarge, "a directory lies too deep");
     std::vector<std::string> children;
     struct stat st{};
     {
-      Merged merged = LookUp(layers_, path);
+      os::Merged merged = os::LookUp(layers_, path);
       if (merged.parts.empty()) return Fail(Code::kInternal, "a directory vanished");
       int top = merged.parts.front().second.get();
       if (::fstat(top, &st) != 0) return FailErrno("stat a directory");
       Seen seen;
       for (const auto& [layer, dir] : merged.parts)
         SB_TRYV(Entries(merged, layer, dir.get(), to, seen, children, path));
-      if (merged.opaque && ::fsetxattr(to, kOpaque, "y", 1, 0) != 0) return FailErrno("mark a directory");
+      if (merged.opaque && ::fsetxattr(to, os::kOpaque, "y", 1, 0) != 0) return FailErrno("mark a directory");
       if (!merged.opaque && merged.below != path) {
-        std::string where = Join(merged.below);
-        if (::fsetxattr(to, kRedirect, where.data(), where.size(), 0) != 0) return FailErrno("redirect a directory");
+        std::string where = os::Join(merged.below);
+        if (::fsetxattr(to, os::kRedirect, where.data(), where.size(), 0) != 0)
+          return FailErrno("redirect a directory");
       }
     }
     for (const std::string& name : children) {
       if (::mkdirat(to, name.c_str(), 0700) != 0) return FailErrno("make a directory");
-      Fd child = OpenDirAt(to, name);
+      Fd child = os::OpenDirAt(to, name);
       if (!child) return FailErrno("open a directory");
       Path below = path;
       below.push_back(name);
       SB_TRYV(Directory(below, child.get()));
     }
-    Merged again = LookUp(layers_, path);
+    os::Merged again = os::LookUp(layers_, path);
     return CopyMetadata(again.parts.front().second.get(), to, st);
   }
 
-  Result<> Entries(const Merged& merged, size_t layer, int dir, int to, Seen& seen, std::vector<std::string>& children,
-                   const Path& path) {
+  Result<> Entries(const os::Merged& merged, size_t layer, int dir, int to, Seen& seen,
+                   std::vector<std::string>& children, const Path& path) {
     SB_TRY(auto names, os::ListDir(dir));
     for (const std::string& name : names) {
       if (!seen.emplace(name, true).second) continue;
@@ -221,7 +127,7 @@ class Flattener {
       if (::fstatat(dir, name.c_str(), &st, AT_SYMLINK_NOFOLLOW) != 0) return FailErrno("stat an entry");
       if (S_ISDIR(st.st_mode)) {
         children.push_back(name);
-      } else if (IsWhiteout(st)) {
+      } else if (os::IsWhiteout(st)) {
         if (!merged.opaque && ::mknodat(to, name.c_str(), S_IFCHR, makedev(0, 0)) != 0) return FailErrno("whiteout");
       } else {
         SB_TRYV(Leaf(layer, dir, name, st, to, path));
@@ -235,7 +141,7 @@ class Flattener {
     if (st.st_nlink > 1) {
       auto [it, fresh] = links_.try_emplace({layer, st.st_ino}, "");
       if (!fresh) return Link(it->second, to, name);
-      std::string where = Join(path);
+      std::string where = os::Join(path);
       it->second = (where == "/" ? "" : where.substr(1) + "/") + name;
     }
     if (S_ISREG(st.st_mode)) return File(dir, name, st, to);

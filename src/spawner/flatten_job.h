@@ -9,21 +9,20 @@
 #include "base/fd.h"
 #include "base/result.h"
 #include "spawner/disk.h"
+#include "spawner/job.h"
 
 namespace sandbar::spawner {
 
-class FlattenJob {
+class FlattenJob final : public Job {
  public:
   static Result<std::unique_ptr<FlattenJob>> Start(Disk* disk, const std::vector<std::string>& layers,
                                                    std::string target);
-  FlattenJob(const FlattenJob&) = delete;
-  FlattenJob& operator=(const FlattenJob&) = delete;
-  // Kills a process that still works; its slot is a leftover of the disk then.
-  ~FlattenJob();
+  // A slot that was not filled is a leftover of the disk then.
+  ~FlattenJob() override;
 
-  int pidfd() const { return process_.get(); }
-  // Call when the pidfd is readable: publishes the layer, or says why there is none.
-  Result<> Finish();
+  int pidfd() const override { return process_.get(); }
+  // Publishes the layer, or says why there is none.
+  Result<> Finish() override;
 
  private:
   FlattenJob(Disk* disk, DiskSlot slot, std::string target)

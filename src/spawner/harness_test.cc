@@ -157,9 +157,20 @@ Result<> TestHost::MakeAgent(const std::string& source) {
 }
 
 int TestHost::StartSpawner(const std::vector<std::string>& extra) {
-  std::vector<std::string> args = {
-      "--data",       data(), "--images",     images(), "--guest",           dir_ + "/agent",
-      "--daemon-uid", "0",    "--daemon-gid", "0",      "--disk-pool-bytes", "1073741824"};
+  std::vector<std::string> args = {"--data",
+                                   data(),
+                                   "--images",
+                                   images(),
+                                   "--guest",
+                                   dir_ + "/agent",
+                                   "--daemon-uid",
+                                   "0",
+                                   "--daemon-gid",
+                                   "0",
+                                   "--disk-pool-bytes",
+                                   "1073741824",
+                                   "--walker",
+                                   std::string(SB_BINARY_DIR) + "/bin/sandbar-walker"};
   args.insert(args.end(), extra.begin(), extra.end());
   pid_t pid = ::fork();
   if (pid == 0) ::_exit(RunSpawner(args));

@@ -195,6 +195,9 @@ Result<std::unique_ptr<Host>> PrepareHost(Options options) {
   if (!cgroups) return std::unexpected(std::move(cgroups).error().Context("control groups"));
   h->cgroups = std::move(*cgroups);
   RemoveLeftoverGroups(*h->cgroups);
+  if (!h->options.walker.empty()) {
+    SB_TRY(h->walker, os::OpenPath(h->options.walker, O_PATH));
+  }
   SB_TRY(h->filter, os::BuildGuestFilter());
   SB_TRYV(BuildMountTree(*h));
   SB_TRY(auto uids, os::UidPool::Open("/run/sandbar/uids"));

@@ -32,6 +32,7 @@ struct Host {
   std::string instance;
   Fd data, run, agents;  // directories
   Fd lock;               // held for life: one spawner per data directory
+  Fd walker;             // O_PATH of sandbar-walker, as it was when we started
   Fd agent;              // O_PATH of the executable, mode 0111, not in any guest's tree
   std::vector<sock_filter> filter;
   std::unique_ptr<os::CgroupTree> cgroups;

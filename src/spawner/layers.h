@@ -49,6 +49,9 @@ class Layers {
   // kNotFound names the layer that is missing.
   Result<LayerSet> Prepare(const std::vector<std::string>& ids, const std::string& digest, const std::string& hostname);
 
+  // Where one of them can be read.
+  Result<std::string> Path(const std::string& id) { return Mount(id); }
+
  private:
   Result<std::string> Mount(const std::string& id);
   Result<Fd> MountErofs(int file) const;

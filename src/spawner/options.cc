@@ -38,7 +38,7 @@ Result<> DiskLimit(const std::string& text, bool* out) {
 std::string Usage() {
   return "usage: sandbar-spawner --data DIR --images DIR --guest FILE --daemon-uid N --daemon-gid N [--ephemeral]\n"
          "         [--foreground] [--extra-ca FILE] [--host-share PERCENT] [--disk-pool-bytes N]\n"
-         "         [--disk-limit btrfs|none] [--force-fallback overlay,erofs,quota]\n";
+         "         [--disk-limit btrfs|none] [--walker FILE] [--force-fallback overlay,erofs,quota]\n";
 }
 
 Result<Options> ParseOptions(const std::vector<std::string>& args) {
@@ -53,6 +53,7 @@ Result<Options> ParseOptions(const std::vector<std::string>& args) {
       {"--data", text(&o.data)},
       {"--images", text(&o.images)},
       {"--guest", text(&o.guest)},
+      {"--walker", text(&o.walker)},
       {"--extra-ca", text(&o.extra_ca)},
       {"--daemon-uid", [&](const std::string& v) { return Number(v, &o.daemon_uid); }},
       {"--daemon-gid", [&](const std::string& v) { return Number(v, &o.daemon_gid); }},

@@ -94,6 +94,11 @@ void Fields(A& a, M& m) {
     a.Id(m.snapshot);
   } else if constexpr (std::is_same_v<T, FlattenReq>) {
     a.Ids(m.layers, kMaxSnapshotChain), a.Id(m.target);
+  } else if constexpr (std::is_same_v<T, ManifestReq>) {
+    a.Id(m.snapshot), a(m.check);
+  } else if constexpr (std::is_same_v<T, DiffReq>) {
+    a.Ids(m.before, kMaxSnapshotChain), a.Ids(m.after, kMaxSnapshotChain);
+    a.Ids(m.before_image, kMaxLayers), a.Ids(m.after_image, kMaxLayers);
   } else if constexpr (std::is_same_v<T, SnapshotsResp>) {
     a.Ids(m.snapshots, kSnapshotsPerPage);
   } else if constexpr (std::is_same_v<T, SetLimitsReq>) {

@@ -83,6 +83,15 @@ struct FlattenReq {
   std::vector<std::string> layers;  // topmost first
   std::string target;               // the new layer that shows what they show
 };
+// Work of sandbar-walker. The fd that comes back is the reading end of what it says (walker/program.h).
+struct ManifestReq {
+  std::string snapshot;
+  bool check = false;  // compare with the manifest that was written before
+};
+struct DiffReq {
+  std::vector<std::string> before, after;              // snapshots, topmost first
+  std::vector<std::string> before_image, after_image;  // the layers of the image below
+};
 struct DialReq {
   std::string machine;
   uint32_t port = 0;
@@ -104,9 +113,10 @@ struct ListDrivesReq {
   std::string after;
 };  // answered like ListSnapshotsReq
 struct ShutdownReq {};  // destroy every machine, then exit
-using Request = std::variant<HelloReq, BootReq, ConfigureReq, ListReq, AttachReq, SetLimitsReq, SetDeadlineReq,
-                             UsageReq, FreezeReq, DestroyReq, DialReq, ShutdownReq, ListSnapshotsReq, RemoveSnapshotReq,
-                             FlattenReq, CreateDriveReq, FreezeDriveReq, RemoveDriveReq, ListDrivesReq>;
+using Request =
+    std::variant<HelloReq, BootReq, ConfigureReq, ListReq, AttachReq, SetLimitsReq, SetDeadlineReq, UsageReq, FreezeReq,
+                 DestroyReq, DialReq, ShutdownReq, ListSnapshotsReq, RemoveSnapshotReq, FlattenReq, CreateDriveReq,
+                 FreezeDriveReq, RemoveDriveReq, ListDrivesReq, ManifestReq, DiffReq>;
 
 // Answers
 struct MachineEntry {

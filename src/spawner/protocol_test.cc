@@ -21,6 +21,8 @@ std::vector<Request> EveryRequest() {
           ShutdownReq{},
           ListSnapshotsReq{"snap_1"},
           RemoveSnapshotReq{"snap_1"},
+          ManifestReq{"snap_1", true},
+          DiffReq{{"a", "b"}, {"c"}, {"i"}, {"j"}},
           FlattenReq{{"snap_2", "snap_1"}, "flat_1"}};
 }
 

@@ -118,8 +118,8 @@ void Server::OnJob(uint64_t serial) {
   if (it == jobs_.end()) return;
   Unwatch(it->second.work->pidfd());
   auto done = it->second.work->Finish();
-  if (done) ReplyTo(it->second.owed, OkResp{});
-  if (!done) ReplyTo(it->second.owed, ToResponse(done.error()));
+  if (!done) log::Warn("{}", done.error().message);
+  if (it->second.owed) ReplyTo(*it->second.owed, done ? Response(OkResp{}) : Response(ToResponse(done.error())));
   jobs_.erase(it);
   background_ = true;
 }

@@ -15,9 +15,9 @@
 
 #include "base/fd.h"
 #include "base/result.h"
-#include "spawner/flatten_job.h"
 #include "spawner/freeze_job.h"
 #include "spawner/host.h"
+#include "spawner/job.h"
 #include "spawner/machine.h"
 #include "spawner/parts.h"
 #include "spawner/protocol.h"
@@ -52,9 +52,9 @@ class Server {
     int64_t start_limit = 0;  // when a machine that still has not exec'd is given up
   };
 
-  struct Job {
-    std::unique_ptr<FlattenJob> work;
-    Owed owed;
+  struct Running {
+    std::unique_ptr<Job> work;
+    std::optional<Owed> owed;
   };
 
   struct Freeze {
@@ -94,6 +94,10 @@ class Server {
   void Handle(uint32_t tag, const FreezeDriveReq& r);
   void Handle(uint32_t tag, const RemoveDriveReq& r);
   void Handle(uint32_t tag, const ListDrivesReq& r);
+  void Handle(uint32_t tag, const ManifestReq& r);
+  void Handle(uint32_t tag, const DiffReq& r);
+  void StartWalk(uint32_t tag, const std::vector<std::string>& words, std::vector<Fd> fds);
+  Result<> AddJob(std::unique_ptr<Job> job, std::optional<Owed> owed);
   void OnJob(uint64_t serial);
   void OnFreeze(uint64_t serial);
   bool DriveInUse(const std::string& name) const;
@@ -116,7 +120,7 @@ class Server {
   uint64_t connection_ = 0;  // counts connections: replies owed to an older one are dropped
   std::deque<Outgoing> out_;
   std::map<uint64_t, Slot> slots_;
-  std::map<uint64_t, Job> jobs_;
+  std::map<uint64_t, Running> jobs_;
   std::map<uint64_t, Freeze> freezes_;
   std::map<std::string, uint64_t> by_id_;
   uint64_t next_serial_ = 1;

@@ -18,8 +18,8 @@ namespace {
 constexpr size_t kMaxMachines = 1100;  // their list fits one message
 constexpr int64_t kStartLimitMs = 20'000;
 constexpr int64_t kMaxDeadlineMs = 400LL * 24 * 3600 * 1000;
-constexpr uint64_t kPidfdKey = 4, kStatusKey = 5, kJobKey = 6, kFreezeKey = 7;
-constexpr size_t kMaxJobs = 4;
+constexpr uint64_t kPidfdKey = 4, kStatusKey = 5, kFreezeKey = 7;
+constexpr size_t kMaxFreezes = 4;
 
 Error NoSuchMachine() {
   return Fail(Code::kNotFound, "no such machine").error();
@@ -161,18 +161,6 @@ void Server::Handle(uint32_t tag, const RemoveSnapshotReq& r) {
   Reply(tag, OkResp{});
 }
 
-void Server::Handle(uint32_t tag, const FlattenReq& r) {
-  if (jobs_.size() >= kMaxJobs) return ReplyError(tag, Fail(Code::kTooMany, "too much is being flattened").error());
-  if (!ValidId(r.target, 64)) return ReplyError(tag, Fail(Code::kBadRequest, "bad layer name").error());
-  if (host_->disk->SnapshotLayer(r.target)) return Reply(tag, OkResp{});
-  auto job = FlattenJob::Start(host_->disk.get(), r.layers, r.target);
-  if (!job) return ReplyError(tag, job.error());
-  uint64_t serial = next_serial_++;
-  auto watch = Watch((*job)->pidfd(), EPOLLIN, serial << 3 | kJobKey);
-  if (!watch) return ReplyError(tag, watch.error());
-  jobs_.emplace(serial, Job{std::move(*job), Owed{tag, connection_}});
-}
-
 bool Server::DriveInUse(const std::string& name) const {
   return std::ranges::any_of(slots_, [&](const auto& s) { return s.second.machine->Uses(name); });
 }
@@ -189,7 +177,7 @@ void Server::Handle(uint32_t tag, const FreezeDriveReq& r) {
   if (host_->disk->DrivePath(r.state)) return Reply(tag, OkResp{});
   if (DriveInUse(r.drive)) return ReplyError(tag, Fail(Code::kConflict, "a machine writes to this drive").error());
   auto same = [&](const auto& f) { return f.second.work->state() == r.state; };
-  if (freezes_.size() >= kMaxJobs || std::ranges::any_of(freezes_, same))
+  if (freezes_.size() >= kMaxFreezes || std::ranges::any_of(freezes_, same))
     return ReplyError(tag, Fail(Code::kUnavailable, "the state is being made, or others are").error());
   auto job = FreezeJob::Start(host_->disk.get(), r.drive, r.state);
   if (!job) return ReplyError(tag, job.error());

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <linux/fs.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -35,6 +36,16 @@ Result<std::string> SnapshotDir::Layer(const std::string& snapshot) const {
   auto upper = os::OpenInside(dir_.get(), snapshot + "/upper", O_PATH | O_DIRECTORY);
   if (!upper) return NoSuchSnapshot(snapshot);
   return path_ + "/" + snapshot + "/upper";
+}
+
+Result<Fd> SnapshotDir::OpenManifest(const std::string& snapshot, bool fresh) const {
+  if (!ValidId(snapshot, kMaxName)) return NoSuchSnapshot(snapshot);
+  return os::OpenInside(manifests_.get(), snapshot, fresh ? O_RDWR | O_CREAT | O_TRUNC : O_RDONLY, fresh ? 0600 : 0);
+}
+
+void SnapshotDir::RemoveManifest(const std::string& snapshot) const {
+  // One that stays is overwritten when the name comes back, which it does not.
+  ::unlinkat(manifests_.get(), snapshot.c_str(), 0);
 }
 
 Result<std::vector<std::string>> SnapshotDir::List(const std::string& after, size_t max) const {

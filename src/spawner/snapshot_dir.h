@@ -12,18 +12,21 @@ namespace sandbar::spawner {
 
 class SnapshotDir {
  public:
-  // `path` is where `dir` is reachable.
-  SnapshotDir(std::string path, Fd dir) : path_(std::move(path)), dir_(std::move(dir)) {}
+  // `path` is where `dir` is reachable; `manifests` holds a file for each of them.
+  SnapshotDir(std::string path, Fd dir, Fd manifests)
+      : path_(std::move(path)), dir_(std::move(dir)), manifests_(std::move(manifests)) {}
 
   // Moves `name` of `machines` here; its scratch space goes. kConflict when the snapshot exists.
   Result<> Take(int machines, const std::string& name, const std::string& snapshot) const;
   Result<std::string> Layer(const std::string& snapshot) const;
   Result<std::vector<std::string>> List(const std::string& after, size_t max) const;
+  Result<Fd> OpenManifest(const std::string& snapshot, bool fresh) const;
+  void RemoveManifest(const std::string& snapshot) const;
   int fd() const { return dir_.get(); }
 
  private:
   std::string path_;
-  Fd dir_;
+  Fd dir_, manifests_;
 };
 
 }  // namespace sandbar::spawner

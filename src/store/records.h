@@ -134,6 +134,9 @@ struct Snapshot {
   uint32_t uid = 1000, gid = 1000;
   std::map<std::string, std::string> image_env;
   std::vector<std::string> image_layers, snapshot_layers;  // topmost first; its own is the first of the second
+  // Of all its layers together (see Layer): the last to become durable, the one verified longest ago, the first damage.
+  int64_t durable_at = 0, verified_at = 0;
+  std::string damage;
   std::optional<int64_t> expires_at() const {
     return expiration_ms == 0 ? std::nullopt : std::optional(last_used_at + expiration_ms);
   }
@@ -148,6 +151,22 @@ struct Drive {
   int64_t state = 0;  // the newest one, made when a session that could write ended; 0: none yet
   bool deleted = false;
   int64_t created_at = 0, updated_at = 0;
+};
+
+// A layer on disk as it was when its manifest was written.
+struct Layer {
+  std::string name;
+  std::string digest;  // of the manifest
+  uint64_t bytes = 0, files = 0;
+  int64_t durable_at = 0;   // when all of it was on disk for good; 0: it never was
+  int64_t verified_at = 0;  // when it was last found to be as the manifest says
+  std::string damage;       // what was found to be wrong; empty: nothing
+};
+
+// Something that the owner of a sandbox has to know and that no answer to a call could have said.
+struct Notice {
+  int64_t at = 0;
+  std::string team, project, sandbox, text;
 };
 
 // A machine booted ahead of any sandbox. Recorded before it is booted, destroyed at the next start, never adopted.

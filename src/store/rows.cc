@@ -25,7 +25,8 @@ const std::string kCommandColumns =
 
 const std::string kSnapshotColumns =
     "id, team, project, sandbox, session, parent, deleted, manual, region, size_bytes, created_at, updated_at, "
-    "last_used_at, expiration_ms, runtime, image, cwd, user, home, uid, gid, image_env, image_layers, snapshot_layers";
+    "last_used_at, expiration_ms, runtime, image, cwd, user, home, uid, gid, image_env, image_layers, snapshot_layers, "
+    "durable_at, verified_at, damage";
 
 const std::string kDriveColumns =
     "id, team, project, name, region, max_size_bytes, state, deleted, created_at, updated_at";
@@ -89,6 +90,7 @@ void Bind(Query& q, const Snapshot& s) {
   q.Bind(s.manual).Bind(s.region).Bind(s.size_bytes).Bind(s.created_at).Bind(s.updated_at).Bind(s.last_used_at);
   q.Bind(s.expiration_ms).Bind(s.runtime).Bind(s.image).Bind(s.cwd).Bind(s.user).Bind(s.home).Bind(s.uid).Bind(s.gid);
   q.Bind(ToJson(s.image_env)).Bind(ToJson(s.image_layers)).Bind(ToJson(s.snapshot_layers));
+  q.Bind(s.durable_at).Bind(s.verified_at).Bind(s.damage);
 }
 
 void Bind(Query& q, const Drive& d) {
@@ -199,6 +201,7 @@ Result<Snapshot> ReadSnapshot(const Query& q, int first) {
   c.Json(s.image_env);
   c.Json(s.image_layers);
   c.Json(s.snapshot_layers);
+  c.All(s.durable_at, s.verified_at, s.damage);
   SB_TRYV(c.result());
   return s;
 }

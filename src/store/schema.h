@@ -135,6 +135,21 @@ CREATE TABLE drives (
 ) STRICT;
 CREATE UNIQUE INDEX drives_by_name ON drives (team, project, name) WHERE deleted = 0;
 )sql",
+    R"sql(
+ALTER TABLE snapshots ADD COLUMN durable_at INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE snapshots ADD COLUMN verified_at INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE snapshots ADD COLUMN damage TEXT NOT NULL DEFAULT '';
+CREATE TABLE layers (
+  name TEXT PRIMARY KEY, digest TEXT NOT NULL, bytes INTEGER NOT NULL, files INTEGER NOT NULL,
+  durable_at INTEGER NOT NULL, verified_at INTEGER NOT NULL, damage TEXT NOT NULL
+) STRICT;
+CREATE TABLE notices (
+  row INTEGER PRIMARY KEY, at INTEGER NOT NULL,
+  team TEXT NOT NULL, project TEXT NOT NULL, sandbox TEXT NOT NULL, text TEXT NOT NULL
+) STRICT;
+CREATE INDEX notices_of_sandbox ON notices (team, project, sandbox);
+CREATE TABLE notes (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
+)sql",
 };
 
 }  // namespace sandbar::store

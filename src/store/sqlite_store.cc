@@ -286,6 +286,56 @@ class SqliteStore final : public Store {
                                 [](const Query& row, int column) -> Result<std::string> { return row.Text(column); });
   }
 
+  Result<std::optional<Layer>> FindLayer(const std::string& name) override {
+    SB_TRY(auto q, db_->Prepare("SELECT " + std::string(kLayerColumns) + " FROM layers WHERE name = ?"));
+    q.Bind(name);
+    return ReadOne<Layer>(q, ReadLayer);
+  }
+  Result<std::vector<Layer>> AllLayers() override {
+    SB_TRY(auto q, db_->Prepare("SELECT " + std::string(kLayerColumns) + " FROM layers ORDER BY name"));
+    return ReadAll<Layer>(q, ReadLayer);
+  }
+  Result<> SaveLayer(const Layer& l) override {
+    SB_TRY(auto q, db_->Prepare("INSERT OR REPLACE INTO layers (" + std::string(kLayerColumns) +
+                                ") VALUES (?, ?, ?, ?, ?, ?, ?)"));
+    q.Bind(l.name).Bind(l.digest).Bind(l.bytes).Bind(l.files).Bind(l.durable_at).Bind(l.verified_at).Bind(l.damage);
+    return q.Run();
+  }
+  Result<> DeleteLayer(const std::string& name) override {
+    SB_TRY(auto q, db_->Prepare("DELETE FROM layers WHERE name = ?"));
+    return q.Bind(name).Run();
+  }
+
+  Result<> AddNotice(const Notice& n) override {
+    SB_TRY(auto q, db_->Prepare("INSERT INTO notices (at, team, project, sandbox, text) VALUES (?, ?, ?, ?, ?)"));
+    return q.Bind(n.at).Bind(n.team).Bind(n.project).Bind(n.sandbox).Bind(n.text).Run();
+  }
+  Result<std::vector<Notice>> Notices(const SandboxKey& key) override {
+    SB_TRY(auto q, db_->Prepare("SELECT at, team, project, sandbox, text FROM notices WHERE team = ? AND project = ? "
+                                "AND (? = '' OR sandbox = ?) ORDER BY row DESC LIMIT 200"));
+    q.Bind(key.team).Bind(key.project).Bind(key.name).Bind(key.name);
+    auto read = [](const Query& row, int c) -> Result<Notice> {
+      return Notice{row.Int(c), row.Text(c + 1), row.Text(c + 2), row.Text(c + 3), row.Text(c + 4)};
+    };
+    return ReadAll<Notice>(q, read);
+  }
+
+  Result<> SetNote(const std::string& name, const std::string& value) override {
+    SB_TRY(auto q, db_->Prepare(value.empty() ? "DELETE FROM notes WHERE name = ?"
+                                              : "INSERT OR REPLACE INTO notes (name, value) VALUES (?, ?)"));
+    q.Bind(name);
+    if (!value.empty()) q.Bind(value);
+    return q.Run();
+  }
+  Result<std::map<std::string, std::string>> Notes(const std::string& prefix) override {
+    SB_TRY(auto q, db_->Prepare("SELECT name, value FROM notes WHERE substr(name, 1, length(?)) = ?"));
+    q.Bind(prefix).Bind(prefix);
+    using Pair = std::pair<std::string, std::string>;
+    auto read = [](const Query& row, int c) -> Result<Pair> { return Pair{row.Text(c), row.Text(c + 1)}; };
+    SB_TRY(auto rows, ReadAll<Pair>(q, read));
+    return std::map<std::string, std::string>(rows.begin(), rows.end());
+  }
+
   Result<> InsertCommand(const Command& command) override { return Insert("commands", kCommandColumns, command); }
 
   Result<> UpdateCommand(const Command& command) override {
@@ -353,6 +403,19 @@ class SqliteStore final : public Store {
   }
 
  private:
+  static constexpr const char* kLayerColumns = "name, digest, bytes, files, durable_at, verified_at, damage";
+  static Result<Layer> ReadLayer(const Query& row, int c) {
+    Layer l;
+    l.name = row.Text(c);
+    l.digest = row.Text(c + 1);
+    l.bytes = static_cast<uint64_t>(row.Int(c + 2));
+    l.files = static_cast<uint64_t>(row.Int(c + 3));
+    l.durable_at = row.Int(c + 4);
+    l.verified_at = row.Int(c + 5);
+    l.damage = row.Text(c + 6);
+    return l;
+  }
+
   template <class T>
   Result<> Insert(const std::string& table, const std::string& columns, const T& record) {
     SB_TRY(auto q, db_->Prepare("INSERT INTO " + table + " (" + columns + ") VALUES (" + Placeholders(columns) + ")"));

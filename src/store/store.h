@@ -11,6 +11,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -103,6 +104,19 @@ class Store {
   virtual Result<std::vector<Drive>> AllDrives() = 0;
   // The row itself, for good.
   virtual Result<> ForgetDrive(const std::string& id) = 0;
+
+  virtual Result<std::optional<Layer>> FindLayer(const std::string& name) = 0;
+  virtual Result<std::vector<Layer>> AllLayers() = 0;
+  virtual Result<> SaveLayer(const Layer& layer) = 0;
+  virtual Result<> DeleteLayer(const std::string& name) = 0;
+
+  // Of one sandbox, or of the project when `sandbox` is empty; newest first, a bounded number.
+  virtual Result<> AddNotice(const Notice& notice) = 0;
+  virtual Result<std::vector<Notice>> Notices(const SandboxKey& key) = 0;
+
+  // Small facts about the server itself. An empty value removes one.
+  virtual Result<> SetNote(const std::string& name, const std::string& value) = 0;
+  virtual Result<std::map<std::string, std::string>> Notes(const std::string& prefix) = 0;
 
   virtual Result<> InsertCommand(const Command& command) = 0;
   virtual Result<> UpdateCommand(const Command& command) = 0;  // the outcome only

@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <boost/asio/local/connect_pair.hpp>
 
 namespace sandbar::engine {
@@ -206,6 +207,42 @@ class FakeEngine final : public Engine {
     }
     host_->snapshots.insert(std::move(target));
     co_return Result<>{};
+  }
+
+  Task<LayerReport> WriteManifest(std::string snapshot) override {
+    if (!host_->snapshots.contains(snapshot)) co_return Fail(Code::kNotFound, "no such snapshot: " + snapshot);
+    if (host_->damage.contains(snapshot)) co_return Fail(Code::kIo, host_->damage[snapshot]);
+    LayerReport report;
+    report.bytes = 4096;
+    report.files = 1;
+    report.digest = "digest of " + snapshot;
+    host_->manifests.insert(std::move(snapshot));
+    co_return report;
+  }
+
+  Task<LayerReport> CheckManifest(std::string snapshot) override {
+    ++host_->checks;
+    if (!host_->manifests.contains(snapshot)) co_return Fail(Code::kNotFound, "no manifest of " + snapshot);
+    LayerReport report;
+    report.bytes = 4096;
+    report.files = 1;
+    report.digest = "digest of " + snapshot;
+    if (host_->damage.contains(snapshot)) {
+      report.differences = 1;
+      report.first.push_back(host_->damage[snapshot]);
+    }
+    co_return report;
+  }
+
+  // Layers are the files.
+  Task<LayerDiff> Diff(LayerStack before, LayerStack after) override {
+    LayerDiff diff;
+    for (const std::string& layer : after.snapshots) {
+      if (!host_->snapshots.contains(layer)) co_return Fail(Code::kNotFound, "no such snapshot: " + layer);
+      if (std::ranges::find(before.snapshots, layer) == before.snapshots.end())
+        diff.changes.push_back({'A', 'f', 1, 0, "/" + layer});
+    }
+    co_return diff;
   }
 
   Task<> RemoveSnapshot(std::string snapshot) override {

@@ -57,7 +57,10 @@ class FakeHost {
   FakeFaults faults;
   int boots = 0;
   std::set<std::string> snapshots;
-  std::map<std::string, uint64_t> drives;  // with their states; the limit of each
+  std::map<std::string, uint64_t> drives;     // with their states; the limit of each
+  std::set<std::string> manifests;            // of which snapshots
+  std::map<std::string, std::string> damage;  // snapshot -> what a check finds
+  int checks = 0;
 
   FakeMachineState* Find(const std::string& id);
   std::vector<std::string> ids() const;

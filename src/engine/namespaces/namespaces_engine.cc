@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "engine/namespaces/connection.h"
+#include "engine/namespaces/walk_report.h"
 #include "os/unix_socket.h"
 
 namespace sandbar::engine {
@@ -11,6 +12,8 @@ namespace {
 
 // A server that listens but does not accept.
 constexpr std::chrono::seconds kDialTime{10};
+constexpr size_t kWalkBuffer = 64 << 10;
+constexpr size_t kMaxWalkText = 64 << 20;
 
 spawner::Limits ToSpawner(const Limits& l) {
   return {l.vcpus, l.memory_bytes, l.pids, l.disk_bytes};
@@ -229,6 +232,31 @@ class NamespacesEngineImpl : public NamespacesEngine {
     co_return co_await Ask(std::move(request));
   }
 
+  Task<LayerReport> WriteManifest(std::string snapshot) override {
+    spawner::ManifestReq request;
+    request.snapshot = std::move(snapshot);
+    SB_CO_TRY(std::string text, co_await Walk(std::move(request)));
+    co_return ParseLayerReport(text);
+  }
+
+  Task<LayerReport> CheckManifest(std::string snapshot) override {
+    spawner::ManifestReq request;
+    request.snapshot = std::move(snapshot);
+    request.check = true;
+    SB_CO_TRY(std::string text, co_await Walk(std::move(request)));
+    co_return ParseLayerReport(text);
+  }
+
+  Task<LayerDiff> Diff(LayerStack before, LayerStack after) override {
+    spawner::DiffReq request;
+    request.before = std::move(before.snapshots);
+    request.before_image = std::move(before.image);
+    request.after = std::move(after.snapshots);
+    request.after_image = std::move(after.image);
+    SB_CO_TRY(std::string text, co_await Walk(std::move(request)));
+    co_return ParseLayerDiff(text);
+  }
+
   Task<> RemoveSnapshot(std::string snapshot) override {
     spawner::RemoveSnapshotReq request;
     request.snapshot = std::move(snapshot);
@@ -265,6 +293,24 @@ class NamespacesEngineImpl : public NamespacesEngine {
   }
 
  private:
+  // Everything that the walker says. It takes as long as there is to read.
+  Task<std::string> Walk(spawner::Request request) {
+    auto connection = connection_;
+    SB_CO_TRY(SpawnerReply reply, co_await connection->Call(std::move(request)));
+    SB_CO_TRYV(Expect<spawner::OkResp>(reply));
+    if (reply.fds.size() != 1) co_return Fail(Code::kProtocol, "the spawner sent no pipe");
+    asio::posix::stream_descriptor pipe(connection->executor(), reply.fds[0].Release());
+    std::string text, buffer(kWalkBuffer, '\0');
+    for (;;) {
+      auto space = asio::buffer(buffer);
+      auto [ec, n] = co_await pipe.async_read_some(space, kToken);
+      if (ec == asio::error::eof) co_return text;
+      if (ec) co_return std::unexpected(FromAsio(ec, "read what the walker says"));
+      if (text.size() + n > kMaxWalkText) co_return Fail(Code::kTooLarge, "there is too much to tell");
+      text.append(buffer, 0, n);
+    }
+  }
+
   template <class Request>
   Task<> Ask(Request request) {
     SB_CO_TRY(SpawnerReply reply, co_await connection_->Call(std::move(request)));

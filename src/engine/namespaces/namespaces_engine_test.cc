@@ -56,9 +56,9 @@ class NamespacesEngineTest : public ::testing::Test {
     ASSERT_EQ(::access(guest.c_str(), X_OK), 0) << "build sandbar-guest first";
     pid_t starter = ::fork();
     if (starter == 0)
-      ::_exit(
-          spawner::RunSpawner({"--data", dir_ + "/data", "--images", dir_ + "/images", "--guest", guest, "--daemon-uid",
-                               "0", "--daemon-gid", "0", "--disk-pool-bytes", "1073741824", "--ephemeral"}));
+      ::_exit(spawner::RunSpawner({"--data", dir_ + "/data", "--images", dir_ + "/images", "--guest", guest,
+                                   "--daemon-uid", "0", "--daemon-gid", "0", "--disk-pool-bytes", "1073741824",
+                                   "--walker", std::string(SB_BINARY_DIR) + "/bin/sandbar-walker", "--ephemeral"}));
     int status = 0;
     ASSERT_EQ(::waitpid(starter, &status, 0), starter);
     ASSERT_EQ(WEXITSTATUS(status), 0);

@@ -1,0 +1,15 @@
+// What sandbar-walker says (walker/program.cc), as values. Any thread.
+#pragma once
+
+#include <string>
+
+#include "base/result.h"
+#include "engine/engine.h"
+
+namespace sandbar::engine {
+
+// A text without its last line is one of a walker that died.
+Result<LayerReport> ParseLayerReport(const std::string& text);
+Result<LayerDiff> ParseLayerDiff(const std::string& text);
+
+}  // namespace sandbar::engine

@@ -1,0 +1,79 @@
+// Snapshots beside each other: what differs, and making one sandbox's the other's.
+#include "base/ids.h"
+#include "sandbox/retention.h"
+#include "sandbox/service_impl.h"
+
+namespace sandbar::sandbox {
+
+Task<engine::LayerStack> ServiceImpl::StackOf(Scope scope, std::string what, bool base) {
+  engine::LayerStack stack;
+  auto find = [what](store::Store& store) { return store.FindSnapshot(what); };
+  SB_CO_TRY(auto snapshot, co_await core_.Db(std::move(find)));
+  if (!snapshot || !InScope(scope, snapshot->team, snapshot->project)) {
+    SB_CO_TRY(auto sandbox, co_await FindSandbox(scope, std::move(what)));
+    if (sandbox.current_snapshot.empty()) {
+      // Nothing was kept yet: it is its image.
+      SB_CO_TRY(auto session, co_await FindSession(std::move(scope), sandbox.current_session));
+      stack.image = std::move(session.image_layers);
+      co_return stack;
+    }
+    SB_CO_TRY(snapshot, co_await GetSnapshot(std::move(scope), sandbox.current_snapshot));
+  }
+  if (snapshot->deleted) co_return Fail(Code::kSnapshotGone, "snapshot " + snapshot->id + " was deleted");
+  if (!base) stack.snapshots = std::move(snapshot->snapshot_layers);
+  stack.image = std::move(snapshot->image_layers);
+  co_return stack;
+}
+
+Task<engine::LayerDiff> ServiceImpl::Diff(Scope scope, std::string before, std::string after) {
+  const bool base = before.empty();
+  std::string first = base ? after : std::move(before);
+  SB_CO_TRY(auto old, co_await StackOf(scope, std::move(first), base));
+  SB_CO_TRY(auto now, co_await StackOf(std::move(scope), std::move(after), false));
+  co_return co_await core_.parts.engine->Diff(std::move(old), std::move(now));
+}
+
+Task<store::Sandbox> ServiceImpl::Promote(Scope scope, std::string fork, std::optional<std::string> into) {
+  auto work = PromoteNow(std::move(scope), std::move(fork), std::move(into));
+  co_return co_await RunToEnd(&tasks_, std::move(work));
+}
+
+Task<store::Sandbox> ServiceImpl::PromoteNow(Scope scope, std::string fork, std::optional<std::string> into) {
+  SB_CO_TRY(auto from, co_await FindSandbox(scope, fork));
+  // The first snapshot on its line that another sandbox made is where it was forked.
+  std::string at = from.current_snapshot;
+  while (!into && !at.empty()) {
+    auto find = [at](store::Store& store) { return store.FindSnapshot(at); };
+    SB_CO_TRY(auto snapshot, co_await core_.Db(std::move(find)));
+    at = snapshot ? snapshot->parent : "";
+    if (snapshot && snapshot->sandbox != from.name) into = snapshot->sandbox;
+  }
+  if (!into)
+    co_return Fail(Code::kBadRequest, "\"" + fork + "\" was not forked from a snapshot: say into which sandbox");
+  if (*into == fork) co_return Fail(Code::kBadRequest, "a sandbox cannot be promoted into itself");
+  SB_CO_TRY(auto target, co_await FindSandbox(scope, *into));
+  const std::string running = "\"" + *into + "\" runs, and its stop would make another snapshot: stop it first";
+  if (LiveOf(target.current_session) != nullptr) co_return Fail(Code::kConflict, running);
+  if (LiveOf(from.current_session) != nullptr) {
+    SB_CO_TRYV(co_await TakeSnapshot(scope, from.current_session, std::nullopt));
+    SB_CO_TRY(from, co_await FindSandbox(scope, std::move(fork)));
+  }
+  if (from.current_snapshot.empty()) co_return Fail(Code::kSnapshotMissing, "\"" + from.name + "\" has no snapshot");
+  SB_CO_TRY(auto head, co_await UsableSnapshot(scope, from.current_snapshot));
+  if (LiveOf(target.current_session) != nullptr) co_return Fail(Code::kConflict, running);
+  auto promote = [key = store::KeyOf(target), head](store::Store& store) -> Result<store::Sandbox> {
+    SB_TRYV(MarkUsed(store, head.id));
+    auto edit = [&](store::Sandbox& s) -> Result<> {
+      s.current_snapshot = head.id;
+      s.image = head.image;
+      s.runtime = head.runtime;
+      s.cwd = head.cwd;
+      s.updated_at = NowMs();
+      return {};
+    };
+    return store.EditSandbox(key, edit);
+  };
+  co_return co_await core_.Db(std::move(promote));
+}
+
+}  // namespace sandbar::sandbox

@@ -1,0 +1,165 @@
+// Layers on disk: making them durable, checking them, and refusing those that are not what they were.
+#include <algorithm>
+#include <fstream>
+
+#include "base/ids.h"
+#include "base/log.h"
+#include "sandbox/durability.h"
+#include "sandbox/service_impl.h"
+
+namespace sandbar::sandbox {
+
+namespace {
+
+constexpr std::chrono::minutes kLookEvery{1};
+constexpr size_t kShown = 3;
+
+std::string DamageOf(const engine::LayerReport& report, const std::string& digest) {
+  if (report.digest != digest) return "its manifest is not the one that was written";
+  if (report.differences == 0) return "";
+  std::string text;
+  for (size_t i = 0; i < std::min(report.first.size(), kShown); ++i) text += (i == 0 ? "" : ", ") + report.first[i];
+  if (report.differences > kShown) text += " and " + std::to_string(report.differences - kShown) + " more";
+  return text;
+}
+
+std::string BootId() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  std::getline(file, id);
+  return id;
+}
+
+// Whether it says something about the layer, and not about the moment.
+bool IsDamage(const Error& error) {
+  return error.code == Code::kIo || error.code == Code::kNotFound || error.code == Code::kTooLarge;
+}
+
+}  // namespace
+
+// The first look at a layer makes its manifest, later ones compare.
+Task<store::Layer> ServiceImpl::WalkLayer(std::string name) {
+  auto find = [name](store::Store& store) { return store.FindLayer(name); };
+  SB_CO_TRY(auto known, co_await core_.Db(std::move(find)));
+  store::Layer layer = known.value_or(store::Layer{.name = name});
+  const bool fresh = layer.durable_at == 0;
+  auto walk = fresh ? core_.parts.engine->WriteManifest(name) : core_.parts.engine->CheckManifest(name);
+  auto report = co_await std::move(walk);
+  if (!report && !IsDamage(report.error())) co_return std::unexpected(std::move(report).error());
+  const bool was_good = layer.damage.empty();
+  if (!report) {
+    layer.damage = report.error().message;
+  } else {
+    if (fresh) {
+      layer.digest = report->digest;
+      layer.bytes = report->bytes;
+      layer.files = report->files;
+      layer.durable_at = NowMs();
+    }
+    layer.damage = DamageOf(*report, layer.digest);
+    if (layer.damage.empty()) layer.verified_at = NowMs();
+  }
+  if (was_good && !layer.damage.empty()) log::Error("snapshot layer {} is damaged: {}", name, layer.damage);
+  const bool lost = fresh && !layer.damage.empty();
+  auto save = [layer, lost](store::Store& store) -> Result<> {
+    SB_TRYV(NoteLayer(store, layer));
+    return lost ? FallBack(store, layer.name) : Result<>{};
+  };
+  SB_CO_TRYV(co_await core_.Db(std::move(save)));
+  co_return layer;
+}
+
+// Two walks that write one manifest would spoil it: whoever asks meanwhile gets the same answer.
+Task<store::Layer> ServiceImpl::CheckLayer(std::string name) {
+  std::shared_ptr<Outcome<store::Layer>> outcome;
+  if (auto it = checking_.find(name); it != checking_.end()) {
+    outcome = it->second;
+  } else {
+    outcome = std::make_shared<Outcome<store::Layer>>(core_.ex);
+    checking_[name] = outcome;
+    tasks_.Spawn(Produce(outcome, CheckLayerNow(std::move(name))));
+  }
+  co_return co_await outcome->Wait();
+}
+
+// Goes on when whoever asked has gone.
+Task<store::Layer> ServiceImpl::CheckLayerNow(std::string name) {
+  auto checked = co_await WalkLayer(name);
+  checking_.erase(name);
+  co_return checked;
+}
+
+Task<> ServiceImpl::CheckLayers(std::vector<std::string> layers) {
+  for (std::string& name : layers) {
+    SB_CO_TRYV(co_await CheckLayer(std::move(name)));
+  }
+  co_return Result<>{};
+}
+
+Task<store::Snapshot> ServiceImpl::VerifySnapshot(Scope scope, std::string id) {
+  SB_CO_TRY(auto snapshot, co_await GetSnapshot(scope, id));
+  if (snapshot.deleted) co_return Fail(Code::kSnapshotGone, "snapshot " + snapshot.id + " was deleted");
+  SB_CO_TRYV(co_await CheckLayers(snapshot.snapshot_layers));
+  co_return co_await GetSnapshot(std::move(scope), std::move(id));
+}
+
+// Not 410 with the protocol's code for a snapshot that is gone: clients delete a sandbox that answers so.
+Task<> ServiceImpl::RefuseDamaged(store::Snapshot snapshot) {
+  if (!core_.config.verify_strict) {
+    if (!snapshot.damage.empty()) log::Warn("snapshot {} is used though damaged: {}", snapshot.id, snapshot.damage);
+    co_return Result<>{};
+  }
+  SB_CO_TRYV(co_await CheckLayers(snapshot.snapshot_layers));
+  auto find = [id = snapshot.id](store::Store& store) { return store.FindSnapshot(id); };
+  SB_CO_TRY(auto now, co_await core_.Db(std::move(find)));
+  if (now && now->damage.empty()) co_return Result<>{};
+  co_return Fail(Code::kConflict, "snapshot " + snapshot.id + " is damaged and verify = \"strict\": " +
+                                      (now ? now->damage : std::string("it is gone")));
+}
+
+Task<> ServiceImpl::SealAndScrub() {
+  while (!core_.closing) {
+    const int64_t limit = NowMs() - core_.config.scrub_every_ms;
+    auto next = [limit](store::Store& store) -> Result<std::string> {
+      SB_TRY(std::string name, NextToSeal(store));
+      return name.empty() ? NextToScrub(store, limit) : name;
+    };
+    SB_CO_TRY(std::string name, co_await core_.Db(std::move(next)));
+    if (name.empty()) co_return Result<>{};
+    SB_CO_TRYV(co_await CheckLayer(std::move(name)));
+  }
+  co_return Result<>{};
+}
+
+Task<> ServiceImpl::KeepSnapshotsDurable() {
+  co_await asio::this_coro::throw_if_cancelled(false);
+  while (!core_.closing) {
+    auto done = co_await SealAndScrub();
+    if (!done && !core_.closing) log::Warn("snapshots: {}", done.error().message);
+    const int64_t wait = std::min<int64_t>(std::chrono::milliseconds(kLookEvery).count(), core_.config.scrub_every_ms);
+    auto asked = seal_.Wait();
+    auto waited = co_await WithTimeout(std::move(asked), std::chrono::milliseconds(wait));
+    if (!waited && waited.error().code == Code::kCancelled) break;
+    auto state = co_await asio::this_coro::cancellation_state;
+    if (state.cancelled() != asio::cancellation_type::none) break;
+  }
+  co_return Result<>{};
+}
+
+Task<> ServiceImpl::CheckDiskAtStart() {
+  SB_CO_TRY(auto names, co_await core_.parts.engine->ListSnapshots());
+  auto check = [names = std::move(names), boot = BootId()](store::Store& store) {
+    const std::set<std::string> on_disk(names.begin(), names.end());
+    return CheckAfterStart(store, on_disk, boot);
+  };
+  co_return co_await core_.Db(std::move(check));
+}
+
+Task<std::vector<store::Notice>> ServiceImpl::Notices(Scope scope, std::string name) {
+  auto list = [key = store::SandboxKey{scope.team, scope.project, std::move(name)}](store::Store& store) {
+    return store.Notices(key);
+  };
+  co_return co_await core_.Db(std::move(list));
+}
+
+}  // namespace sandbar::sandbox

@@ -1,0 +1,192 @@
+// One command in many forks at once; the best one is kept. The names of the forks are on record before the first of
+// them exists: whatever ends the server, the next start removes them.
+#include <re2/re2.h>
+
+#include <algorithm>
+
+#include "base/ids.h"
+#include "base/log.h"
+#include "sandbox/service_impl.h"
+
+namespace sandbar::sandbox {
+
+namespace {
+
+constexpr int kMaxRacers = 32;
+constexpr size_t kOutputKept = 64 << 10;
+constexpr size_t kPatternMemory = 1 << 20;
+constexpr size_t kMaxPattern = 1000;
+constexpr std::string_view kNote = "race/";
+
+std::string NoteOf(const Scope& scope, const std::string& name) {
+  return std::string(kNote) + scope.team + "/" + scope.project + "/" + name;
+}
+
+std::unique_ptr<RE2> Compile(const std::string& pattern) {
+  RE2::Options options;
+  options.set_log_errors(false);
+  options.set_max_mem(kPatternMemory);
+  return std::make_unique<RE2>(pattern, options);
+}
+
+Result<> Check(const RaceSpec& spec) {
+  if (spec.count < 1 || spec.count > kMaxRacers)
+    return Fail(Code::kBadRequest, "`count`: 1 to " + std::to_string(kMaxRacers));
+  if (spec.command.empty()) return Fail(Code::kBadRequest, "`command`: is required");
+  if (spec.keep != "promote" && spec.keep != "fork" && spec.keep != "none")
+    return Fail(Code::kBadRequest, "`keep`: promote, fork or none");
+  if (spec.score.empty()) return {};
+  auto pattern = Compile(spec.score);
+  if (spec.score.size() > kMaxPattern || !pattern->ok()) return Fail(Code::kBadRequest, "`score`: not a pattern");
+  if (pattern->NumberOfCapturingGroups() > 1) return Fail(Code::kBadRequest, "`score`: at most one group");
+  return {};
+}
+
+// The last number that the pattern finds: a benchmark says its result at its end.
+std::optional<double> ScoreOf(const RaceSpec& spec, const std::string& output) {
+  auto pattern = Compile("(" + spec.score + ")");
+  re2::StringPiece rest(output);
+  std::optional<double> score;
+  std::string whole, group;
+  const bool grouped = pattern->NumberOfCapturingGroups() > 1;
+  while (grouped ? RE2::FindAndConsume(&rest, *pattern, &whole, &group)
+                 : RE2::FindAndConsume(&rest, *pattern, &whole)) {
+    double number = 0;
+    const std::string& text = grouped ? group : whole;
+    if (RE2::FullMatch(text, R"(\s*([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)\s*)", &number)) score = number;
+    if (whole.empty()) break;
+  }
+  return score;
+}
+
+// Does a beat b?
+bool Better(const RaceSpec& spec, const Racer& a, const Racer& b) {
+  if (!spec.score.empty() && a.score != b.score) return spec.lowest ? *a.score < *b.score : *a.score > *b.score;
+  return a.duration_ms < b.duration_ms;
+}
+
+std::optional<size_t> Winner(const RaceSpec& spec, const std::vector<Racer>& racers) {
+  std::optional<size_t> best;
+  for (size_t i = 0; i < racers.size(); ++i) {
+    const Racer& r = racers[i];
+    const bool finished = r.error.empty() && r.exit_code == 0 && (spec.score.empty() || r.score);
+    if (finished && (!best || Better(spec, r, racers[*best]))) best = i;
+  }
+  return best;
+}
+
+}  // namespace
+
+Task<RaceOutcome> ServiceImpl::Race(Scope scope, RaceSpec spec) {
+  SB_CO_TRYV(Check(spec));
+  auto work = RaceNow(std::move(scope), std::move(spec));
+  co_return co_await RunToEnd(&tasks_, std::move(work));
+}
+
+Task<> ServiceImpl::RunRacer(Scope scope, std::shared_ptr<RaceState> race, size_t index) {
+  const RaceSpec* spec = &race->spec;
+  Racer* racer = &race->outcome.racers[index];
+  ForkSpec fork;
+  fork.name = racer->name;
+  fork.changes.persistent = false;  // only the winner leaves anything
+  SB_CO_TRY(auto view, co_await ForkNow(scope, spec->source, std::move(fork)));
+  racer->session = view.session.id;
+  CommandSpec command;
+  command.command = spec->command;
+  command.args = spec->args;
+  SB_CO_TRY(auto started, co_await StartCommand(scope, racer->session, std::move(command)));
+  SB_CO_TRY(auto log, co_await OpenLog(scope, racer->session, started.command.id));
+  for (;;) {
+    SB_CO_TRY(auto chunk, co_await log->Next());
+    if (chunk.bytes.empty() && chunk.gap == 0) break;
+    if (chunk.stream == 1) racer->output += chunk.bytes;
+    if (racer->output.size() > 2 * kOutputKept) racer->output.erase(0, racer->output.size() - kOutputKept);
+  }
+  SB_CO_TRY(auto ended, co_await WaitCommand(std::move(scope), racer->session, started.command.id));
+  racer->exit_code = ended.exit_code;
+  racer->duration_ms = ended.duration_ms.value_or(0);
+  if (!spec->score.empty()) racer->score = ScoreOf(*spec, racer->output);
+  co_return Result<>{};
+}
+
+Task<> ServiceImpl::DropRacer(Scope scope, std::string name) {
+  const std::string note = NoteOf(scope, name);
+  auto deleted = co_await DeleteNow(std::move(scope), std::move(name), true);
+  if (!deleted && deleted.error().code != Code::kNotFound) co_return std::unexpected(std::move(deleted).error());
+  auto forget = [note](store::Store& store) { return store.SetNote(note, ""); };
+  co_return co_await core_.Db(std::move(forget));
+}
+
+Task<RaceOutcome> ServiceImpl::RaceNow(Scope scope, RaceSpec wanted) {
+  // Shared with the racers: a shutdown may end us before them.
+  auto state = std::make_shared<RaceState>();
+  state->spec = std::move(wanted);
+  const RaceSpec& spec = state->spec;
+  RaceOutcome& race = state->outcome;
+  SB_CO_TRY(auto source, co_await FindSandbox(scope, spec.source));
+  if (spec.keep == "promote" && LiveOf(source.current_session) != nullptr)
+    co_return Fail(Code::kConflict, "\"" + source.name + "\" runs: stop it first, or keep the winner as a fork");
+  race.racers.resize(static_cast<size_t>(spec.count));
+  for (Racer& racer : race.racers) racer.name = NewLabel("race-", 12);
+  auto remember = [scope, racers = race.racers](store::Store& store) -> Result<> {
+    for (const Racer& racer : racers) SB_TRYV(store.SetNote(NoteOf(scope, racer.name), "1"));
+    return {};
+  };
+  SB_CO_TRYV(co_await core_.Db(std::move(remember)));
+  std::vector<std::shared_ptr<Outcome<void>>> runs;
+  for (size_t i = 0; i < race.racers.size(); ++i) {
+    runs.push_back(std::make_shared<Outcome<void>>(core_.ex));
+    tasks_.Spawn(Produce(runs.back(), RunRacer(scope, state, i)));
+  }
+  for (size_t i = 0; i < runs.size(); ++i) {
+    auto run = co_await runs[i]->Wait();
+    if (!run) race.racers[i].error = run.error().message;
+  }
+  if (core_.closing) co_return Fail(Code::kCancelled, "the server is shutting down");
+  race.winner = Winner(spec, race.racers);
+  Result<> kept;
+  if (race.winner && spec.keep != "none") kept = co_await KeepWinner(scope, source, state);
+  for (size_t i = 0; i < race.racers.size(); ++i) {
+    if (kept && spec.keep == "fork" && race.winner == i) continue;
+    auto dropped = co_await DropRacer(scope, race.racers[i].name);
+    // Its name stays on record: the next start tries again.
+    if (!dropped) log::Warn("race: {} is not gone: {}", race.racers[i].name, dropped.error().message);
+  }
+  if (!kept) co_return std::unexpected(std::move(kept).error());
+  co_return race;
+}
+
+Task<> ServiceImpl::KeepWinner(Scope scope, store::Sandbox source, std::shared_ptr<RaceState> race) {
+  const std::string name = race->outcome.racers[*race->outcome.winner].name;
+  if (race->spec.keep == "promote") {
+    SB_CO_TRY(auto promoted, co_await PromoteNow(std::move(scope), name, source.name));
+    race->outcome.snapshot = promoted.current_snapshot;
+    co_return Result<>{};
+  }
+  UpdateSpec update;
+  update.persistent = source.persistent;
+  const std::string note = NoteOf(scope, name);
+  SB_CO_TRYV(co_await Update(std::move(scope), name, std::move(update)));
+  auto forget = [note](store::Store& store) { return store.SetNote(note, ""); };
+  co_return co_await core_.Db(std::move(forget));
+}
+
+Task<> ServiceImpl::EndOldRaces() {
+  co_await asio::this_coro::throw_if_cancelled(false);
+  auto list = [](store::Store& store) { return store.Notes(std::string(kNote)); };
+  SB_CO_TRY(auto notes, co_await core_.Db(std::move(list)));
+  for (const auto& [note, value] : notes) {
+    // Neither teams nor projects have a slash in them.
+    const size_t team = kNote.size(), project = note.find('/', team) + 1, name = note.find('/', project) + 1;
+    Scope scope;
+    scope.team = note.substr(team, project - team - 1);
+    scope.project = note.substr(project, name - project - 1);
+    std::string fork = note.substr(name);
+    auto dropped = co_await DropRacer(std::move(scope), std::move(fork));
+    if (!dropped) log::Warn("race: {} is not gone: {}", note, dropped.error().message);
+    if (dropped) log::Info("race: removed {}, left by a server that ended", note.substr(name));
+  }
+  co_return Result<>{};
+}
+
+}  // namespace sandbar::sandbox

@@ -1,0 +1,76 @@
+#include "spawner/walk_job.h"
+
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+
+#include "base/log.h"
+#include "os/process.h"
+
+namespace sandbar::spawner {
+namespace {
+
+constexpr int kReport = 3;
+constexpr int kAside = 1000;  // above every number that is given out below
+constexpr int kNice = 10;
+
+// In the child. Nothing of ours but the given fds and three that lead nowhere is left in the program that is executed.
+[[noreturn]] void Execute(int program, char* const* argv, std::vector<int> fds) {
+  const int self = ::fcntl(program, F_DUPFD_CLOEXEC, kAside);
+  for (int& fd : fds) fd = ::fcntl(fd, F_DUPFD_CLOEXEC, kAside);
+  int next = kReport;
+  for (int fd : fds) ::dup2(fd, next++);
+  ::syscall(SYS_close_range, next, ~0U, CLOSE_RANGE_CLOEXEC);
+  ::setpriority(PRIO_PROCESS, 0, kNice);
+  // Unlike us it may be killed when memory runs out.
+  int score = ::open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+  [[maybe_unused]] ssize_t n = ::write(score, "500", 3);
+  char path[] = "PATH=/usr/bin:/bin";
+  char* const environment[] = {path, nullptr};
+  ::syscall(SYS_execveat, self, "", argv, environment, AT_EMPTY_PATH);
+  ::_exit(127);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<WalkJob>> WalkJob::Start(int program, const std::vector<std::string>& words,
+                                                std::vector<Fd> fds) {
+  std::vector<std::string> copies = {"sandbar-walker"};
+  copies.insert(copies.end(), words.begin(), words.end());
+  std::vector<char*> argv;
+  for (std::string& word : copies) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return FailErrno("pipe");
+  std::unique_ptr<WalkJob> job(new WalkJob());
+  job->report_ = Fd(ends[0]);
+  Fd write_end(ends[1]);
+  std::vector<int> given = {write_end.get()};
+  for (const Fd& fd : fds) given.push_back(fd.get());
+  pid_t pid = ::fork();
+  if (pid < 0) return FailErrno("fork");
+  if (pid == 0) Execute(program, argv.data(), std::move(given));
+  job->process_ = Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  if (!job->process_) return FailErrno("pidfd");
+  return job;
+}
+
+WalkJob::~WalkJob() {
+  if (!process_) return;
+  if (auto r = os::SendSignal(process_.get(), SIGKILL); !r) log::Warn("{}", r.error().message);
+}
+
+Result<> WalkJob::Finish() {
+  SB_TRY(auto status, os::TryReap(process_.get()));
+  process_.Reset();
+  // What went wrong it has said to whoever reads the report; a status that is not its own it has not.
+  if (status.value_or(1) > 1) return Fail(Code::kInternal, "sandbar-walker ended with " + std::to_string(*status));
+  return {};
+}
+
+}  // namespace sandbar::spawner
