@@ -25,8 +25,8 @@ bool IsOneOf(std::string_view name, std::initializer_list<std::string_view> name
 bool IsForwarding(std::string_view given) {
   std::string name(given);
   std::ranges::replace(name, '_', '-');  // CGI and its like read both as the same
-  return IsOneOf(
-      name, {"forwarded", "x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "x-forwarded-port", "x-real-ip"});
+  constexpr std::string_view kPrefix = "x-forwarded-";
+  return wire::EqualsIgnoreCase(name.substr(0, kPrefix.size()), kPrefix) || IsOneOf(name, {"forwarded", "x-real-ip"});
 }
 
 bool WantsWebSocket(const HttpExchange& x) {

@@ -5,7 +5,7 @@ import { mkdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { sh, useSdk } from "../clients/sdk.mjs";
-import { until } from "../clients/server.mjs";
+import { startServer, until } from "../clients/server.mjs";
 import { makeWorld } from "./world.mjs";
 
 const world = await makeWorld();
@@ -40,7 +40,7 @@ async function serve(request, response) {
 }
 const secure = await world.https(serve);
 const plain = await world.http(serve);
-const { sandbox } = await useSdk({ config: world.config("", "[limits]\nmax_running = 64\n") });
+const { sandbox, server } = await useSdk({ config: world.config("", "[limits]\nmax_running = 64\n") });
 
 const clients = {
   curl: (name) => `curl -sSf -m 60 https://${name}:${secure}/x`,
@@ -174,4 +174,80 @@ test("a change of policy cuts what it forbids and nothing else", async () => {
   await has("cut", ["ended", "websocket"]);
   await running.kill("SIGKILL");
   await following;
+});
+
+test("PostgreSQL's way of asking for TLS is judged by the name in it", async () => {
+  const { default: net } = await import("node:net");
+  const { TLSSocket, createSecureContext } = await import("node:tls");
+  const asked = [];
+  const database = await world.listen(net.createServer((socket) => {
+    socket.on("error", () => {});
+    socket.once("data", (request) => {
+      asked.push(request.toString("hex"));
+      socket.write("S");
+      const secured = new TLSSocket(socket, { isServer: true, secureContext: createSecureContext(world.tls) });
+      secured.on("error", () => {}).on("data", (d) => secured.end(`row for ${d}`));
+    });
+  }));
+  const box = await sandbox({ runtime: "python3.13", networkPolicy: { allow: ["open.test"] } });
+  const ask = (name) => sh(box, `python3 -c '
+import socket, ssl
+s = socket.create_connection(("203.0.113.8", ${database}), 60)
+s.sendall(bytes.fromhex("0000000804d2162f"))
+assert s.recv(1) == b"S"
+t = ssl.create_default_context().wrap_socket(s, server_hostname="${name}")
+t.sendall(b"you"); print(t.recv(100).decode())'`);
+  assert.equal((await ask("open.test")).stdout, "row for you\n");
+  assert.deepEqual(asked, ["0000000804d2162f"]);
+  assert.notEqual((await ask("closed.test")).exitCode, 0);
+  // Without TLS behind it there is no name to judge by.
+  const clear = await sh(box, `python3 -c '
+import socket
+s = socket.create_connection(("203.0.113.8", ${database}), 60)
+s.sendall(bytes.fromhex("0000000804d2162f")); s.recv(1); s.sendall(b"\\x00\\x00\\x00\\x08\\x00\\x03\\x00\\x00"); print(s.recv(100))'`);
+  assert.ok(clear.exitCode !== 0 || clear.stdout === "b''\n", clear.stdout);
+  assert.equal(asked.length, 1);
+});
+
+test("HTTP/2 passes where nothing is read, and is refused with a reason where it would have to be", async () => {
+  const http2 = await import("node:http2");
+  const both = http2.createSecureServer({ ...world.tls, allowHTTP1: true }, (request, response) => response.end(request.httpVersion));
+  const two = await world.listen(both);
+  const box = await sandbox({ networkPolicy: { allow: { "api.test": rules, "open.test": [] } } });
+  const only = (name) => sh(box, `node -e '
+    const session = require("http2").connect("https://${name}:${two}");
+    session.on("error", (e) => { console.log(e.code); process.exit(1); });
+    session.request({ ":path": "/" }).on("data", (d) => { console.log(String(d)); process.exit(0); }).on("error", () => {});'`);
+  assert.equal((await only("open.test")).stdout, "2.0\n");
+  const refused = await only("api.test");
+  assert.equal(refused.exitCode, 1, refused.stdout);
+  const { denials } = await server.call("GET", `/x/v1/sessions/${box.currentSession().sessionId}/network/log`);
+  assert.ok(denials.some((d) => d.host === "api.test" && /HTTP\/2/.test(d.reason) && d.hint), JSON.stringify(denials));
+  assert.equal((await sh(box, `curl -sS -m 60 --http2 https://api.test:${two}/`)).stdout, "1.1", "who can do both does the other");
+});
+
+test("bytes of previews count, both ways", async () => {
+  const box = await sandbox({ ports: [3000] });
+  await box.runCommand({ cmd: "node", detached: true, args: ["-e", `require("http").createServer((q, r) => q.resume().on("end", () => r.end("x".repeat(300_000)))).listen(3000)`] });
+  const url = box.domain(3000);
+  await until(() => fetch(url).then((r) => r.ok && r.text(), () => false), "the server answers");
+  assert.equal((await (await fetch(url, { method: "POST", body: "y".repeat(2_000_000) })).text()).length, 300_000);
+  const { networkTransfer } = await box.stop();
+  assert.ok(networkTransfer.ingress > 2_000_000 && networkTransfer.ingress < 3_000_000 && networkTransfer.egress > 300_000, JSON.stringify(networkTransfer));
+});
+
+test("a create without a policy gets the operator's default", async () => {
+  for (const [mode, open] of [["deny-all", false], ["allow-all", true]]) {
+    const own = await startServer({ config: world.config(`default = "${mode}"`) });
+    try {
+      assert.ok(own.output.includes(`network default ${mode}`), own.output);
+      const { session, sandbox: row } = await own.call("POST", "/v2/sandboxes", { body: { projectId: "prj_test", ports: [], runtime: "node24" } });
+      assert.equal((row ?? session).networkPolicy, undefined, "and it is not answered");
+      const before = world.asked.length;
+      await own.exec(session.id, "curl", ["-sS", "-m", "20", `http://default.test:${plain}/`]);
+      assert.equal(world.asked.slice(before).includes("default.test"), open);
+    } finally {
+      await own.stop();
+    }
+  }
 });
