@@ -80,10 +80,10 @@ TEST_F(ApiFixture, CreateThatCannotBe) {
   EXPECT_EQ(Ask("POST", "/v2/sandboxes", "{nope").Code(), "bad_request");
   EXPECT_EQ(Ask("POST", "/v2/sandboxes?projectId=prj_a", R"({"projectId":"prj_b"})").status, 400);
   EXPECT_EQ(OnLoop([&] { return service_.calls; }), 0);
-  OnLoop([&] { service_.fail = Error{Code::kConflict, "the name is taken"}; });
-  Answer taken = Ask("POST", "/v2/sandboxes", "{}");
-  EXPECT_EQ(taken.status, 400);
-  EXPECT_EQ(taken.Code(), "bad_request");
+  OnLoop([&] { service_.fail = Error{Code::kConflict, "the drive is attached elsewhere"}; });
+  Answer held = Ask("POST", "/v2/sandboxes", "{}");
+  EXPECT_EQ(held.status, 409);
+  EXPECT_EQ(held.Code(), "conflict");
 }
 
 TEST_F(ApiFixture, LargeBodyIs413) {
@@ -203,8 +203,22 @@ TEST_F(ApiFixture, V1Facade) {
 
 TEST_F(ApiFixture, WhatIsAbsentIsRefused) {
   EXPECT_EQ(Ask("POST", std::string(kSession) + "/interactive", "{}").Code(), "unsupported");
-  EXPECT_EQ(Ask("POST", "/v2/sandboxes/drives/d", "{}").Code(), "unsupported");
-  EXPECT_EQ(Ask("GET", "/v2/sandboxes/drives").body, R"({"drives":[],"pagination":{"count":0,"next":null}})");
+}
+
+TEST_F(ApiFixture, Drives) {
+  Answer made = Ask("POST", "/v2/sandboxes/drives/d", R"({"projectId":"prj_a","maxSizeBytes":5000000})");
+  EXPECT_EQ(made.status, 201);
+  EXPECT_EQ(made.Json().at("drive").at("name"), "d");
+  EXPECT_EQ(OnLoop([&] { return service_.number; }), 5000000);
+  EXPECT_EQ(OnLoop([&] { return service_.scope.project; }), "prj_a");
+  EXPECT_EQ(Ask("POST", "/v1/drives/d?projectId=prj_a", "").status, 200);
+  EXPECT_EQ(Ask("POST", "/v2/sandboxes/drives/d", R"({"maxSizeBytes":-1})").status, 400);
+  json::object list = Ask("GET", "/v2/sandboxes/drives?projectId=prj_a&sortBy=updatedAt&namePrefix=x").Json();
+  EXPECT_EQ(list.at("drives").as_array().size(), 1U);
+  EXPECT_EQ(list.at("pagination").at("next"), "cursor-2");
+  EXPECT_EQ(OnLoop([&] { return service_.list->sort_by + service_.list->name_prefix; }), "updatedAtx");
+  EXPECT_EQ(Ask("DELETE", "/v2/sandboxes/drives/d?projectId=prj_a").Json().at("drive").at("name"), "d");
+  EXPECT_EQ(OnLoop([&] { return service_.asked; }), "d");
 }
 
 TEST_F(ApiFixture, ReadFile) {

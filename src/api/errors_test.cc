@@ -18,6 +18,7 @@ TEST(Errors, ProtocolTable) {
                                                    {Code::kExecutableNotFound, 400, "executable_not_found"},
                                                    {Code::kFileError, 400, "file_error"},
                                                    {Code::kSnapshotMissing, 400, "snapshot_not_found"},
+                                                   {Code::kDriveEmpty, 400, "drive_not_initialized"},
                                                    {Code::kForbidden, 403, "forbidden"},
                                                    {Code::kNotFound, 404, "not_found"},
                                                    {Code::kConflict, 409, "conflict"},

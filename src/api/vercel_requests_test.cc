@@ -52,9 +52,23 @@ TEST(ParseCreate, NamesUnknownKeys) {
 }
 
 TEST(ParseCreate, RefusesWhatItCannotHonour) {
-  for (const char* body : {R"({"mounts":{"/data":{"drive":"d"}}})", R"({"networkId":"net_1"})"}) {
-    EXPECT_EQ(CreateError(body).code, Code::kUnsupported) << body;
-  }
+  EXPECT_EQ(CreateError(R"({"networkId":"net_1"})").code, Code::kUnsupported);
+}
+
+TEST(ParseCreate, Mounts) {
+  auto create = ParseCreate(R"({"mounts":{"/a":{"drive":"d"},"/b":{"drive":"e","mode":"snapshot"},
+                                "/c":{"drive":"f","mode":"read-only"}}})",
+                            3);
+  ASSERT_TRUE(create);
+  std::map<std::string, store::Mount> want = {
+      {"/a", {"d", "read-write"}}, {"/b", {"e", "snapshot"}}, {"/c", {"f", "read-only"}}};
+  EXPECT_EQ(create->spec.mounts, want);
+  EXPECT_EQ(CreateError(R"({"mounts":{"/a":{"drive":"d","mode":"rw"}}})").code, Code::kBadRequest);
+  EXPECT_EQ(CreateError(R"({"mounts":{"/a":{"mode":"snapshot"}}})").code, Code::kBadRequest);
+  auto clear = ParseUpdate(R"({"mounts":{}})");
+  ASSERT_TRUE(clear && clear->spec.mounts);
+  EXPECT_TRUE(clear->spec.mounts->empty());
+  EXPECT_FALSE(ParseUpdate("{}")->spec.mounts);
 }
 
 TEST(ParseCreate, Sources) {

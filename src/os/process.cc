@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 
 #include "os/openat.h"
@@ -80,6 +81,16 @@ Result<> RunProgram(const std::vector<std::string>& argv) {
   ::lseek(output.get(), 0, SEEK_SET);
   auto said = ReadAll(output.get(), 64 << 10);
   return Fail(Code::kIo, argv[0] + " failed" + (said ? ": " + *said : ""));
+}
+
+void CloseAllBut(std::vector<int> kept) {
+  std::ranges::sort(kept);
+  unsigned from = 3;
+  for (int fd : kept) {
+    if (static_cast<unsigned>(fd) > from) ::syscall(SYS_close_range, from, static_cast<unsigned>(fd) - 1, 0);
+    from = static_cast<unsigned>(fd) + 1;
+  }
+  ::syscall(SYS_close_range, from, ~0U, 0);
 }
 
 int64_t BootTimeMs() {

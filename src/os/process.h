@@ -28,6 +28,10 @@ Result<uint64_t> ProcessStartTime(pid_t pid);
 // serving.
 Result<> RunProgram(const std::vector<std::string>& argv);
 
+// For a process of ours that may live long: it must not hold a peer's connection, a lease or anything else. Keeps the
+// standard three.
+void CloseAllBut(std::vector<int> kept);
+
 // Milliseconds that also count while the host sleeps.
 int64_t BootTimeMs();
 

@@ -52,8 +52,10 @@ class Disk {
   // The directory of a drive or a state; kNotFound when there is none.
   virtual Result<std::string> DrivePath(const std::string& name) const = 0;
   virtual Result<std::vector<std::string>> ListDrives(const std::string& after, size_t max) const = 0;
-  // Takes as long as there are bytes to write or copy: for a process of its own. The state appears whole or not at all.
+  // Takes as long as there are bytes to write or copy: for a process of its own, which needs no other fd than
+  // drives_fd(). The state appears whole or not at all.
   virtual Result<> FreezeDrive(const std::string& drive, const std::string& state) const = 0;
+  virtual int drives_fd() const = 0;
   // No machine may use it. Not an error when it is gone already.
   virtual Result<> RemoveDrive(const std::string& name) = 0;
   // One bounded piece of background work; true when there may be more. Called when nothing else is to do.

@@ -171,6 +171,7 @@ class BtrfsDisk : public Disk {
     SB_TRY(Fd dir, os::OpenInside(drives_->fd(), drive, O_RDONLY | O_DIRECTORY));
     return os::SnapshotSubvolume(dir.get(), drives_->fd(), state);
   }
+  int drives_fd() const override { return drives_->fd(); }
   Result<> RemoveDrive(const std::string& name) override {
     SB_TRY(Fd dir, os::OpenInside(drives_->fd(), name, O_RDONLY | O_DIRECTORY));
     SB_TRY(uint64_t id, os::SubvolumeId(dir.get()));

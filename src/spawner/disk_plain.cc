@@ -99,6 +99,7 @@ class PlainDisk : public Disk {
       return FailErrno("publish the state of a drive");
     return {};
   }
+  int drives_fd() const override { return drives_->fd(); }
   Result<> RemoveDrive(const std::string& name) override { return MoveToTrash(drives_->fd(), name); }
 
   bool Housekeep() override {

@@ -5,7 +5,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 
 #include "base/log.h"
@@ -17,21 +16,10 @@ namespace sandbar::spawner {
 
 namespace {
 
-// A process of ours that may live long must not hold the daemon's connection, a machine's lease or anything else.
-void CloseAllBut(std::vector<int> kept) {
-  std::ranges::sort(kept);
-  unsigned from = 3;
-  for (int fd : kept) {
-    if (static_cast<unsigned>(fd) > from) ::syscall(SYS_close_range, from, static_cast<unsigned>(fd) - 1, 0);
-    from = static_cast<unsigned>(fd) + 1;
-  }
-  ::syscall(SYS_close_range, from, ~0U, 0);
-}
-
 [[noreturn]] void Work(const std::vector<Fd>& layers, int target, int report) {
   std::vector<int> kept = {target, report};
   for (const Fd& layer : layers) kept.push_back(layer.get());
-  CloseAllBut(std::move(kept));
+  os::CloseAllBut(std::move(kept));
   auto done = FlattenLayers(layers, target);
   // The layer must be whole before anybody may stand on it.
   if (done && ::syncfs(target) != 0) done = FailErrno("sync");

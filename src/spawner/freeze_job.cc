@@ -21,6 +21,7 @@ Result<std::unique_ptr<FreezeJob>> FreezeJob::Start(const Disk* disk, const std:
   pid_t pid = ::fork();
   if (pid < 0) return FailErrno("fork");
   if (pid == 0) {
+    os::CloseAllBut({disk->drives_fd(), write_end.get()});
     auto done = disk->FreezeDrive(drive, job->state_);
     if (done) ::_exit(0);
     [[maybe_unused]] ssize_t n = ::write(write_end.get(), done.error().message.data(), done.error().message.size());

@@ -9,7 +9,7 @@ std::vector<Request> EveryRequest() {
   Limits limits{2, 3ULL << 30, 400, 5ULL << 40};
   return {HelloReq{7},
           BootReq{"m1", limits, 123456789012},
-          ConfigureReq{"m1", {"a", "b"}, "sha256:x", "host"},
+          ConfigureReq{"m1", {"a", "b"}, "sha256:x", "host", {"snap_1"}, {{"drv_1", "/data", true, 1000, 1001}}},
           ListReq{},
           AttachReq{"m1"},
           SetLimitsReq{"m1", limits},
@@ -21,9 +21,13 @@ std::vector<Request> EveryRequest() {
           ShutdownReq{},
           ListSnapshotsReq{"snap_1"},
           RemoveSnapshotReq{"snap_1"},
+          FlattenReq{{"snap_2", "snap_1"}, "flat_1"},
+          CreateDriveReq{"drv_1", 5ULL << 40},
+          FreezeDriveReq{"drv_1", "drv_1-1"},
+          RemoveDriveReq{"drv_1"},
+          ListDrivesReq{"drv_1"},
           ManifestReq{"snap_1", true},
-          DiffReq{{"a", "b"}, {"c"}, {"i"}, {"j"}},
-          FlattenReq{{"snap_2", "snap_1"}, "flat_1"}};
+          DiffReq{{"a", "b"}, {"c"}, {"i"}, {"j"}}};
 }
 
 std::vector<Response> EveryResponse() {
@@ -62,6 +66,10 @@ TEST(Protocol, FieldsKeepTheirValues) {
   auto configure = DecodeRequest(Encode(TaggedRequest{1, EveryRequest()[2]}));
   ASSERT_TRUE(configure);
   EXPECT_EQ(std::get<ConfigureReq>(configure->body).layers, (std::vector<std::string>{"a", "b"}));
+  const auto& mounts = std::get<ConfigureReq>(configure->body).mounts;
+  ASSERT_EQ(mounts.size(), 1U);
+  EXPECT_EQ(mounts[0].path, "/data");
+  EXPECT_EQ(mounts[0].gid, 1001U);
   auto list = DecodeResponse(Encode(TaggedResponse{1, EveryResponse()[4]}));
   ASSERT_TRUE(list);
   const auto& machines = std::get<ListResp>(list->body).machines;

@@ -269,6 +269,66 @@ TEST_F(SqliteStoreTest, FiltersAndForeignCursors) {
   EXPECT_EQ(AllNames(f).size(), 3U) << "every project of the team";
 }
 
+TEST_F(SqliteStoreTest, Drives) {
+  for (int i = 0; i < 3; ++i) {
+    Drive d;
+    d.id = "drv_" + std::to_string(i);
+    d.team = "t";
+    d.project = "p";
+    d.name = "n" + std::to_string(i);
+    d.region = "sfo1";
+    d.max_size_bytes = 1ULL << 41;
+    d.created_at = 10 + i;
+    d.updated_at = 30 - i;
+    ASSERT_TRUE(store_->InsertDrive(d));
+    d.id += "x";
+    EXPECT_EQ(store_->InsertDrive(d).error().code, Code::kConflict);
+  }
+  auto found = store_->FindDrive("t", "p", "n1");
+  ASSERT_TRUE(found && *found);
+  EXPECT_EQ((*found)->id, "drv_1");
+  EXPECT_EQ((*found)->region, "sfo1");
+  EXPECT_EQ((*found)->max_size_bytes, 1ULL << 41);
+  EXPECT_EQ((*found)->updated_at, 29);
+  EXPECT_FALSE(store_->FindDrive("t", "other", "n1")->has_value());
+  ListFilter filter{.team = "t", .project = "p", .limit = 2, .sort_by = SortBy::kUpdatedAt, .ascending = true};
+  auto page = store_->ListDrives(filter);
+  ASSERT_TRUE(page);
+  ASSERT_EQ(page->items.size(), 2U);
+  EXPECT_EQ(page->items[0].name, "n2");
+  filter.cursor = page->next;
+  page = store_->ListDrives(filter);
+  ASSERT_TRUE(page);
+  ASSERT_EQ(page->items.size(), 1U);
+  EXPECT_EQ(page->items[0].name, "n0");
+
+  auto edit = [](Drive& d) -> Result<> {
+    d.state = 4;
+    d.deleted = true;
+    return {};
+  };
+  ASSERT_TRUE(store_->EditDrive("drv_1", edit));
+  EXPECT_EQ(store_->EditDrive("drv_9", edit).error().code, Code::kNotFound);
+  EXPECT_FALSE(store_->FindDrive("t", "p", "n1")->has_value());
+  EXPECT_EQ(store_->AllDrives()->at(1).state, 4);
+  Drive reborn = **found;
+  reborn.id = "drv_again";
+  EXPECT_TRUE(store_->InsertDrive(reborn)) << "the name of a deleted one is free";
+  ASSERT_TRUE(store_->ForgetDrive("drv_1"));
+  EXPECT_EQ(store_->AllDrives()->size(), 3U);
+}
+
+TEST_F(SqliteStoreTest, Mounts) {
+  Sandbox sandbox = MakeSandbox("a");
+  sandbox.mounts = {{"/data", {"d", "read-write"}}, {"/o", {"e", "snapshot"}}};
+  Session session = MakeSession(sandbox);
+  session.mounts = {{"/data", "drv_1", true, 7}, {"/o", "drv_2", false, 2}};
+  ASSERT_TRUE(store_->CreateSandbox(sandbox, session, ""));
+  Open();
+  EXPECT_EQ((*store_->FindSandbox(KeyOf(sandbox)))->mounts, sandbox.mounts);
+  EXPECT_EQ(store_->UnfinishedSessions()->at(0).mounts, session.mounts);
+}
+
 TEST_F(SqliteStoreTest, Commands) {
   Add(MakeSandbox("a"));
   for (int i = 0; i < 3; ++i) {
