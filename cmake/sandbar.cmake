@@ -27,6 +27,18 @@ function(sb_precompiled target)
   set_property(SOURCE ${sources} APPEND PROPERTY OBJECT_DEPENDS ${CMAKE_BINARY_DIR}/${made})
 endfunction()
 
+# Tests that look at files of the checkout are told where it is. Only they: an absolute path among the arguments keeps
+# the compiler cache from knowing a file again in another checkout.
+function(sb_paths)
+  foreach(source ${ARGN})
+    file(STRINGS ${source} found REGEX "SB_(SOURCE|BINARY)_DIR" LIMIT_COUNT 1)
+    if(found)
+      set_property(SOURCE ${source} APPEND PROPERTY COMPILE_DEFINITIONS
+        SB_SOURCE_DIR="${CMAKE_SOURCE_DIR}" SB_BINARY_DIR="${CMAKE_BINARY_DIR}")
+    endif()
+  endforeach()
+endfunction()
+
 function(sb_module folder)
   cmake_parse_arguments(M "" "" "uses;links;tests" ${ARGN})
   string(REPLACE "/" "_" name ${folder})
@@ -61,7 +73,7 @@ function(sb_module folder)
       target_link_libraries(${name}_test PRIVATE sb_${u})
     endforeach()
     target_link_libraries(${name}_test PRIVATE sb_${name} GTest::gtest GTest::gmock GTest::gtest_main)
-    target_compile_definitions(${name}_test PRIVATE SB_SOURCE_DIR="${CMAKE_SOURCE_DIR}" SB_BINARY_DIR="${CMAKE_BINARY_DIR}")
+    sb_paths(${tests})
     if("net" IN_LIST precompiled)
       sb_precompiled(${name}_test)
     endif()

@@ -90,7 +90,7 @@ test("every other way to the vendor's hosts is refused, and telemetry goes nowhe
     const https = (await import("node:https")).default, tls = (await import("node:tls")).default;
     const failure = (emitter) => new Promise((r) => { emitter.on("error", (e) => r(e.message)); emitter.on("response", () => r("reached")); emitter.on("secureConnect", () => r("reached")); });
     return [
-      await (${errorOf})(fetch("https://sb-x.vercel.run/")),
+      await (${errorOf})(fetch("https://www.vercel.run/")),
       await (${errorOf})(fetch("https://oidc.vercel.com/token")),
       await failure(https.get("https://vercel.com/")),
       await failure(https.get({ host: "API.Vercel.Com.", path: "/" })),

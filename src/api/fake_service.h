@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "net/http_stream.h"
 #include "sandbox/service.h"
 #include "sandbox/tokens.h"
 
@@ -52,6 +53,7 @@ class FakeService : public sandbox::Service {
   std::vector<std::string> pieces;  // of the file that ReadFile finds
   std::optional<Error> read_ends_with;
   std::function<Fd()> dial;  // a connection to the server in the sandbox
+  std::shared_ptr<net::Traffic> traffic = std::make_shared<net::Traffic>();  // of it
   std::vector<store::PortRoute>& routes() { return sandbox_.routes; }
   void Wake() { changed_.Notify(); }
   void SetCreatedAt(int64_t ms) { sandbox_.created_at = ms; }
@@ -264,11 +266,11 @@ class FakeService : public sandbox::Service {
       if (route.subdomain == subdomain) co_return sandbox::RouteTarget{sandbox_.name, session_.id, route};
     co_return Fail(Code::kNotFound, "no such route");
   }
-  Task<Fd> DialPort(sandbox::Scope s, std::string id, int port) override {
+  Task<sandbox::DialledPort> DialPort(sandbox::Scope s, std::string id, int port) override {
     number = port;
     SB_CO_TRYV(Begin(s, std::move(id)));
     if (!dial) co_return Fail(Code::kUnavailable, "nothing listens");
-    co_return dial();
+    co_return sandbox::DialledPort{dial(), traffic};
   }
   Task<store::PortRoute> SetRouteToken(sandbox::Scope s, std::string name, int port,
                                        std::optional<std::string> token) override {

@@ -105,6 +105,8 @@ bool EgressConnection::Survives(const CompiledPolicy& now) const {
       return at_peer != AddressVerdict::kDenied && entry != nullptr && entry->rules.empty();
     }
     case Decision::Kind::kIntercept:
+      // Its requests are dialled by the list that it was let in with.
+      if (now.mode() == EgressMode::kCustom && now.policy().deny_cidrs != policy_->policy().deny_cidrs) return false;
       return !too_many_hosts_ && std::ranges::all_of(hosts_, [&](const auto& h) { return SameTreatment(now, h); });
     default:
       return false;

@@ -50,7 +50,7 @@ test("list: pages by cursor, tags, prefix, order", async () => {
 });
 
 test("the timeout ends it", async () => {
-  const box = await sandbox({ timeout: 2000 });
+  const box = await sandbox({ timeout: 2000, persistent: false });
   assert.ok(box.expiresAt instanceof Date);
   const running = await box.runCommand({ cmd: "sleep", args: ["1000"], detached: true });
   await until(async () => (await Sandbox.get({ name: box.name, ...credentials })).status === "stopped", "the sandbox times out");
@@ -72,7 +72,7 @@ test("extendTimeout adds, up to the maximum", async () => {
 });
 
 test("stop: blocks, reports, happens once", async () => {
-  const box = await sandbox();
+  const box = await sandbox({ persistent: false });
   await sh(box, "head -c 100000 /dev/zero | sha256sum");
   const stopped = await box.stop();
   assert.equal(stopped.status, "stopped");

@@ -152,6 +152,26 @@ test("fork: a copy of the newest snapshot and of the settings", async () => {
   await Promise.all(forks.map((f) => f.delete()));
 });
 
+test("policy and variables go on with the sandbox and into its forks", async () => {
+  const policy = { allow: { "api.example": [{ transform: [{ headers: { authorization: "secret-canary" } }] }], "other.example": [] } };
+  const box = await sandbox({ name: unique(), networkPolicy: policy, env: { KEPT: "yes" } });
+  await box.stop();
+  const probe = "curl -sS -m 20 https://nothing.example/ 2>&1 | tail -1; echo $KEPT";
+  const resumed = await sh(box, probe);
+  assert.match(resumed.stdout, /yes\n$/);
+  const shown = (await server.call("GET", `/v2/sandboxes/${box.name}?projectId=prj_test&teamId=team_test`)).session.networkPolicy;
+  assert.deepEqual([shown.mode, shown.allowedDomains, shown.injectionRules],
+    ["custom", ["api.example", "other.example"], [{ domain: "api.example", headerNames: ["authorization"] }]]);
+  const denied = await server.call("GET", `/x/v1/sessions/${box.currentSession().sessionId}/network/log`);
+  assert.ok(JSON.stringify(denied).includes("nothing.example"), "the policy is in force after the resume");
+  await box.stop();
+  const fork = await Sandbox.fork({ sourceSandbox: box.name, name: unique(), ...credentials });
+  const view = await server.call("GET", `/v2/sandboxes/${fork.name}?projectId=prj_test&teamId=team_test`);
+  assert.deepEqual(view.session.networkPolicy, shown);
+  assert.equal((await sh(fork, "echo $KEPT")).stdout, "yes\n");
+  await fork.delete();
+});
+
 test("keepLastSnapshots evicts the oldest", async () => {
   const box = await sandbox({ name: unique(), keepLastSnapshots: { count: 2 } });
   const ids = [];
