@@ -115,7 +115,7 @@ class FakeService : public sandbox::Service {
       if (!woken) co_return std::unexpected(std::move(woken).error());
     }
     --waiting_creates;
-    sandbox_.create_digest = create.digest;
+    sandbox_.create_digest = create->digest;
     sandbox_.created_at = NowMs();
     co_return View(s, "");
   }

@@ -72,8 +72,11 @@ double Real(const json::object& object, std::string_view key) {
 Task<int> Snapshot(ApiClient* api, const Options* options, SnapshotCommand command) {
   std::vector<std::string> rest(command.words.begin() + 1, command.words.end());
   const std::string verb = command.words.front();
-  if (verb == "ls" && rest.size() <= 1)
-    co_return co_await ListSnapshots(api, options->json, rest.empty() ? std::string() : rest.front());
+  if (verb == "ls" && rest.size() <= 1) {
+    std::string of;
+    if (!rest.empty()) of = rest.front();
+    co_return co_await ListSnapshots(api, options->json, std::move(of));
+  }
   if (verb == "verify") co_return co_await VerifySnapshots(api, options->json, std::move(rest));
   if (verb == "rm" && !rest.empty()) co_return co_await RemoveSnapshots(api, options->json, std::move(rest));
   if (verb == "ls" || verb == "rm" || !rest.empty())

@@ -57,3 +57,42 @@ test("1.10: get by id, list", async () => {
   assert.equal(upgraded.currentSession().sessionId, box.sandboxId, "found under its id by newer clients");
   await box.stop({ blocking: true });
 });
+
+for (const [version, sdk, create] of [
+  ["2.9", v2, (params) => v2.sandbox(params)],
+  ["1.10", v1, (params) => v1.Sandbox.create({ networkPolicy: "deny-all", ...credentials, ...params })],
+]) {
+  test(`${version}: snapshots: take, start from, get, list, delete`, async () => {
+    const box = await create({ runtime: "node24" });
+    await box.writeFiles([{ path: "base", content: version }]);
+    const snapshot = await box.snapshot({ expiration: 86_400_000 });
+    assert.match(snapshot.snapshotId, /^snap_/);
+    assert.equal(snapshot.status, "created");
+    assert.ok(snapshot.sizeBytes >= 0);
+    // It stops its sandbox. Version 2 resumes at the next call, version 1 cannot.
+    if (version === "1.10") assert.ok((await apiError(box.runCommand("true"))).status >= 400);
+    else assert.equal((await sh(box, "cat base")).stdout, version);
+    const copies = await Promise.all([1, 2].map(() => create({ runtime: undefined, source: { type: "snapshot", snapshotId: snapshot.snapshotId } })));
+    for (const copy of copies) {
+      assert.equal((await copy.readFileToBuffer({ path: "base" })).toString(), version);
+      await copy.stop({ blocking: true });
+    }
+    const found = await sdk.Snapshot.get({ snapshotId: snapshot.snapshotId, ...credentials });
+    assert.equal(found.status, "created");
+    assert.ok(found.expiresAt > new Date());
+    const listed = await sdk.Snapshot.list({ ...credentials, limit: 50 });
+    const ids = (listed.json?.snapshots ?? listed.snapshots).map((s) => s.id);
+    assert.ok(ids.includes(snapshot.snapshotId));
+    await found.delete();
+    assert.equal((await sdk.Snapshot.get({ snapshotId: snapshot.snapshotId, ...credentials })).status, "deleted");
+    const gone = await apiError(create({ runtime: undefined, source: { type: "snapshot", snapshotId: snapshot.snapshotId } }));
+    assert.equal(gone.status, 410);
+  });
+}
+
+test("1.10: a sandbox leaves nothing when it stops", async () => {
+  const box = await v1.Sandbox.create({ runtime: "node24", networkPolicy: "deny-all", ...credentials });
+  await box.stop({ blocking: true });
+  const { snapshots } = await v2.server.call("GET", "/v1/sandboxes/snapshots?project=prj_test&teamId=team_test&limit=50");
+  assert.ok(!snapshots.some((s) => s.sourceSandboxId === box.sandboxId));
+});

@@ -5,7 +5,7 @@ import { after, before, test } from "node:test";
 import { sleep, startServer, until } from "../clients/server.mjs";
 import { inventory } from "./host.mjs";
 
-const rounds = 34;
+const rounds = 60;
 const query = "projectId=prj_test";
 const seed = Number(process.env.SEED ?? Math.floor(Math.random() * 2 ** 31));
 console.log(`SEED=${seed}`);
@@ -112,6 +112,12 @@ async function isReadable(name) {
 }
 
 test(`${rounds} kills lose nothing and leave nothing`, async () => {
+  const warm = await server.create({ runtime: "node24" }); // pools and caches reach their level
+  await server.call("DELETE", named(warm.sandbox.name));
+  const clean = await until(async () => {
+    const now = await inventory(server);
+    return now.machineProcesses <= 1 && now.agentSockets === 0 && now;
+  }, "the host settles");
   for (let i = 0; i < 3; i++) await operations.create();
   for (let round = 0; round < rounds; round++) {
     busy.clear();
@@ -133,8 +139,10 @@ test(`${rounds} kills lose nothing and leave nothing`, async () => {
   for (const name of [...boxes.keys()]) await server.call("DELETE", named(name, "&deleteOrphanSnapshots=true"));
   await until(async () => {
     const now = await inventory(server);
-    return now.machineProcesses <= 1 && now.agentSockets === 0;
-  }, "no machine is left");
+    return ["machineProcesses", "cgroups", "hostMounts", "spawnerMounts", "spawnerFds", "agentSockets"].every((k) => now[k] <= clean[k] + 2);
+  }, "everything on the host is as before").catch(async (e) => {
+    assert.deepEqual(await inventory(server), clean, e.message);
+  });
   const { sandboxes } = await server.call("GET", `/v2/sandboxes?${query}&project=prj_test`);
   assert.deepEqual(sandboxes, []);
   assert.doesNotMatch(server.output, /has no record/);
