@@ -24,6 +24,7 @@ THIRD_PARTY = {
     "boost/json": {"wire", "net", "images", "sandbox", "api", "cli", "daemon", "store"},
     "openssl/": {"net", "sandbox", "api", "cli", "daemon", "walker"},
     "zlib.h": {"wire", "guest", "cli"},
+    "zstd.h": {"cli"},
 }
 # The privileged process parses no guest or network bytes: these must never reach it.
 SPAWNER_ONLY = {"spawner": {"base", "os", "spawner"}}

@@ -94,6 +94,13 @@ struct RaceCommand {
   std::string score = "exit", best = "highest", keep = "promote";
   std::vector<std::string> argv;
 };
+struct ExportCommand {
+  std::string name, file;
+};
+struct ImportCommand {
+  std::string file;
+  std::optional<std::string> name;
+};
 struct TokenCommand {};
 struct EnvCommand {};
 struct ImageCommand {
@@ -109,7 +116,7 @@ struct DoctorCommand {
 using Command = std::variant<ServeCommand, UpCommand, DownCommand, RunCommand, PsCommand, ExecCommand, LogsCommand,
                              CpCommand, StopCommand, RmCommand, InspectCommand, NetCommand, TokenCommand, EnvCommand,
                              ImageCommand, VersionCommand, DoctorCommand, ForwardCommand, SnapshotCommand, DiffCommand,
-                             PromoteCommand, RaceCommand>;
+                             PromoteCommand, RaceCommand, ExportCommand, ImportCommand>;
 
 struct Options {
   std::string data;  // --data, SANDBAR_DATA or /var/lib/sandbar
