@@ -58,7 +58,7 @@ async function round(fill) {
   [took["cp -a"]] = await timed(() => inStore(`cp -a --reflink=never snapshots/${id}/upper bench-copy`));
   [took["tar|zstd"]] = await timed(() => inStore(`tar -C snapshots/${id} -cf - upper | zstd -q -o bench-tar`));
   inStore("rm -rf bench-copy bench-tar");
-  for (const name of [fork.sandbox.name, sandbox.name]) await call("DELETE", `/v2/sandboxes/${name}?snapshots=orphan`);
+  for (const name of [fork.sandbox.name, sandbox.name]) await call("DELETE", `/v2/sandboxes/${name}?deleteOrphanSnapshots=true`);
   return took;
 }
 
