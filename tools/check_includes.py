@@ -22,8 +22,9 @@ THIRD_PARTY = {
     "boost/beast": {"wire", "net"},
     "boost/asio": {"async", "net", "engine", "engine/namespaces", "engine/fake", "guest", "sandbox", "api", "cli", "daemon"},
     "boost/json": {"wire", "net", "images", "sandbox", "api", "cli", "daemon", "store"},
-    "openssl/": {"net", "sandbox", "api", "cli", "daemon"},
+    "openssl/": {"net", "sandbox", "api", "cli", "daemon", "walker"},
     "zlib.h": {"wire", "guest", "cli"},
+    "zstd.h": {"cli"},
 }
 # The privileged process parses no guest or network bytes: these must never reach it.
 SPAWNER_ONLY = {"spawner": {"base", "os", "spawner"}}

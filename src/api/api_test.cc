@@ -283,6 +283,33 @@ TEST_F(ApiFixture, Account) {
   EXPECT_EQ(Ask("POST", "/api/v11/projects", R"({"name":"mine","framework":null})").Json().at("name"), "mine");
 }
 
+TEST_F(ApiFixture, NativeSnapshots) {
+  auto asked = [&] { return OnLoop([&] { return service_.asked; }); };
+  json::object verified = Ask("POST", "/x/v1/snapshots/snap_1/verify").Json();
+  EXPECT_EQ(verified.at("snapshot").at("damage"), "changed /etc/passwd");
+  EXPECT_EQ(verified.at("snapshot").at("verified"), false);
+  EXPECT_EQ(Ask("GET", "/x/v1/notices?sandbox=demo").Json().at("notices").at(0).at("text"), "it fell back");
+  EXPECT_EQ(Ask("GET", "/x/v1/sandboxes/demo").Json().at("notices").at(0).at("at"), 5);
+  json::object diff = Ask("GET", "/x/v1/diff?a=snap_1&b=demo").Json();
+  EXPECT_EQ(asked(), "snap_1..demo");
+  EXPECT_EQ(diff.at("changes").at(0).at("sizeBefore"), 5);
+  EXPECT_EQ(diff.at("changes").at(1).at("change"), "deleted");
+  Ask("GET", "/x/v1/diff?a=demo");
+  EXPECT_EQ(asked(), "..demo") << "against its image";
+  EXPECT_EQ(Ask("GET", "/x/v1/diff").status, 400);
+  EXPECT_EQ(Ask("POST", "/x/v1/sandboxes/fork/promote").status, 200);
+  EXPECT_EQ(asked(), "fork>");
+  Ask("POST", "/x/v1/sandboxes/fork/promote", R"({"into":"demo"})");
+  EXPECT_EQ(asked(), "fork>demo");
+  json::object race =
+      Ask("POST", "/x/v1/race", R"({"source":"demo","command":"make","count":3,"score":"exit"})").Json();
+  EXPECT_EQ(asked(), "demo make  promote");
+  EXPECT_EQ(race.at("racers").as_array().size(), 3U);
+  EXPECT_EQ(race.at("winner"), 0);
+  EXPECT_EQ(Ask("POST", "/x/v1/race", R"({"source":"demo"})").status, 400);
+  EXPECT_EQ(Ask("POST", "/x/v1/race", R"({"source":"demo","command":"x","best":"worst"})").status, 400);
+}
+
 TEST_F(ApiFixture, Native) {
   EXPECT_EQ(Ask("GET", "/x/v1/info").Json().at("engine"), "fake");
   json::object inspect = Ask("GET", "/x/v1/sandboxes/demo").Json();

@@ -199,8 +199,8 @@ class FakeService : public sandbox::Service {
     SB_CO_TRYV(Begin(s, before + ".." + after));
     co_return engine::LayerDiff{{{'M', 'f', 7, 5, "/etc/passwd"}, {'D', 'd', 0, 0, "/data"}}, false};
   }
-  Task<store::Sandbox> Promote(sandbox::Scope s, std::string fork, std::optional<std::string> into) override {
-    SB_CO_TRYV(Begin(s, fork + ">" + into.value_or("")));
+  Task<store::Sandbox> Promote(sandbox::Scope s, std::string from, std::optional<std::string> into) override {
+    SB_CO_TRYV(Begin(s, from + ">" + into.value_or("")));
     co_return sandbox_;
   }
   Task<sandbox::RaceOutcome> Race(sandbox::Scope s, sandbox::RaceSpec spec) override {

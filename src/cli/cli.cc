@@ -225,6 +225,12 @@ int Main(const Options& options, const Hooks& hooks) {
           [&](const PromoteCommand& c) {
             return WithServer(options, false, [o, &c](ApiClient* a) { return Promote(a, o, c); });
           },
+          [&](const ExportCommand& c) {
+            return WithServer(options, false, [o, &c](ApiClient* a) { return Export(a, o, c); });
+          },
+          [&](const ImportCommand& c) {
+            return WithServer(options, false, [o, &c](ApiClient* a) { return Import(a, o, c); });
+          },
           [&](const RaceCommand& c) {
             return WithServer(options, false, [o, &c](ApiClient* a) { return Race(a, o, c); });
           },

@@ -32,6 +32,8 @@ Task<int> VerifySnapshots(ApiClient* api, bool as_json, std::vector<std::string>
 Task<int> Diff(ApiClient* api, const Options* options, DiffCommand command);
 Task<int> Promote(ApiClient* api, const Options* options, PromoteCommand command);
 Task<int> Race(ApiClient* api, const Options* options, RaceCommand command);
+Task<int> Export(ApiClient* api, const Options* options, ExportCommand command);
+Task<int> Import(ApiClient* api, const Options* options, ImportCommand command);
 Task<int> RemoteEnv(ApiClient* api);
 
 int Doctor(const Options& options, const DoctorCommand& command);

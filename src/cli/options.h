@@ -103,6 +103,13 @@ struct RaceCommand {
   std::string score = "exit", best = "highest", keep = "promote";
   std::vector<std::string> argv;
 };
+struct ExportCommand {
+  std::string name, file;
+};
+struct ImportCommand {
+  std::string file;
+  std::optional<std::string> name;
+};
 struct TokenCommand {};
 struct EnvCommand {};
 struct ImageCommand {
@@ -118,7 +125,8 @@ struct DoctorCommand {
 using Command = std::variant<ServeCommand, UpCommand, DownCommand, RunCommand, PsCommand, ExecCommand, LogsCommand,
                              CpCommand, StopCommand, RmCommand, InspectCommand, NetCommand, TokenCommand, EnvCommand,
                              ImageCommand, VersionCommand, DoctorCommand, ForwardCommand, SnapshotCommand, ForkCommand,
-                             ResumeCommand, UsageCommand, DiffCommand, PromoteCommand, RaceCommand>;
+                             ResumeCommand, UsageCommand, DiffCommand, PromoteCommand, RaceCommand, ExportCommand,
+                             ImportCommand>;
 
 struct Options {
   std::string data;         // --data, SANDBAR_DATA or /var/lib/sandbar

@@ -29,6 +29,8 @@ struct Raw {
   DiffCommand diff;
   PromoteCommand promote;
   RaceCommand race;
+  ExportCommand export_;
+  ImportCommand import_;
   ForwardCommand forward;
   ImageCommand image;
   DoctorCommand doctor;
@@ -197,6 +199,12 @@ void AddCompare(CLI::App* app, Raw* raw) {
   auto* promote = app->add_subcommand("promote", "Make a fork's state the new state of the sandbox it came from");
   promote->add_option("FORK", raw->promote.name)->required();
   promote->add_option("--into", raw->promote.into, "another sandbox than the one it was forked from");
+  auto* to = app->add_subcommand("export", "Write a stopped sandbox to a file, without variables and network rules");
+  to->add_option("NAME", raw->export_.name)->required();
+  to->add_option("FILE", raw->export_.file, "e.g. box.tar.zst")->required();
+  auto* from = app->add_subcommand("import", "Make a sandbox from such a file");
+  from->add_option("FILE", raw->import_.file)->required();
+  from->add_option("--name", raw->import_.name, "another name than it had");
   auto* race = app->add_subcommand("race", "Run a command in N forks at once, keep the best: race NAME -n 4 -- make");
   race->add_option("NAME", raw->race.name)->required();
   race->add_option("-n,--count", raw->race.count, "how many forks (default 2)");
@@ -236,6 +244,8 @@ Command Choose(const CLI::App* sub, Raw* raw) {
   if (name == "diff") return raw->diff;
   if (name == "promote") return raw->promote;
   if (name == "race") return raw->race;
+  if (name == "export") return raw->export_;
+  if (name == "import") return raw->import_;
   if (name == "net") {
     raw->net.verb = sub->get_subcommands().front()->get_name();
     return raw->net;

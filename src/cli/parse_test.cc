@@ -65,6 +65,25 @@ TEST(Parse, Net) {
   EXPECT_FALSE(ParseWords({"net"}).options);
 }
 
+TEST(Parse, Snapshots) {
+  auto verify = std::get<SnapshotCommand>(ParseWords({"snapshot", "verify", "snap_1", "snap_2"}).options->command);
+  EXPECT_EQ(verify.verb, "verify");
+  EXPECT_EQ(verify.ids.size(), 2U);
+  EXPECT_TRUE(std::get<SnapshotCommand>(ParseWords({"snapshot", "verify"}).options->command).ids.empty());
+  EXPECT_FALSE(ParseWords({"snapshot", "rm"}).options);
+  auto diff = std::get<DiffCommand>(ParseWords({"diff", "a", "b"}).options->command);
+  EXPECT_EQ(diff.a + diff.b, "ab");
+  auto race = std::get<RaceCommand>(
+      ParseWords({"race", "box", "-n", "4", "--score", "x", "--keep", "fork", "--", "make", "-j2"}).options->command);
+  EXPECT_EQ(race.count, 4);
+  EXPECT_EQ(race.keep, "fork");
+  EXPECT_EQ(race.argv, (std::vector<std::string>{"make", "-j2"}));
+  EXPECT_FALSE(ParseWords({"race", "box"}).options);
+  EXPECT_FALSE(ParseWords({"race", "box", "--keep", "all", "--", "true"}).options);
+  EXPECT_EQ(std::get<ImportCommand>(ParseWords({"import", "f", "--name", "n"}).options->command).name, "n");
+  EXPECT_FALSE(ParseWords({"export", "box"}).options);
+}
+
 TEST(Parse, CommonOptionsAreTakenAfterTheSubcommandToo) {
   auto p = ParseWords({"ps", "-a", "--json", "--data", "/d"});
   ASSERT_TRUE(p.options);

@@ -89,12 +89,17 @@ bun = 0
 [disk]
 limit = "none"
 pool_bytes = 1000000
+[snapshot]
+verify = "strict"
+scrub = "24h"
 )",
                      "sandbar.toml", &c);
   ASSERT_TRUE(r) << r.error().message;
   EXPECT_EQ(c.host, "::1");
   EXPECT_EQ(c.port, 9000);
   EXPECT_EQ(c.domain.max_timeout_ms, 7'200'000);
+  EXPECT_TRUE(c.domain.verify_strict);
+  EXPECT_EQ(c.domain.scrub_every_ms, 86'400'000);
   EXPECT_EQ(c.domain.default_timeout_ms, 600'000);
   EXPECT_EQ(c.domain.disk_bytes, 64ULL << 20);
   EXPECT_EQ(c.domain.log_session_bytes, 32ULL << 20);
