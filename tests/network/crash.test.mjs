@@ -1,10 +1,11 @@
 // The server is killed while a guest tries everything in a loop: closed while it is down, and what was denied before is
 // denied from the first moment after.
 import assert from "node:assert/strict";
+import http from "node:http";
 import { test } from "node:test";
 import { sh, useSdk } from "../clients/sdk.mjs";
 import { sleep, until } from "../clients/server.mjs";
-import { makeWorld } from "./world.mjs";
+import { makeWorld, outside } from "./world.mjs";
 
 const world = await makeWorld();
 const served = { "open.test": 0, "closed.test": 0, "api.test": 0 };
@@ -14,6 +15,8 @@ const handler = (request, response) => {
 };
 const secure = await world.https(handler);
 const plain = await world.http(handler);
+// Where a machine whose policy was lost would get to.
+if (outside) await world.listen(http.createServer(handler), outside, plain);
 const { sandbox, server } = await useSdk({ config: world.config() });
 
 const loop = `
@@ -21,8 +24,8 @@ const https = require("https"), http = require("http"), net = require("net"), dn
 const count = {};
 const note = (what) => { count[what] = (count[what] ?? 0) + 1; };
 const ask = (module, name, port, label) => {
-  // The address does not matter to the proxy; the guest does not wait for DNS.
-  const request = module.get({ host: "203.0.113.5", servername: name, port, headers: { host: name + ":" + port }, agent: false, timeout: 2000 }, (r) => {
+  // The name decides, whatever the address; the guest does not wait for DNS.
+  const request = module.get({ host: "${outside ?? "203.0.113.5"}", servername: name, port, headers: { host: name + ":" + port }, agent: false, timeout: 2000 }, (r) => {
     let body = "";
     r.on("data", (d) => { body += d; }).on("end", () => { note(label + " " + r.statusCode + " " + (body.includes("egress_denied") ? "denied" : body)); });
   });
@@ -54,7 +57,10 @@ test("kill -9 and restart, again and again: a denied server is never reached", a
     // The answer to the first call comes after the policy is back.
     const { session: row } = await server.call("GET", `/v2/sandboxes/sessions/${session}`);
     assert.deepEqual(row.networkPolicy.allowedDomains, ["api.test", "open.test"]);
-    await until(() => served["open.test"] > before["open.test"] && served["api.test"] > before["api.test"], "allowed servers are reached again");
+    await until(() => {
+      assert.equal(served["closed.test"], 0);
+      return served["open.test"] > before["open.test"] && served["api.test"] > before["api.test"];
+    }, "allowed servers are reached again");
   }
   assert.equal(served["closed.test"], 0);
   const count = await last(box);

@@ -11,7 +11,7 @@ import dgram from "node:dgram";
 import { chmod, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import http from "node:http";
 import https from "node:https";
-import { tmpdir } from "node:os";
+import { networkInterfaces, tmpdir } from "node:os";
 import { join } from "node:path";
 import { after } from "node:test";
 import { promisify } from "node:util";
@@ -54,6 +54,10 @@ function answer(query, answers) {
   return { name, bytes: Buffer.concat([head, question, ...rows]) };
 }
 
+// An address of this host that a machine does not take for its own, as it does with all of loopback: under allow-all the
+// guest's address is what is dialled. Undefined on a host without a network.
+export const outside = Object.values(networkInterfaces()).flat().find((a) => a.family === "IPv4" && !a.internal)?.address;
+
 export async function makeWorld() {
   const dir = await mkdtemp(join(tmpdir(), "sandbar-world-"));
   await chmod(dir, 0o755); // the server reads the authority as a user of its own
@@ -86,6 +90,6 @@ export async function makeWorld() {
     http: (handler) => listen(http.createServer(handler)),
     https: (handler) => listen(https.createServer(tls, handler)),
     config: (network = "", rest = "") => `extra_ca = ${JSON.stringify(join(dir, "ca.pem"))}\n[network]\n` +
-      `allow_addresses = ["127.0.0.1"]\nresolver = "127.0.0.1:${resolver.address().port}"\n${network}\n${rest}`,
+      `allow_addresses = ${JSON.stringify(["127.0.0.1", outside].filter(Boolean))}\nresolver = "127.0.0.1:${resolver.address().port}"\n${network}\n${rest}`,
   };
 }
