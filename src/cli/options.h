@@ -122,11 +122,11 @@ struct DoctorCommand {
   std::optional<std::string> listen, images;
 };
 
-using Command = std::variant<ServeCommand, UpCommand, DownCommand, RunCommand, PsCommand, ExecCommand, LogsCommand,
-                             CpCommand, StopCommand, RmCommand, InspectCommand, NetCommand, TokenCommand, EnvCommand,
-                             ImageCommand, VersionCommand, DoctorCommand, ForwardCommand, SnapshotCommand, ForkCommand,
-                             ResumeCommand, UsageCommand, DiffCommand, PromoteCommand, RaceCommand, ExportCommand,
-                             ImportCommand>;
+using Command =
+    std::variant<ServeCommand, UpCommand, DownCommand, RunCommand, PsCommand, ExecCommand, LogsCommand, CpCommand,
+                 StopCommand, RmCommand, InspectCommand, NetCommand, TokenCommand, EnvCommand, ImageCommand,
+                 VersionCommand, DoctorCommand, ForwardCommand, SnapshotCommand, ForkCommand, ResumeCommand,
+                 UsageCommand, DiffCommand, PromoteCommand, RaceCommand, ExportCommand, ImportCommand>;
 
 struct Options {
   std::string data;         // --data, SANDBAR_DATA or /var/lib/sandbar
