@@ -121,7 +121,7 @@ Task<> ForkSandbox(Call* call) {
   SB_CO_TRY(sandbox::ForkSpec spec, ParseFork(text));
   std::string name = call->Param("name");
   auto view = co_await call->service->Fork(call->scope, std::move(name), std::move(spec));
-  if (!view) co_return std::unexpected(NameTaken(std::move(view).error()));
+  if (!view) co_return std::unexpected(std::move(view).error());
   json::object body = ViewJson(*view, call->preview_urls, false, false);
   co_return co_await call->Reply(std::move(body));
 }
