@@ -11,10 +11,7 @@ namespace {
 
 class ZstdFile : public testing::Test {
  protected:
-  ZstdFile() : path_(std::filesystem::temp_directory_path() / ("sandbar-zstd-" + std::to_string(::getpid()))) {}
-  ~ZstdFile() override { ::unlink(path_.c_str()); }
-  ZstdFile(const ZstdFile&) = delete;
-  ZstdFile& operator=(const ZstdFile&) = delete;
+  void TearDown() override { ::unlink(path_.c_str()); }
   Fd Open(int flags) const { return Fd(::open(path_.c_str(), flags | O_CLOEXEC, 0600)); }
   Result<std::string> ReadBack() const {
     ZstdReader in(Open(O_RDONLY));
@@ -25,7 +22,7 @@ class ZstdFile : public testing::Test {
       all += piece;
     }
   }
-  std::string path_;
+  std::string path_ = std::filesystem::temp_directory_path() / ("sandbar-zstd-" + std::to_string(::getpid()));
 };
 
 TEST_F(ZstdFile, WhatWasWrittenIsRead) {

@@ -75,6 +75,11 @@ Result<std::string> GoodAncestor(store::Store& store, const store::Snapshot& of)
 
 }  // namespace
 
+Result<bool> IsLiving(store::Store& store, const std::string& layer) {
+  SB_TRY(auto living, LivingLayers(store));
+  return living.contains(layer);
+}
+
 Result<std::string> NextToSeal(store::Store& store) {
   SB_TRY(auto living, LivingLayers(store));
   SB_TRY(auto known, store.AllLayers());

@@ -9,6 +9,8 @@
 
 namespace sandbar::sandbox {
 
+// A snapshot that was not deleted stands on it.
+Result<bool> IsLiving(store::Store& store, const std::string& layer);
 // A layer of a living snapshot about which nothing is known yet; empty: none.
 Result<std::string> NextToSeal(store::Store& store);
 // A durable, undamaged layer that was last checked before `limit`, the longest ago first; empty: none.

@@ -59,11 +59,13 @@ Task<store::Layer> ServiceImpl::WalkLayer(std::string name) {
     layer.damage = DamageOf(*report, layer.digest);
     if (layer.damage.empty()) layer.verified_at = NowMs();
   }
-  if (was_good && !layer.damage.empty()) log::Error("snapshot layer {} is damaged: {}", name, layer.damage);
-  const bool lost = fresh && !layer.damage.empty();
-  auto save = [layer, lost](store::Store& store) -> Result<> {
+  const bool found = was_good && !layer.damage.empty();
+  auto save = [layer, fresh, found](store::Store& store) -> Result<> {
+    SB_TRY(bool living, IsLiving(store, layer.name));
+    if (!living) return store.DeleteLayer(layer.name);  // deleted while it was read
+    if (found) log::Error("snapshot layer {} is damaged: {}", layer.name, layer.damage);
     SB_TRYV(NoteLayer(store, layer));
-    return lost ? FallBack(store, layer.name) : Result<>{};
+    return fresh && !layer.damage.empty() ? FallBack(store, layer.name) : Result<>{};
   };
   SB_CO_TRYV(co_await core_.Db(std::move(save)));
   co_return layer;
@@ -134,9 +136,11 @@ Task<> ServiceImpl::SealAndScrub() {
 Task<> ServiceImpl::KeepSnapshotsDurable() {
   co_await asio::this_coro::throw_if_cancelled(false);
   while (!core_.closing) {
+    seal_asked_ = false;
     auto done = co_await SealAndScrub();
     if (!done && !core_.closing) log::Warn("snapshots: {}", done.error().message);
     const int64_t wait = std::min<int64_t>(std::chrono::milliseconds(kLookEvery).count(), core_.config.scrub_every_ms);
+    if (done && seal_asked_) continue;  // while we were busy
     auto asked = seal_.Wait();
     auto waited = co_await WithTimeout(std::move(asked), std::chrono::milliseconds(wait));
     if (!waited && waited.error().code == Code::kCancelled) break;

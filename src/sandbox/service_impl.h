@@ -147,6 +147,10 @@ class ServiceImpl final : public Domain {
   Task<> CheckLayers(std::vector<std::string> layers);
   Task<> RefuseDamaged(store::Snapshot snapshot);
   Task<> SealAndScrub();
+  void Seal() {
+    seal_asked_ = true;
+    seal_.Notify();
+  }
   Task<> KeepSnapshotsDurable();
   Task<> CheckDiskAtStart();
 
@@ -192,8 +196,9 @@ class ServiceImpl final : public Domain {
   std::map<std::string, std::shared_ptr<Outcome<SandboxView>>> resuming_;  // by team, project and name
   std::vector<store::Token> tokens_;
   Pool pool_;
-  Event collect_;                                                           // snapshots may have become garbage
-  std::set<std::string> unflattened_;                                       // snapshots on damaged layers
+  Event collect_;                      // snapshots may have become garbage
+  std::set<std::string> unflattened_;  // snapshots on damaged layers
+  bool seal_asked_ = false;
   Event seal_;                                                              // there is a new layer
   std::map<std::string, std::shared_ptr<Outcome<store::Layer>>> checking_;  // layers being read, by name
   TaskGroup tasks_;

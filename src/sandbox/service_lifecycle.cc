@@ -116,7 +116,7 @@ Task<store::Sandbox> ServiceImpl::StopNow(std::shared_ptr<Session> session, Stop
   if (core_.closing) co_return ended;
   sessions_.erase(session->row().id);
   Collect();
-  seal_.Notify();
+  Seal();
   co_return ended;
 }
 

@@ -153,7 +153,7 @@ Task<> ServiceImpl::FlattenLongChains() {
       return ReplaceLayers(store, flattened, layer);
     };
     SB_CO_TRYV(co_await core_.Db(std::move(replace)));
-    seal_.Notify();
+    Seal();
   }
   co_return Result<>{};
 }

@@ -74,7 +74,8 @@ void Server::Handle(uint32_t tag, const DiffReq& r) {
   const size_t before = fds.size();
   if (opened) opened = OpenLayers(*host_, r.after, r.after_image, fds);
   if (!opened) return ReplyError(tag, opened.error());
-  StartWalk(tag, {"diff", std::to_string(before), std::to_string(fds.size() - before)}, std::move(fds));
+  const size_t after = fds.size() - before;
+  StartWalk(tag, {"diff", std::to_string(before), std::to_string(after)}, std::move(fds));
 }
 
 }  // namespace sandbar::spawner

@@ -40,7 +40,10 @@ Result<std::string> SnapshotDir::Layer(const std::string& snapshot) const {
 
 Result<Fd> SnapshotDir::OpenManifest(const std::string& snapshot, bool fresh) const {
   if (!ValidId(snapshot, kMaxName)) return NoSuchSnapshot(snapshot);
-  return os::OpenInside(manifests_.get(), snapshot, fresh ? O_RDWR | O_CREAT | O_TRUNC : O_RDONLY, fresh ? 0600 : 0);
+  if (!fresh) return os::OpenInside(manifests_.get(), snapshot, O_RDONLY);
+  // Another file each time: a walk for a daemon that has died may still be writing to the old one.
+  ::unlinkat(manifests_.get(), snapshot.c_str(), 0);
+  return os::OpenInside(manifests_.get(), snapshot, O_RDWR | O_CREAT | O_EXCL, 0600);
 }
 
 void SnapshotDir::RemoveManifest(const std::string& snapshot) const {

@@ -38,8 +38,11 @@ std::string Describe(const struct stat& st) {
 }
 
 Result<std::string> Xattrs(int fd) {
+  // Most have none: asked before there is space for any.
+  ssize_t n = ::flistxattr(fd, nullptr, 0);
+  if (n == 0) return std::string();
   std::string names(64 << 10, '\0');
-  ssize_t n = ::flistxattr(fd, names.data(), names.size());
+  if (n > 0) n = ::flistxattr(fd, names.data(), names.size());
   if (n < 0) return errno == ENOTSUP ? Result<std::string>("") : FailErrno("list attributes");
   names.resize(static_cast<size_t>(n));
   std::vector<std::string> sorted;
@@ -137,7 +140,7 @@ Result<std::string> Tree::File(int dir, const std::string& name, const struct st
 Result<std::string> Tree::Content(int fd, const struct stat& st) {
   const bool sparse = ::lseek(fd, 0, SEEK_HOLE) < st.st_size;
   Sha256 digest;
-  std::string buffer(kBuffer, '\0');
+  buffer_.resize(kBuffer);
   off_t at = 0;
   while (at < st.st_size) {
     if (sparse) {
@@ -146,10 +149,10 @@ Result<std::string> Tree::Content(int fd, const struct stat& st) {
       if (data < 0) return FailErrno("seek");
       at = data / static_cast<off_t>(kBlock) * static_cast<off_t>(kBlock);
     }
-    ssize_t n = ::pread(fd, buffer.data(), buffer.size(), at);
+    ssize_t n = ::pread(fd, buffer_.data(), buffer_.size(), at);
     if (n < 0) return FailErrno("read");
     if (n == 0) return Fail(Code::kIo, "the file is shorter than its size");
-    std::string_view got(buffer.data(), static_cast<size_t>(n));
+    std::string_view got(buffer_.data(), static_cast<size_t>(n));
     read_ += got.size();
     if (read_ > kMaxRead) return Fail(Code::kTooLarge, "there is too much to read");
     if (!sparse) digest.Update(got);

@@ -34,6 +34,7 @@ class Tree {
   Result<std::string> Content(int fd, const struct stat& st);
 
   int root_;
+  std::string buffer_;  // of the file being read
   Sink sink_;
   uint64_t bytes_ = 0, files_ = 0, read_ = 0;
   struct Seen {

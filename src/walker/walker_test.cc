@@ -23,15 +23,13 @@ using testing::HasSubstr;
 
 class WalkerTest : public testing::Test {
  protected:
-  WalkerTest() {
+  void SetUp() override {
     std::string pattern = fs::temp_directory_path() / "sandbar-walker-XXXXXX";
     dir_ = ::mkdtemp(pattern.data());
     fs::create_directories(dir_ + "/a");
     fs::create_directories(dir_ + "/b");
   }
-  ~WalkerTest() override { fs::remove_all(dir_); }
-  WalkerTest(const WalkerTest&) = delete;
-  WalkerTest& operator=(const WalkerTest&) = delete;
+  void TearDown() override { fs::remove_all(dir_); }
 
   void Write(const std::string& path, const std::string& text) const {
     fs::create_directories(fs::path(dir_ + "/" + path).parent_path());

@@ -22,8 +22,10 @@ export async function spawnerPid(data) {
 
 // Host pids of the machines that a spawner supervises, oldest first.
 export async function machinePids(spawner) {
-  const children = await text(`/proc/${spawner}/task/${spawner}/children`);
-  return children.split(" ").filter(Boolean).map(Number);
+  const children = (await text(`/proc/${spawner}/task/${spawner}/children`)).split(" ").filter(Boolean).map(Number);
+  // What reads snapshots in the background is no machine.
+  const names = await Promise.all(children.map((pid) => text(`/proc/${pid}/cmdline`)));
+  return children.filter((_, i) => !names[i].startsWith("sandbar-walker"));
 }
 
 async function cgroups(instance) {
