@@ -12,12 +12,6 @@ namespace {
 
 constexpr int kPage = 50;
 
-const json::array& Array(const json::object& object, std::string_view key) {
-  static const json::array kEmpty;
-  const json::value* value = object.if_contains(key);
-  return value != nullptr && value->is_array() ? value->as_array() : kEmpty;
-}
-
 bool Flag(const json::object& object, std::string_view key) {
   const json::value* value = object.if_contains(key);
   return value != nullptr && value->is_bool() && value->as_bool();

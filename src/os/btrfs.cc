@@ -69,11 +69,11 @@ Result<> MakeSubvolumeReadOnly(int subvolume) {
   return {};
 }
 
-Result<> SnapshotSubvolume(int subvolume, int parent, const std::string& name) {
+Result<> SnapshotSubvolume(int subvolume, int parent, const std::string& name, bool writable) {
   SB_TRYV(Name(name));
   btrfs_ioctl_vol_args_v2 args{};
   args.fd = subvolume;
-  args.flags = BTRFS_SUBVOL_RDONLY;
+  if (!writable) args.flags = BTRFS_SUBVOL_RDONLY;
   std::memcpy(args.name, name.data(), name.size());
   if (::ioctl(parent, BTRFS_IOC_SNAP_CREATE_V2, &args) == 0) return {};
   if (errno == EEXIST) return Fail(Code::kConflict, "subvolume " + name + " exists already");

@@ -27,7 +27,7 @@ Result<> DestroySubvolume(int parent, const std::string& name);
 Result<> MakeSubvolumeReadOnly(int subvolume);
 // A read-only copy under that name: shares every byte, and what was written before is in it and on disk. Waits for
 // bytes that are still on their way.
-Result<> SnapshotSubvolume(int subvolume, int parent, const std::string& name);
+Result<> SnapshotSubvolume(int subvolume, int parent, const std::string& name, bool writable);
 Result<> SetSubvolumeLimit(int root, uint64_t id, uint64_t bytes);  // 0: no limit
 // As of the last commit of the filesystem (a few seconds).
 Result<uint64_t> SubvolumeUsage(int root, uint64_t id);
