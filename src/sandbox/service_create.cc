@@ -145,8 +145,8 @@ Task<SandboxView> ServiceImpl::CreateFrom(Scope scope, NewSandbox wanted) {
   }
   ++creating_;
   const std::string claimed = pooled ? row.machine_id : "";
-  auto insert = [sandbox, row, claimed, limit = core_.config.max_sandboxes](
-                    store::Store& store) mutable -> Result<store::Session> {
+  auto insert = [sandbox, row, claimed,
+                 limit = core_.config.max_sandboxes](store::Store& store) mutable -> Result<store::Session> {
     SB_TRY(const uint64_t records, store.CountSandboxes());
     if (records >= limit) {
       return Fail(Code::kTooMany,
