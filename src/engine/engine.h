@@ -109,6 +109,9 @@ struct EngineInfo {
   int isolation_class = 1;  // 1 namespaces, 2 gVisor, 3 microVM
   AttachmentKind attachment = AttachmentKind::kLocal;
   RootfsFormat format = RootfsFormat::kDir;
+  // A machine's own layer holds all that the topmost snapshot below it did: the next snapshot stands in its place, not
+  // on top of it.
+  bool copies_snapshots = false;
 };
 
 class Engine {

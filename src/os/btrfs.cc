@@ -61,6 +61,15 @@ Result<> DestroySubvolume(int parent, const std::string& name) {
   return {};
 }
 
+Result<> CopySubvolume(int subvolume, int parent, const std::string& name) {
+  SB_TRYV(Name(name));
+  btrfs_ioctl_vol_args_v2 args{};
+  args.fd = subvolume;
+  std::memcpy(args.name, name.data(), name.size());
+  if (::ioctl(parent, BTRFS_IOC_SNAP_CREATE_V2, &args) != 0) return FailErrno("copy subvolume " + name);
+  return {};
+}
+
 Result<> MakeSubvolumeReadOnly(int subvolume) {
   uint64_t flags = 0;
   if (::ioctl(subvolume, BTRFS_IOC_SUBVOL_GETFLAGS, &flags) != 0) return FailErrno("subvolume flags");

@@ -23,6 +23,9 @@ Result<uint64_t> CreateSubvolume(int parent, const std::string& name);
 Result<uint64_t> SubvolumeId(int subvolume);
 // Returns at once; the kernel frees the space in the background.
 Result<> DestroySubvolume(int parent, const std::string& name);
+// A subvolume with the same contents, which it shares. Waits until what was written to `subvolume` is on its way to
+// disk.
+Result<> CopySubvolume(int subvolume, int parent, const std::string& name);
 // From now on nobody can write to it, root of the host included.
 Result<> MakeSubvolumeReadOnly(int subvolume);
 Result<> SetSubvolumeLimit(int root, uint64_t id, uint64_t bytes);  // 0: no limit

@@ -283,6 +283,8 @@ store::Snapshot Session::MakeSnapshot(const engine::Usage& usage) const {
   s.image_env = row_.image_env;
   s.image_layers = row_.image_layers;
   s.snapshot_layers = row_.snapshot_layers;
+  if (!s.snapshot_layers.empty() && core_->parts.engine->info().copies_snapshots)
+    s.snapshot_layers.erase(s.snapshot_layers.begin());
   s.snapshot_layers.insert(s.snapshot_layers.begin(), s.id);
   return s;
 }

@@ -29,6 +29,11 @@ class Disk {
   // Directory for read-only layers that we make ourselves; emptied at start.
   virtual std::string site_path() const = 0;
   virtual Result<DiskSlot> Create() = 0;
+  // Whether a slot can begin as a copy of a snapshot that shares everything with it. Such a slot holds all that the
+  // snapshot does: the snapshot is no layer below it. Otherwise snapshots are stacked.
+  virtual bool copies_snapshots() const = 0;
+  // Puts a new slot in the place of this one, which is empty: the copy. Limits have to be set again.
+  virtual Result<> StartFrom(DiskSlot& slot, const std::string& snapshot) = 0;
   virtual Result<> SetLimit(const DiskSlot& slot, uint64_t bytes) = 0;  // 0: none
   virtual Result<uint64_t> Usage(const DiskSlot& slot) const = 0;
   // Returns at once; space is freed in the background.

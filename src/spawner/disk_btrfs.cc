@@ -111,6 +111,23 @@ class BtrfsDisk : public Disk {
     return slot;
   }
 
+  // One subvolume for all that a sandbox ever wrote, not a stack of them: each numbers its files from the same start,
+  // and overlay tells files of one filesystem apart by these numbers alone.
+  bool copies_snapshots() const override { return true; }
+  Result<> StartFrom(DiskSlot& slot, const std::string& snapshot) override {
+    SB_TRY(Fd source, os::OpenInside(snapshots_->fd(), snapshot, O_RDONLY | O_DIRECTORY));
+    DiskSlot copy;
+    copy.name = NewLabel("w-", 16);
+    copy.path = path_ + "/machines/" + copy.name;
+    SB_TRYV(os::CopySubvolume(source.get(), machines_.get(), copy.name));
+    SB_TRY(Fd dir, os::OpenInside(machines_.get(), copy.name, O_RDONLY | O_DIRECTORY));
+    SB_TRY(copy.id, os::SubvolumeId(dir.get()));
+    SB_TRYV(os::EnsureDir(dir.get(), "work", 0755));
+    if (auto r = Destroy(slot); !r) log::Warn("{}", r.error().message);
+    slot = std::move(copy);
+    return {};
+  }
+
   Result<> SetLimit(const DiskSlot& slot, uint64_t bytes) override {
     return os::SetSubvolumeLimit(root_.get(), slot.id, bytes);
   }

@@ -47,6 +47,10 @@ class PlainDisk : public Disk {
     return slot;
   }
 
+  bool copies_snapshots() const override { return false; }
+  Result<> StartFrom(DiskSlot&, const std::string&) override {
+    return Fail(Code::kUnsupported, "plain directories cannot share their contents");
+  }
   Result<> SetLimit(const DiskSlot&, uint64_t bytes) override {
     if (bytes != 0) return Fail(Code::kUnsupported, "this server cannot limit a machine's disk (--disk-limit none)");
     return {};

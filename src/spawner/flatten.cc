@@ -87,9 +87,14 @@ Found LookInLayer(int layer, const Path& path) {
     }
     at = OpenDirAt(at.get(), path[i]);
     if (!at) return found;
-    if (Xattr(at.get(), kOpaque) == "y") found.stop = true;
+    if (Xattr(at.get(), kOpaque) == "y") {
+      found.stop = true;
+      continue;
+    }
     std::string redirect = Xattr(at.get(), kRedirect);
     if (redirect.empty()) continue;
+    // A new directory is opaque, but what was moved into it may come from below.
+    if (redirect.front() == '/') found.stop = false;
     // Where this component stands in the path as redirected so far.
     auto place = found.next.end() - static_cast<ptrdiff_t>(path.size() - i);
     Path moved = redirect.front() == '/' ? Split(redirect) : Path(found.next.begin(), place);

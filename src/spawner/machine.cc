@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <span>
 
 #include "base/log.h"
 #include "os/machine_files.h"
@@ -164,8 +165,15 @@ Result<> Machine::Configure(const ConfigureReq& request) {
   p.hostname = request.hostname.empty() ? kDefaultHostname : request.hostname;
   SB_TRY(auto layers, host_->layers->Prepare(request.layers, request.image_digest, p.hostname));
   host_layer_ = layers.host;
+  std::span<const std::string> below = request.snapshots;
+  if (!below.empty() && host_->disk->copies_snapshots()) {
+    SB_TRYV(host_->disk->SnapshotLayer(below.front()));
+    SB_TRYV(host_->disk->StartFrom(parts_.disk, below.front()));
+    SB_TRYV(host_->disk->SetLimit(parts_.disk, limits_.disk_bytes));
+    below = below.subspan(1);
+  }
   std::vector<std::string> stack;
-  for (const std::string& snapshot : request.snapshots) {
+  for (const std::string& snapshot : below) {
     SB_TRY(std::string layer, host_->disk->SnapshotLayer(snapshot));
     stack.push_back(std::move(layer));
   }

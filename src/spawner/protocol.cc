@@ -94,7 +94,7 @@ void Fields(A& a, M& m) {
   } else if constexpr (std::is_same_v<T, DialReq>) {
     a.Id(m.machine), a(m.port), a(m.ipv6);
   } else if constexpr (std::is_same_v<T, HelloResp>) {
-    a(m.version), a.Id(m.instance), a.Text(m.disk_limit), a.Text(m.cgroup);
+    a(m.version), a.Id(m.instance), a.Text(m.disk_limit), a.Text(m.cgroup), a(m.copies_snapshots);
   } else if constexpr (std::is_same_v<T, ErrorResp>) {
     a(m.code), a.Text(m.message), a(m.sys_errno);
   } else if constexpr (std::is_same_v<T, BootResp>) {

@@ -13,7 +13,7 @@
 
 namespace sandbar::spawner {
 
-inline constexpr uint32_t kProtocolVersion = 2;
+inline constexpr uint32_t kProtocolVersion = 3;
 inline constexpr size_t kMaxMessage = 64 << 10;
 inline constexpr size_t kMaxLayers = 64;
 inline constexpr size_t kMaxSnapshotChain = 64;
@@ -98,6 +98,7 @@ struct HelloResp {
   std::string instance;
   std::string disk_limit;
   std::string cgroup;
+  bool copies_snapshots = false;  // a machine's own layer holds all that the topmost snapshot below it did
 };  // which mechanisms are in force
 struct ErrorResp {
   int32_t code = 0;

@@ -26,7 +26,7 @@ std::vector<Request> EveryRequest() {
 
 std::vector<Response> EveryResponse() {
   return {OkResp{},
-          HelloResp{1, "inst", "btrfs", "v2"},
+          HelloResp{1, "inst", "btrfs", "v2", true},
           ErrorResp{3, "no", 13},
           BootResp{"/a/b.sock"},
           ListResp{{{"m1", 2, 77, 9999999999ULL}, {"m2", 0, 0, 0}}},

@@ -43,7 +43,8 @@ Result<std::vector<Fd>> NetworkFds(const Machine& m) {
 void Server::Handle(uint32_t tag, const HelloReq& r) {
   if (r.version != kProtocolVersion)
     return ReplyError(tag, Fail(Code::kUnsupported, "the spawner speaks another version: restart it").error());
-  Reply(tag, HelloResp{kProtocolVersion, host_->instance, host_->disk->Describe(), host_->cgroups->Describe()});
+  Reply(tag, HelloResp{kProtocolVersion, host_->instance, host_->disk->Describe(), host_->cgroups->Describe(),
+                       host_->disk->copies_snapshots()});
 }
 
 void Server::Handle(uint32_t tag, const BootReq& r) {

@@ -182,7 +182,9 @@ class NamespacesEngineImpl : public NamespacesEngine {
   NamespacesEngineImpl(const NamespacesEngineImpl&) = delete;
   NamespacesEngineImpl& operator=(const NamespacesEngineImpl&) = delete;
 
-  EngineInfo info() const override { return {"namespaces", 1, AttachmentKind::kLocal, RootfsFormat::kDir}; }
+  EngineInfo info() const override {
+    return {"namespaces", 1, AttachmentKind::kLocal, RootfsFormat::kDir, info_.copies_snapshots};
+  }
   const SpawnerInfo& spawner() const override { return info_; }
 
   Task<std::unique_ptr<Machine>> Boot(BootRequest request) override {
@@ -292,6 +294,7 @@ Task<std::unique_ptr<NamespacesEngine>> OpenNamespacesEngine(asio::any_io_execut
   info.instance = std::move(body->instance);
   info.disk_limit = std::move(body->disk_limit);
   info.cgroup = std::move(body->cgroup);
+  info.copies_snapshots = body->copies_snapshots;
   co_return std::make_unique<NamespacesEngineImpl>(std::move(connection), std::move(info));
 }
 

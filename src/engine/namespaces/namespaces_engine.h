@@ -18,6 +18,7 @@ struct SpawnerInfo {
   std::string instance;
   std::string disk_limit;  // "none": a request with disk_bytes is refused
   std::string cgroup;
+  bool copies_snapshots = false;
 };
 
 class NamespacesEngine : public Engine {
