@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "net/http_stream.h"
 #include "sandbox/service.h"
 #include "sandbox/tokens.h"
 
@@ -51,6 +52,7 @@ class FakeService : public sandbox::Service {
   std::vector<std::string> pieces;  // of the file that ReadFile finds
   std::optional<Error> read_ends_with;
   std::function<Fd()> dial;  // a connection to the server in the sandbox
+  std::shared_ptr<net::Traffic> traffic = std::make_shared<net::Traffic>();  // of it
   std::vector<store::PortRoute>& routes() { return sandbox_.routes; }
   void Say(Step step) {
     log_.push_back(std::move(step));
@@ -233,11 +235,11 @@ class FakeService : public sandbox::Service {
       if (route.subdomain == subdomain) co_return sandbox::RouteTarget{sandbox_.name, session_.id, route};
     co_return Fail(Code::kNotFound, "no such route");
   }
-  Task<Fd> DialPort(sandbox::Scope s, std::string id, int port) override {
+  Task<sandbox::DialledPort> DialPort(sandbox::Scope s, std::string id, int port) override {
     number = port;
     SB_CO_TRYV(Begin(s, std::move(id)));
     if (!dial) co_return Fail(Code::kUnavailable, "nothing listens");
-    co_return dial();
+    co_return sandbox::DialledPort{dial(), traffic};
   }
   Task<store::PortRoute> SetRouteToken(sandbox::Scope s, std::string name, int port,
                                        std::optional<std::string> token) override {

@@ -54,7 +54,7 @@ Task<> ForwardPort(Call* call) {
   auto guest = co_await call->service->DialPort(call->scope, std::move(session), port);
   if (!guest) co_return std::unexpected(std::move(guest).error());
   auto ex = co_await asio::this_coro::executor;
-  SB_CO_TRY(auto machine, net::MakeFdStream(ex, *std::move(guest)));
+  SB_CO_TRY(auto machine, net::MakeFdStream(ex, std::move(guest->fd), guest->traffic));
   std::vector<net::Header> fields{{"upgrade", "sandbar-tcp"}};
   SB_CO_TRY(net::ByteStream * client, co_await call->exchange->Upgrade(std::move(fields)));
   std::string nothing;

@@ -213,7 +213,7 @@ Task<> Previews::Forward(net::HttpExchange* x, sandbox::RouteTarget target) {
   const net::HttpRequest& asked = x->request();
   sandbox::Scope any;
   any.any_team = any.any_project = true;
-  SB_CO_TRY(Fd guest, co_await service_->DialPort(std::move(any), target.session, target.route.port));
+  SB_CO_TRY(auto guest, co_await service_->DialPort(std::move(any), target.session, target.route.port));
   net::IngressRequest request;
   std::string token;
   request.target = TakeToken(asked.target, &token);
@@ -221,9 +221,10 @@ Task<> Previews::Forward(net::HttpExchange* x, sandbox::RouteTarget target) {
   request.host = Under(request.public_host, ".localhost") ? request.public_host : target.route.subdomain + ".localhost";
   request.client = AddressOf(x->peer());
   request.scheme = Scheme();
+  request.traffic = guest.traffic;
   SB_CO_TRY(request.headers, co_await GuestHeaders(&asked));
   using namespace asio::experimental::awaitable_operators;
-  auto proxy = net::ProxyToGuest(x, std::move(guest), std::move(request), limits);
+  auto proxy = net::ProxyToGuest(x, std::move(guest.fd), std::move(request), limits);
   auto withdrawn = AwaitWithdrawal(std::move(target.route));
   auto first = co_await (std::move(proxy) || std::move(withdrawn));
   if (first.index() == 1) co_return Fail(Code::kClosed, "the route was withdrawn");

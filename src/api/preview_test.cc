@@ -85,6 +85,10 @@ TEST_F(PreviewTest, GoesToTheGuestWithoutAToken) {
   EXPECT_THAT(seen, AllOf(HasSubstr("GET /v2/sandboxes HTTP/1.1\r\nhost: sb-abc.localhost:1\r\n"),
                           Not(HasSubstr("Authorization")), HasSubstr("x-forwarded-for: 127.0.0.1\r\n")));
   EXPECT_EQ(OnLoop([&] { return service_.number; }), 3000);
+  // What passed is counted where the domain said.
+  EXPECT_EQ(OnLoop([&] { return service_.traffic->written; }), seen.size());
+  EXPECT_EQ(OnLoop([&] { return service_.traffic->read; }),
+            std::string("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi").size());
 }
 
 TEST_F(PreviewTest, ErrorsInTheProtocolsWords) {

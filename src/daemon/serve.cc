@@ -24,9 +24,11 @@
 #include "daemon/spawner_process.h"
 #include "engine/namespaces/namespaces_engine.h"
 #include "net/intercept.h"
+#include "net/policy.h"
 #include "os/self_sandbox.h"
 #include "sandbox/domain.h"
 #include "wire/ndjson.h"
+#include "wire/url.h"
 
 namespace sandbar::daemon {
 namespace {
@@ -262,6 +264,9 @@ Result<> ServeOrFail(const cli::Options& options, const cli::ServeCommand& flags
   if (auto path = cli::FindRegisterMjs(); !path.empty()) register_mjs = cli::ReadSmallFile(path).value_or("");
   RaiseFileLimit();
   config.egress.budget = net::BudgetFromFdLimit();
+  auto published = wire::ParseUrl(config.public_url);
+  for (const std::string& own : {published ? published->host : "", config.preview_domain})
+    if (auto name = net::CanonicalName(own); name && *name != "localhost") config.egress.own_names.push_back(*name);
   SB_TRY(SpawnerRef spawner, EnsureSpawner(config, daemon));
   os::SelfSandboxOptions drop;
   drop.uid = daemon.uid;

@@ -244,15 +244,19 @@ bool IsHostAddress(const IpAddress& address) {
   return CanBind(nobody) ? IsInterfaceAddress(address) : true;
 }
 
+bool OperatorAllows(const std::array<uint8_t, 16>& v6_or_mapped, const EgressConfig& config) {
+  return std::ranges::any_of(config.allow_addresses, [&](const std::string& text) {
+    auto cidr = ParseCidr(text);
+    return cidr && cidr->Contains(IpAddress{v6_or_mapped});
+  });
+}
+
 std::string AddressDenied(const std::array<uint8_t, 16>& v6_or_mapped, const EgressConfig& config) {
   static const std::vector<ReservedRange> kV4 = ParseTable(kReservedV4);
   static const std::vector<ReservedRange> kV6 = ParseTable(kReservedV6);
   static const Cidr kGlobal = *ParseCidr(kGlobalUnicastV6);
   IpAddress address{v6_or_mapped};
-  for (const std::string& text : config.allow_addresses) {
-    auto cidr = ParseCidr(text);
-    if (cidr && cidr->Contains(address)) return {};
-  }
+  if (OperatorAllows(v6_or_mapped, config)) return {};
   for (const ReservedRange& r : address.is_v4() ? kV4 : kV6)
     if (r.cidr.Contains(address)) return std::string(r.why);
   if (!address.is_v4() && !kGlobal.Contains(address)) return "not global unicast";

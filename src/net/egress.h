@@ -45,8 +45,10 @@ std::shared_ptr<ConnectionBudget> BudgetFromFdLimit();
 // What the operator decided for the whole server.
 struct EgressConfig {
   std::vector<std::string> allow_addresses;  // CIDRs that GuardedConnect may dial although they are not global
-  std::string resolver;                      // "ip:port"; empty: first nameserver of /etc/resolv.conf
-  size_t max_connections = 1024;             // per machine, charged at accept
+  std::vector<std::string> own_names;  // canonical: this server, and so is what is below them; dialled for nobody,
+                                       // unless allow_addresses has the address
+  std::string resolver;                // "ip:port"; empty: first nameserver of /etc/resolv.conf
+  size_t max_connections = 1024;       // per machine, charged at accept
   size_t max_half_open = 256;
   std::shared_ptr<ConnectionBudget> budget;  // of all machines; null: none
   uint64_t bytes_per_second = 0;             // per machine, both directions together; 0: no limit
@@ -126,5 +128,8 @@ std::unique_ptr<Egress> MakeEgress(asio::any_io_executor ex, Fd tcp_listener, Fd
 // Why an address may not be dialled ("loopback", "link-local", "private", …), or empty when it may. The one dialler of
 // the product (guarded_connect.h) asks this about the very address it dials.
 std::string AddressDenied(const std::array<uint8_t, 16>& v6_or_mapped, const EgressConfig& config);
+
+// Whether allow_addresses has it.
+bool OperatorAllows(const std::array<uint8_t, 16>& v6_or_mapped, const EgressConfig& config);
 
 }  // namespace sandbar::net

@@ -66,11 +66,20 @@ void EgressConnection::Cut() {
   upstream_->cancel(ignored);
 }
 
+// The cut may come before this has started to wait.
+Task<> EgressConnection::AwaitCut() {
+  while (!carriage_.cut) {
+    auto woken = co_await cut_.Wait();
+    if (!woken) co_return woken;
+  }
+  co_return Result<>{};
+}
+
 template <class T>
 Task<T> EgressConnection::UnlessCut(Task<T> task) {
   using namespace asio::experimental::awaitable_operators;
   if (carriage_.cut) co_return Fail(Code::kClosed, "cut by policy");
-  auto cut = cut_.Wait();
+  auto cut = AwaitCut();
   auto first = co_await (std::move(task) || std::move(cut));
   if (first.index() == 1) co_return Fail(Code::kClosed, "cut by policy");
   co_return std::get<0>(std::move(first));
@@ -105,6 +114,8 @@ bool EgressConnection::Survives(const CompiledPolicy& now) const {
       return at_peer != AddressVerdict::kDenied && entry != nullptr && entry->rules.empty();
     }
     case Decision::Kind::kIntercept:
+      // Its requests are dialled by the list that it was let in with.
+      if (now.mode() == EgressMode::kCustom && now.policy().deny_cidrs != policy_->policy().deny_cidrs) return false;
       return !too_many_hosts_ && std::ranges::all_of(hosts_, [&](const auto& h) { return SameTreatment(now, h); });
     default:
       return false;

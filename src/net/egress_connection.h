@@ -48,6 +48,7 @@ class EgressConnection {
   Task<> CarryOut();
   Task<> CarryIn();
   Task<> Intercept();
+  Task<> AwaitCut();
   template <class T>
   Task<T> UnlessCut(Task<T> task);
 

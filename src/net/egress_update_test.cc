@@ -72,6 +72,19 @@ TEST_F(EgressUpdateTest, InterceptedConnectionsEndWhenTheirRulesChange) {
   EXPECT_TRUE(IsCut(guest.get()));
 }
 
+TEST_F(EgressUpdateTest, InterceptedConnectionsEndWhenAnotherSubnetIsDenied) {
+  interceptor_ = &fake_;
+  fake_.hosts = {"api.example.test"};
+  Start(Custom({"api.example.test"}, {}, {"10.0.0.0/8"}));
+  Fd guest = Connected("GET / HTTP/1.1\r\n");
+  EXPECT_EQ(ReadSome(guest.get(), 4), "http");
+  SetPolicy(Custom({"api.example.test", "other.example.test"}, {}, {"10.0.0.0/8"}));
+  SetMode(EgressMode::kAllowAll);
+  ASSERT_TRUE(SendAll(guest.get(), "more"));
+  SetPolicy(Custom({"api.example.test"}, {}, {"10.0.0.0/8", "127.0.0.0/8"}));
+  EXPECT_TRUE(IsCut(guest.get()));
+}
+
 TEST_F(EgressUpdateTest, PlainHttpIsHeldToTheHostsItReached) {
   interceptor_ = &fake_;
   fake_.hosts = {"api.example.test"};

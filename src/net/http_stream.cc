@@ -12,7 +12,8 @@ namespace {
 
 class TcpStream final : public ByteStream {
  public:
-  explicit TcpStream(asio::ip::tcp::socket socket) : socket_(std::move(socket)) {}
+  TcpStream(asio::ip::tcp::socket socket, std::shared_ptr<Traffic> traffic)
+      : socket_(std::move(socket)), traffic_(std::move(traffic)) {}
 
   Task<> Handshake() override { co_return Result<>{}; }
 
@@ -21,6 +22,7 @@ class TcpStream final : public ByteStream {
     auto [ec, got] = co_await socket_.async_read_some(buffer, kToken);
     if (ec == asio::error::eof) co_return size_t{0};
     if (ec) co_return std::unexpected(FromAsio(ec, "read"));
+    if (traffic_) traffic_->read += got;
     co_return got;
   }
 
@@ -28,6 +30,7 @@ class TcpStream final : public ByteStream {
     std::array<asio::const_buffer, 3> buffers;
     std::ranges::transform(pieces, buffers.begin(), [](auto p) { return asio::const_buffer(p.data(), p.size()); });
     auto [ec, n] = co_await asio::async_write(socket_, buffers, kToken);
+    if (traffic_) traffic_->written += n;
     if (ec) co_return std::unexpected(FromAsio(ec, "write"));
     co_return Result<>{};
   }
@@ -49,22 +52,24 @@ class TcpStream final : public ByteStream {
 
  private:
   asio::ip::tcp::socket socket_;
+  std::shared_ptr<Traffic> traffic_;
 };
 
 }  // namespace
 
 std::unique_ptr<ByteStream> MakeTcpStream(asio::ip::tcp::socket socket) {
-  return std::make_unique<TcpStream>(std::move(socket));
+  return std::make_unique<TcpStream>(std::move(socket), nullptr);
 }
 
-Result<std::unique_ptr<ByteStream>> MakeFdStream(const asio::any_io_executor& ex, Fd fd) {
+Result<std::unique_ptr<ByteStream>> MakeFdStream(const asio::any_io_executor& ex, Fd fd,
+                                                 std::shared_ptr<Traffic> traffic) {
   asio::ip::tcp::socket socket(ex);
   boost::system::error_code ec;
   // Asio asks for the family only when it would open or bind.
   socket.assign(asio::ip::tcp::v4(), fd.get(), ec);
   if (ec) return std::unexpected(FromAsio(ec, "take over a connection"));
   fd.Release();
-  return MakeTcpStream(std::move(socket));
+  return std::make_unique<TcpStream>(std::move(socket), std::move(traffic));
 }
 
 Task<> LingerSocket(asio::ip::tcp::socket* socket, size_t max_bytes) {

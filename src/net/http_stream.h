@@ -4,6 +4,7 @@
 
 #include <array>
 #include <boost/asio/ip/tcp.hpp>
+#include <cstdint>
 #include <memory>
 #include <string_view>
 
@@ -35,8 +36,13 @@ class ByteStream {
 
 std::unique_ptr<ByteStream> MakeTcpStream(asio::ip::tcp::socket socket);
 
-// Takes over a connected socket of any family.
-Result<std::unique_ptr<ByteStream>> MakeFdStream(const asio::any_io_executor& ex, Fd fd);
+// Bytes that streams of one owner have moved.
+struct Traffic {
+  uint64_t read = 0, written = 0;
+};
+// Takes over a connected socket of any family. What it moves is added to `traffic`.
+Result<std::unique_ptr<ByteStream>> MakeFdStream(const asio::any_io_executor& ex, Fd fd,
+                                                 std::shared_ptr<Traffic> traffic = nullptr);
 
 // The part of Linger() below any TLS.
 Task<> LingerSocket(asio::ip::tcp::socket* socket, size_t max_bytes);

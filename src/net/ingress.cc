@@ -22,9 +22,11 @@ bool IsOneOf(std::string_view name, std::initializer_list<std::string_view> name
 }
 
 // Headers that say who asked: a client's own would be lies that the guest's server believes.
-bool IsForwarding(std::string_view name) {
-  return IsOneOf(
-      name, {"forwarded", "x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "x-forwarded-port", "x-real-ip"});
+bool IsForwarding(std::string_view given) {
+  std::string name(given);
+  std::ranges::replace(name, '_', '-');  // CGI and its like read both as the same
+  constexpr std::string_view kPrefix = "x-forwarded-";
+  return wire::EqualsIgnoreCase(name.substr(0, kPrefix.size()), kPrefix) || IsOneOf(name, {"forwarded", "x-real-ip"});
 }
 
 bool WantsWebSocket(const HttpExchange& x) {
@@ -254,7 +256,7 @@ std::string HostOnlyCookie(std::string_view set_cookie) {
 
 Task<> ProxyToGuest(HttpExchange* x, Fd guest, IngressRequest request, IngressLimits limits) {
   auto ex = co_await asio::this_coro::executor;
-  SB_CO_TRY(auto stream, MakeFdStream(ex, std::move(guest)));
+  SB_CO_TRY(auto stream, MakeFdStream(ex, std::move(guest), request.traffic));
   Relay relay(x, std::move(stream), std::move(request), limits);
   co_return co_await relay.Run();
 }

@@ -17,16 +17,18 @@
 #include "async/task.h"
 #include "base/fd.h"
 #include "net/http_server.h"
+#include "net/http_stream.h"
 
 namespace sandbar::net {
 
 struct IngressRequest {
-  std::string target;           // origin-form
-  std::string host;             // the Host that the guest's server sees
-  std::vector<Header> headers;  // the client's, without what the caller wants to keep from the guest
-  std::string client;           // X-Forwarded-For
-  std::string scheme;           // X-Forwarded-Proto
-  std::string public_host;      // X-Forwarded-Host
+  std::string target;                          // origin-form
+  std::string host;                            // the Host that the guest's server sees
+  std::vector<Header> headers;                 // the client's, without what the caller wants to keep from the guest
+  std::string client;                          // X-Forwarded-For
+  std::string scheme;                          // X-Forwarded-Proto
+  std::string public_host;                     // X-Forwarded-Host
+  std::shared_ptr<Traffic> traffic = nullptr;  // where the bytes of the guest's connection are counted
 };
 
 struct IngressLimits {

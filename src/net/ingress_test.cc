@@ -114,9 +114,11 @@ TEST_F(IngressTest, TheRequestIsWrittenAnew) {
   Run([](IngressTest* t) -> Task<> {
     SB_CO_TRY(
         RawClient * client,
-        co_await t->Ask("GET /p?q HTTP/1.1\r\nHost: sb-x.preview.test\r\nAccept: a\r\nAccept: b\r\n"
-                        "X-Forwarded-For: 1.2.3.4\r\nforwarded: x\r\nConnection: keep-alive, X-Drop\r\nX-Drop: 1\r\n"
-                        "TE: trailers\r\nUpgrade: h2c\r\nProxy-Authorization: x\r\n\r\n"));
+        co_await t->Ask(
+            "GET /p?q HTTP/1.1\r\nHost: sb-x.preview.test\r\nAccept: a\r\nAccept: b\r\n"
+            "X-Forwarded-For: 1.2.3.4\r\nX_Real_IP: 1.2.3.4\r\nX-Forwarded-Prefix: /x\r\nforwarded: x\r\nConnection: "
+            "keep-alive, X-Drop\r\nX-Drop: 1\r\n"
+            "TE: trailers\r\nUpgrade: h2c\r\nProxy-Authorization: x\r\n\r\n"));
     SB_CO_TRY(RawClient * guest, co_await t->Guest());
     EXPECT_EQ(t->head_,
               "GET /p?q HTTP/1.1\r\nhost: sb-x.localhost\r\nAccept: a\r\nAccept: b\r\nx-forwarded-for: 192.0.2.7\r\n"

@@ -261,6 +261,10 @@ Refusal InterceptConnection::Unreachable(const OutgoingRequest& out, const Error
   } else if (error.code == Code::kForbidden) {
     refusal = {.message = error.message, .reason = error.message, .host = out.host, .rule = "server", .denied = true};
     refusal.hint = "the server's operator can add the address to network.allow_addresses";
+    if (error.message.ends_with("subnets.deny")) {
+      refusal.rule = "subnets.deny";
+      refusal.hint = "change networkPolicy.subnets.deny";
+    }
   } else if (error.code == Code::kTimeout) {
     refusal.status = 504;
   }

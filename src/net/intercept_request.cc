@@ -22,9 +22,10 @@ constexpr std::string_view kRedacted = "<redacted>";
 constexpr std::array<std::string_view, 9> kHopByHop = {
     "connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "host", "expect", "content-length"};
 
-std::string Lower(std::string_view in) {
-  std::string out(in);
-  for (char& c : out) c = wire::AsciiLower(c);
+// One spelling of a field's name: CGI and its like make one variable of "X-Key", "x-key" and "X_Key".
+std::string Folded(std::string_view name) {
+  std::string out(name);
+  for (char& c : out) c = c == '_' ? '-' : wire::AsciiLower(c);
   return out;
 }
 
@@ -83,7 +84,19 @@ std::string WithoutDots(std::string_view path, bool merge) {
   return out;
 }
 
-// Two readings of a sent path: escaped slashes as part of their segment, or as slashes, as some servers have it.
+// "/a;v=1/b" -> "/a/b".
+std::string WithoutParameters(std::string_view path) {
+  std::string out;
+  bool parameter = false;
+  for (char c : path) {
+    parameter = c != '/' && (parameter || c == ';');
+    if (!parameter) out.push_back(c);
+  }
+  return out;
+}
+
+// Two readings of a sent path: escaped slashes and parameters as part of their segment, or as slashes and nothing, as
+// some servers have it.
 struct PathReadings {
   std::string plain, loose;
 };
@@ -93,7 +106,7 @@ Result<PathReadings> ReadPath(std::string_view sent) {
   SB_TRY(out.plain, DecodeExcept(sent, slash));
   SB_TRY(out.loose, DecodeExcept(sent, [](char) { return false; }));
   std::ranges::replace(out.loose, '\\', '/');
-  out.loose = WithoutDots(out.loose, true);
+  out.loose = WithoutDots(WithoutParameters(out.loose), true);
   return out;
 }
 
@@ -182,8 +195,9 @@ Judgement<void> JudgeHost(std::string_view text, const RequestContext& context, 
 }
 
 bool IsReserved(std::string_view name) {
-  std::string lower = Lower(name);
-  return lower.starts_with("vercel-forwarded-") || lower == "vercel-sandbox-oidc-token" || lower.starts_with("proxy-");
+  std::string folded = Folded(name);
+  return folded.starts_with("vercel-forwarded-") || folded == "vercel-sandbox-oidc-token" ||
+         folded.starts_with("proxy-");
 }
 
 bool NamedByConnection(const std::vector<HttpField>& fields, std::string_view name) {
@@ -240,7 +254,7 @@ std::string HostText(std::string_view host, bool v6, uint16_t port, bool tls) {
 }
 
 void SetField(std::vector<HttpField>& fields, const std::string& name, const std::string& value) {
-  std::erase_if(fields, [&](const HttpField& f) { return EqualsIgnoreCase(f.name, name); });
+  std::erase_if(fields, [&](const HttpField& f) { return Folded(f.name) == Folded(name); });
   fields.push_back({name, value});
 }
 

@@ -51,6 +51,18 @@ TEST_F(InterceptTest, InjectsAHeaderInPlaceOfTheGuests) {
   EXPECT_EQ(OnLoop([this] { return hosts_; }), std::vector<std::string>{"api.test"});
 }
 
+TEST_F(InterceptTest, OtherSpellingsOfAnInjectedHeaderAreDropped) {
+  Upstream up(&certificate_);
+  Start({{"api.test", {Inject({{"X-Api-Key", "canary-4711"}})}}});
+  Tls(up.port()).Ask(
+      Get("api.test", "/", "X_API_KEY: guess\r\nx_api-key: guess\r\nVercel_Forwarded_Host: forged\r\nX_Own: kept\r\n"));
+  auto seen = up.seen();
+  ASSERT_EQ(seen.size(), 1u);
+  for (const auto& f : seen[0].head.fields) EXPECT_TRUE(f.value != "guess" && f.value != "forged") << f.name;
+  EXPECT_EQ(Field(seen[0], "x-api-key"), "canary-4711");
+  EXPECT_EQ(Field(seen[0], "x_own"), "kept");
+}
+
 TEST_F(InterceptTest, ConnectionIsKeptOnBothSides) {
   Upstream up(&certificate_);
   Start({{"api.test", {Inject({{"x-key", "canary"}})}}});
@@ -251,6 +263,7 @@ TEST_F(InterceptTest, MatchersAndFirstMatch) {
   EXPECT_EQ(ask("PATCH", "/all/x?a=1", "X-A: 12\r\n"), "hello");
   EXPECT_EQ(ask("PUT", "/all/x?a=1", "X-A: b\r\n"), "hello");
   EXPECT_EQ(ask("DELETE", "/"), "method");
+  EXPECT_EQ(ask("delete", "/"), "method");
 }
 
 TEST_F(InterceptTest, PathTricksDoNotDodgeAMatcher) {
@@ -260,8 +273,8 @@ TEST_F(InterceptTest, PathTricksDoNotDodgeAMatcher) {
        {"/admin/", "/x/../admin/k", "/x/%2e%2E/admin/k", "/%61dmin/k", "/./admin/k", "/a/b/../../admin/k"})
     EXPECT_EQ(Tls(up.port()).Ask(Get("api.test", path)).body, "guarded") << path;
   // Some servers read these as /admin/k, others do not: they reach neither.
-  for (const char* path :
-       {"//admin/k", "/admin%2Fk", "/admin%5ck", "/x/..%2fadmin/k", "/x/%2e%2e%2fadmin/k", "/%zz", "/%00"})
+  for (const char* path : {"//admin/k", "/admin%2Fk", "/admin%5ck", "/x/..%2fadmin/k", "/x/%2e%2e%2fadmin/k", "/%zz",
+                           "/%00", "/admin;v=1/k", "/x/..;/admin/k", "/admin%3Bx/k"})
     EXPECT_EQ(Tls(up.port()).Ask(Get("api.test", path)).head.status, 400) << path;
   EXPECT_TRUE(up.seen().empty());
   EXPECT_EQ(Tls(up.port()).Ask(Get("api.test", "/@scope%2fname/..%20/%7euser//x?u=%2e%2e/")).body, "hello");

@@ -33,13 +33,20 @@ Task<std::vector<IpAddress>> Ask(OperatorEndpoint upstream, std::string wire_nam
   co_return out;
 }
 
+bool IsOwn(std::string_view name, const EgressConfig& config) {
+  return std::ranges::any_of(config.own_names,
+                             [&](const std::string& own) { return name == own || name.ends_with("." + own); });
+}
+
 // Why the policy or the operator's rules keep this address from being dialled; nothing when they let it through.
-std::optional<std::string> Forbidden(const IpAddress& address, const CompiledPolicy* policy,
+std::optional<std::string> Forbidden(std::string_view name, const IpAddress& address, const CompiledPolicy* policy,
                                      const EgressConfig& config) {
   if (policy != nullptr && policy->JudgeAddress(address) == AddressVerdict::kDenied) {
     return "address not allowed: subnets.deny";
   }
   std::string why = AddressDenied(address.bytes, config);
+  // Behind address translation it does not look like this host's.
+  if (why.empty() && IsOwn(name, config) && !OperatorAllows(address.bytes, config)) why = "this server's own name";
   if (why.empty()) return std::nullopt;
   return "address not allowed: " + why;
 }
@@ -65,7 +72,7 @@ Task<Stream> DialName(std::string name, uint16_t port, PolicyRef policy, const E
   std::string why;
   for (size_t i = 0; i < addresses->size(); ++i) {
     const IpAddress& address = (*addresses)[i];
-    if (auto forbidden = Forbidden(address, policy.get(), *config)) {
+    if (auto forbidden = Forbidden(name, address, policy.get(), *config)) {
       if (why.empty()) why = name + " resolves to " + ToString(address) + ": " + *forbidden;
       continue;
     }

@@ -74,6 +74,18 @@ TEST_F(NameDiallerTest, PolicyAndOperatorBothHaveASay) {
   EXPECT_TRUE(denied.error().message.contains("loopback"));
 }
 
+TEST_F(NameDiallerTest, TheServersOwnNamesLeadNowhere) {
+  config_.own_names = {"a.test", "own.test"};
+  EXPECT_TRUE(Dial("a.test").has_value()) << "the operator listed its address";
+  for (const char* name : {"own.test", "sb-x.own.test"}) {
+    resolver_.Add(name, "8.8.8.8");
+    auto denied = Dial(name);
+    ASSERT_FALSE(denied.has_value());
+    EXPECT_EQ(denied.error().code, Code::kForbidden);
+    EXPECT_TRUE(denied.error().message.contains("this server's own name")) << denied.error().message;
+  }
+}
+
 TEST_F(NameDiallerTest, RefusedIsUnavailable) {
   resolver_.Add("gone.test", "127.0.0.1");
   uint16_t port = PortOf(server_.get());

@@ -165,7 +165,9 @@ struct CompiledPolicy::CompiledRule {
   bool Fits(const RequestView& request) const {
     if (!rule->match) return true;
     const auto& methods = rule->match->methods;
-    if (!methods.empty() && std::ranges::find(methods, request.method) == methods.end()) return false;
+    // Servers that fold the case must not read another method than the rules did.
+    auto asked = [&](const std::string& m) { return wire::EqualsIgnoreCase(m, request.method); };
+    if (!methods.empty() && std::ranges::none_of(methods, asked)) return false;
     return path.Fits(request.path) && AllFit(query, request.query) && AllFit(headers, request.headers);
   }
 };

@@ -39,13 +39,14 @@ Task<RouteTarget> ServiceImpl::FindRoute(std::string subdomain) {
   co_return Fail(Code::kNotFound, "there is no sandbox behind this name");
 }
 
-Task<Fd> ServiceImpl::DialPort(Scope scope, std::string session, int port) {
+Task<DialledPort> ServiceImpl::DialPort(Scope scope, std::string session, int port) {
   if (port < 2 || port > 65535) co_return Fail(Code::kBadRequest, "port: 2 to 65535");
   // Held while we wait: the machine object belongs to it.
   SB_CO_TRY(auto live, co_await FindLive(std::move(scope), std::move(session)));
   auto fd = co_await live->live()->machine().Dial(static_cast<uint16_t>(port));
   if (!fd && fd.error().code == Code::kNotFound) co_return Fail(Code::kStopped, "the sandbox has stopped");
-  co_return fd;
+  if (!fd) co_return std::unexpected(std::move(fd).error());
+  co_return DialledPort{*std::move(fd), live->previews()};
 }
 
 Task<store::PortRoute> ServiceImpl::SetRouteToken(Scope scope, std::string name, int port,

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include "net/http_stream.h"
 #include "sandbox/test_world.h"
 
 namespace sandbar::sandbox {
@@ -63,12 +64,18 @@ TEST_F(DomainTest, PortsAreDialledInTheMachine) {
   auto open = world.Run(world.service->DialPort(world.scope, id, 3000));
   ASSERT_TRUE(open) << open.error().message;
   EXPECT_TRUE(guest);
+  open->traffic->written += 100;
+  open->traffic->read += 2000;
   for (int port : {-1, 0, 1, 65536})
     EXPECT_EQ(world.Run(world.service->DialPort(world.scope, id, port)).error().code, Code::kBadRequest) << port;
   Scope other = world.scope;
   other.team = "team_b";
   EXPECT_EQ(world.Run(world.service->DialPort(other, id, 3000)).error().code, Code::kNotFound);
   ASSERT_TRUE(world.Run(world.service->Stop(world.scope, id)));
+  auto stopped = world.Run(world.service->GetSession(world.scope, id));
+  ASSERT_TRUE(stopped) << stopped.error().message;
+  EXPECT_EQ(stopped->session.ingress, 100u);
+  EXPECT_EQ(stopped->session.egress, 2000u);
   EXPECT_EQ(world.Run(world.service->DialPort(world.scope, id, 3000)).error().code, Code::kStopped);
 }
 

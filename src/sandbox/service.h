@@ -18,6 +18,10 @@
 #include "sandbox/source.h"
 #include "store/records.h"
 
+namespace sandbar::net {
+struct Traffic;  // http_stream.h
+}
+
 namespace sandbar::sandbox {
 
 // Who asks. "*" in a token's scope was already resolved by auth to what the request named.
@@ -156,6 +160,12 @@ struct RouteTarget {
   store::PortRoute route;
 };
 
+// A connection into a machine, and where its bytes are to be counted.
+struct DialledPort {
+  Fd fd;
+  std::shared_ptr<net::Traffic> traffic;
+};
+
 struct ServerInfo {
   std::string default_network_mode;
   std::string engine;
@@ -210,7 +220,7 @@ class Service {
   // Previews. A name that leads nowhere is kNotFound; a machine that has stopped kStopped or kStopping; a port that
   // nobody listens on kUnavailable. The connection reaches servers on 127.0.0.1 and ::1, whatever the network policy.
   virtual Task<RouteTarget> FindRoute(std::string subdomain) = 0;
-  virtual Task<Fd> DialPort(Scope scope, std::string session, int port) = 0;
+  virtual Task<DialledPort> DialPort(Scope scope, std::string session, int port) = 0;
   // Who uses the route has to show this token from now on; nullopt: nobody has to. Only its hash is kept.
   virtual Task<store::PortRoute> SetRouteToken(Scope scope, std::string name, int port,
                                                std::optional<std::string> token) = 0;

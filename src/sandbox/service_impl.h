@@ -52,7 +52,7 @@ class ServiceImpl final : public Domain {
 
   // routes.cc
   Task<RouteTarget> FindRoute(std::string subdomain) override;
-  Task<Fd> DialPort(Scope scope, std::string session, int port) override;
+  Task<DialledPort> DialPort(Scope scope, std::string session, int port) override;
   Task<store::PortRoute> SetRouteToken(Scope scope, std::string name, int port,
                                        std::optional<std::string> token) override;
 

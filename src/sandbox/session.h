@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 
+#include "net/http_stream.h"
 #include "sandbox/command_log.h"
 #include "sandbox/core.h"
 #include "sandbox/live_machine.h"
@@ -50,6 +51,8 @@ class Session final : public MachineListener {
   const store::Session& row() const { return row_; }
   Phase phase() const { return phase_; }
   LiveMachine* live() { return live_.get(); }
+  // Where bytes of connections to its ports are counted; shared with those that may outlive it.
+  const std::shared_ptr<net::Traffic>& previews() const { return previews_; }
   const net::PolicyRef& policy() const { return policy_; }
   // Set when it runs, or with the error that kept it from running.
   const std::shared_ptr<Outcome<bool>>& started() const { return started_; }
@@ -142,8 +145,9 @@ class Session final : public MachineListener {
   std::map<std::string, std::shared_ptr<RunningCommand>> commands_;
   std::vector<std::string> unacked_exits_;             // recorded while no connection was at hand
   uint64_t earlier_ingress_ = 0, earlier_egress_ = 0;  // of daemons before us
-  uint64_t oom_kills_ = 0;                             // counted so far
-  uint64_t untrimmed_ = UINT64_MAX / 2;                // bytes of output since the last look; the first is at once
+  std::shared_ptr<net::Traffic> previews_ = std::make_shared<net::Traffic>();
+  uint64_t oom_kills_ = 0;               // counted so far
+  uint64_t untrimmed_ = UINT64_MAX / 2;  // bytes of output since the last look; the first is at once
   Event command_ended_;
   Event deadline_moved_;
   TaskGroup tasks_;

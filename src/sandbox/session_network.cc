@@ -34,13 +34,13 @@ Task<> Session::TrustCaAgain() {
 
 Task<> Session::SetNetwork(net::PolicyRef policy) {
   SB_CO_TRYV(Usable());
-  auto row_before = row_.network;
   // What only closes takes effect before it is on record, what may open something after.
   const bool closes = OnlyCloses(*policy, *policy_);
   if (closes) live_->egress().SetPolicy(policy);
   // A machine that spoils its own trust store must not be able to keep its old policy by that.
   auto trusted = co_await TrustCa(policy);
   if (!trusted) log::Warn("session {}: {}", row_.id, trusted.error().message);
+  auto row_before = row_.network;
   row_.network = SealPolicy(core_->vault, policy->policy(), OwnerOf(row_));
   auto saved = co_await Save();
   if (!saved) row_.network = std::move(row_before);

@@ -42,7 +42,7 @@ fi
 constexpr const char* kTarball = R"(set -e
 file=$(mktemp)
 trap 'rm -f "$file"' EXIT
-curl --fail --silent --show-error --location --max-redirs 5 --proto =https,http --output "$file" --url "$1"
+curl --globoff --fail --silent --show-error --location --max-redirs 5 --proto =https,http --output "$file" --url "$1"
 tar --extract --no-same-owner --file "$file"
 )";
 

@@ -4,12 +4,14 @@
 //   const world = await makeWorld();
 //   const port = await world.https((request, response) => response.end("hi"));   // see `names`
 //   const { sandbox } = await useSdk({ config: world.config() });
+//   world.answers.set("moving.test", (type) => (type === 1 ? [Buffer.from([10, 0, 0, 1])] : []));
+//   world.asked                                                                   // names, in order
 import { execFile } from "node:child_process";
 import dgram from "node:dgram";
 import { chmod, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import http from "node:http";
 import https from "node:https";
-import { tmpdir } from "node:os";
+import { networkInterfaces, tmpdir } from "node:os";
 import { join } from "node:path";
 import { after } from "node:test";
 import { promisify } from "node:util";
@@ -17,7 +19,7 @@ import { promisify } from "node:util";
 const run = promisify(execFile);
 
 // A wildcard right below the top is nothing that clients accept.
-const names = ["api", "open", "closed", "other", "proxy", "git", "elsewhere", "files", "x.deep"].map((n) => `${n}.test`);
+const names = ["api", "open", "closed", "other", "proxy", "git", "elsewhere", "files", "registry", "moving", "deep", "x.deep", "y.x.deep"].map((n) => `${n}.test`);
 
 async function makeCertificates(dir) {
   const openssl = (...args) => run("openssl", args, { cwd: dir });
@@ -29,8 +31,9 @@ async function makeCertificates(dir) {
   await chmod(join(dir, "ca.pem"), 0o644);
 }
 
-// Every question about a name below .test gets 127.0.0.1, everything else does not exist.
-function answer(query) {
+// Every question about a name below .test gets 127.0.0.1, everything else does not exist. `answers` has other replies:
+// from a name to a function that gives the records (Buffers) for a type.
+function answer(query, answers) {
   let at = 12;
   const labels = [];
   while (query[at] !== 0) {
@@ -45,10 +48,15 @@ function answer(query) {
   query.copy(head, 0, 0, 2);
   head.writeUInt16BE(known ? 0x8180 : 0x8183, 2);
   head.writeUInt16BE(1, 4);
-  if (!known || type !== 1) return { name, bytes: Buffer.concat([head, question]) };
-  head.writeUInt16BE(1, 6);
-  return { name, bytes: Buffer.concat([head, question, Buffer.from([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 30, 0, 4, 127, 0, 0, 1])]) };
+  const records = answers.get(name)?.(type) ?? (known && type === 1 ? [Buffer.from([127, 0, 0, 1])] : []);
+  head.writeUInt16BE(records.length, 6);
+  const rows = records.map((r) => Buffer.concat([Buffer.from([0xc0, 12, 0, type, 0, 1, 0, 0, 0, 30, 0, r.length]), r]));
+  return { name, bytes: Buffer.concat([head, question, ...rows]) };
 }
+
+// An address of this host that a machine does not take for its own, as it does with all of loopback: under allow-all the
+// guest's address is what is dialled. Undefined on a host without a network.
+export const outside = Object.values(networkInterfaces()).flat().find((a) => a.family === "IPv4" && !a.internal)?.address;
 
 export async function makeWorld() {
   const dir = await mkdtemp(join(tmpdir(), "sandbar-world-"));
@@ -56,17 +64,18 @@ export async function makeWorld() {
   await makeCertificates(dir);
   const tls = { key: await readFile(join(dir, "leaf.key")), cert: await readFile(join(dir, "leaf.pem")) };
   const asked = [];
+  const answers = new Map();
   const resolver = dgram.createSocket("udp4");
   resolver.on("message", (query, from) => {
-    const { name, bytes } = answer(query);
+    const { name, bytes } = answer(query, answers);
     asked.push(name);
     resolver.send(bytes, from.port, from.address);
   });
   await new Promise((done) => resolver.bind(0, "127.0.0.1", done));
   const servers = [];
-  const listen = (server) => new Promise((done) => {
+  const listen = (server, host = "127.0.0.1", port = 0) => new Promise((done) => {
     servers.push(server);
-    server.listen(0, "127.0.0.1", () => done(server.address().port));
+    server.listen(port, host, () => done(server.address().port));
   });
   after(async () => {
     resolver.close();
@@ -77,10 +86,10 @@ export async function makeWorld() {
     await rm(dir, { recursive: true, force: true });
   });
   return {
-    dir, asked,
+    dir, asked, answers, listen, tls,
     http: (handler) => listen(http.createServer(handler)),
     https: (handler) => listen(https.createServer(tls, handler)),
     config: (network = "", rest = "") => `extra_ca = ${JSON.stringify(join(dir, "ca.pem"))}\n[network]\n` +
-      `allow_addresses = ["127.0.0.1"]\nresolver = "127.0.0.1:${resolver.address().port}"\n${network}\n${rest}`,
+      `allow_addresses = ${JSON.stringify(["127.0.0.1", outside].filter(Boolean))}\nresolver = "127.0.0.1:${resolver.address().port}"\n${network}\n${rest}`,
   };
 }
