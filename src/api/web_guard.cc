@@ -8,12 +8,6 @@
 namespace sandbar::api {
 namespace {
 
-std::string Lower(std::string_view in) {
-  std::string out(in);
-  for (char& c : out) c = wire::AsciiLower(c);
-  return out;
-}
-
 // Both spellings where the port is the scheme's default: clients leave it out then.
 std::vector<std::string> Spellings(const std::string& name, uint16_t port, bool tls) {
   std::vector<std::string> out{name + ":" + std::to_string(port)};
@@ -34,30 +28,30 @@ std::string_view WithoutPort(std::string_view host) {
 }  // namespace
 
 WebGuard::WebGuard(const WebGuardConfig& config) : preview_suffixes_{".localhost"} {
-  if (!config.preview_domain.empty()) preview_suffixes_.push_back("." + Lower(config.preview_domain));
+  if (!config.preview_domain.empty()) preview_suffixes_.push_back("." + wire::LowerCase(config.preview_domain));
   auto add = [this](const std::string& name, uint16_t port, bool tls) {
     for (const std::string& spelling : Spellings(name, port, tls)) {
       authorities_.push_back(spelling);
       origins_.push_back((tls ? "https://" : "http://") + spelling);
     }
   };
-  for (const std::string& name : config.host_names) add(Lower(name), config.port, config.tls);
+  for (const std::string& name : config.host_names) add(wire::LowerCase(name), config.port, config.tls);
 
   if (auto url = wire::ParseUrl(config.public_url)) {
     bool v6 = url->host.contains(':');
-    std::string name = Lower(v6 ? "[" + url->host + "]" : url->host);
+    std::string name = wire::LowerCase(v6 ? "[" + url->host + "]" : url->host);
     add(name, url->port, url->scheme == "https");
   }
 }
 
 WebGuard::Place WebGuard::Classify(std::string_view host) const {
-  std::string name = Lower(host);
+  std::string name = wire::LowerCase(host);
   if (Contains(authorities_, name)) return Place::kApi;
   return PreviewLabel(name).empty() ? Place::kForeign : Place::kPreview;
 }
 
 std::string WebGuard::PreviewLabel(std::string_view host) const {
-  const std::string name = Lower(host);
+  const std::string name = wire::LowerCase(host);
   std::string_view bare = WithoutPort(name);
   if (!bare.starts_with("sb-")) return "";
   for (const std::string& suffix : preview_suffixes_)
@@ -72,10 +66,10 @@ Result<> WebGuard::Check(const net::HttpRequest& request) const {
     return Fail(Code::kMisdirected, "this server does not answer for that Host; configure the name if it should");
 
   // Browsers set these by themselves and pages cannot forge them. Node's fetch sends neither.
-  if (request.Has("origin") && !Contains(origins_, Lower(request.Get("origin"))))
+  if (request.Has("origin") && !Contains(origins_, wire::LowerCase(request.Get("origin"))))
     return Fail(Code::kForbidden, "requests from other origins are refused");
   if (request.Has("sec-fetch-site")) {
-    std::string site = Lower(request.Get("sec-fetch-site"));
+    std::string site = wire::LowerCase(request.Get("sec-fetch-site"));
     if (site != "same-origin" && site != "none") return Fail(Code::kForbidden, "requests from other sites are refused");
   }
   return {};

@@ -14,19 +14,12 @@
 #include <array>
 #include <ctime>
 
+#include "net/openssl_owned.h"
+
 namespace sandbar::net {
 
 namespace {
 
-template <auto kFree>
-struct Freer {
-  template <class T>
-  void operator()(T* p) const {
-    kFree(p);
-  }
-};
-template <class T, auto kFree>
-using Owned = std::unique_ptr<T, Freer<kFree>>;
 using Certificate509 = Owned<X509, X509_free>;
 
 constexpr size_t kMaxLeaves = 256;

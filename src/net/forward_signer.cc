@@ -12,20 +12,12 @@
 
 #include "base/ids.h"
 #include "net/intercept.h"
+#include "net/openssl_owned.h"
 
 namespace sandbar::net {
 
 namespace {
 
-template <auto kFree>
-struct Freer {
-  template <class T>
-  void operator()(T* p) const {
-    kFree(p);
-  }
-};
-template <class T, auto kFree>
-using Owned = std::unique_ptr<T, Freer<kFree>>;
 using Key = Owned<EVP_PKEY, EVP_PKEY_free>;
 namespace json = boost::json;
 

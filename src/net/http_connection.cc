@@ -1,6 +1,6 @@
 #include "net/http_connection.h"
 
-#include "net/cancelled.h"
+#include "async/cancelled.h"
 #include "wire/text.h"
 
 namespace sandbar::net {

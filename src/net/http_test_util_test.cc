@@ -7,19 +7,11 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "net/openssl_owned.h"
+
 namespace sandbar::net {
 
 namespace {
-
-template <auto kFree>
-struct Freer {
-  template <class T>
-  void operator()(T* p) const {
-    kFree(p);
-  }
-};
-template <class T, auto kFree>
-using Owned = std::unique_ptr<T, Freer<kFree>>;
 
 void AddExtension(X509* cert, int nid, const char* value) {
   Owned<X509_EXTENSION, X509_EXTENSION_free> e(X509V3_EXT_conf_nid(nullptr, nullptr, nid, value));

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "net/cancelled.h"
+#include "async/cancelled.h"
 #include "net/http_stream.h"
 #include "net/pipe.h"
 #include "wire/http1.h"

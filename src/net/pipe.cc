@@ -1,6 +1,6 @@
 #include "net/pipe.h"
 
-#include "net/cancelled.h"
+#include "async/cancelled.h"
 
 namespace sandbar::net {
 

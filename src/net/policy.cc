@@ -26,12 +26,6 @@ constexpr int64_t kRegexMemory = 1 << 20;
 constexpr std::array<std::string_view, 8> kFramingHeaders = {
     "connection", "content-length", "transfer-encoding", "host", "upgrade", "te", "trailer", "keep-alive"};
 
-std::string Lower(std::string_view in) {
-  std::string out(in);
-  for (char& c : out) c = wire::AsciiLower(c);
-  return out;
-}
-
 bool IsNameByte(char c) {
   return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
 }
@@ -62,7 +56,7 @@ std::vector<std::string_view> Labels(std::string_view name) {
 
 Result<std::string> ToAscii(std::string_view name) {
   bool ascii = std::ranges::all_of(name, [](char c) { return static_cast<unsigned char>(c) < 0x80; });
-  if (ascii) return Lower(name);
+  if (ascii) return wire::LowerCase(name);
   std::string text(name);
   if (text.contains('\0')) return Fail(Code::kBadRequest, "a host name cannot contain NUL");
   char* raw = nullptr;
@@ -70,7 +64,7 @@ Result<std::string> ToAscii(std::string_view name) {
   std::unique_ptr<char, void (*)(void*)> owned(raw, idn2_free);
   if (rc != IDN2_OK)
     return Fail(Code::kBadRequest, std::string("not an international host name: ") + idn2_strerror(rc));
-  return Lower(owned.get());
+  return wire::LowerCase(owned.get());
 }
 
 Result<std::string> Canonical(std::string_view given, bool pattern) {
@@ -139,8 +133,8 @@ struct CompiledMatcher {
   bool Fits(std::string_view text) const {
     if (matcher == nullptr) return true;
     if (regex) return re2::RE2::PartialMatch(re2::StringPiece(text.data(), text.size()), *regex);
-    std::string folded = fold ? Lower(text) : std::string(text);
-    std::string want = fold ? Lower(matcher->text) : matcher->text;
+    std::string folded = fold ? wire::LowerCase(text) : std::string(text);
+    std::string want = fold ? wire::LowerCase(matcher->text) : matcher->text;
     return matcher->kind == Matcher::Kind::kExact ? folded == want : folded.starts_with(want);
   }
 };
@@ -217,7 +211,7 @@ Result<> CheckHeaders(const std::vector<NameValue>& headers, const std::string& 
     if (name.empty() || name.size() > 256 || !std::ranges::all_of(name, IsTokenByte)) {
       return Bad(field, "\"" + name + "\" is not a header name");
     }
-    if (std::ranges::find(kFramingHeaders, Lower(name)) != kFramingHeaders.end()) {
+    if (std::ranges::find(kFramingHeaders, wire::LowerCase(name)) != kFramingHeaders.end()) {
       return Bad(field, "\"" + name + "\" belongs to the connection and cannot be set");
     }
     bool clean = std::ranges::none_of(value, [](char c) { return (c >= 0 && c < 0x20 && c != '\t') || c == 0x7f; });

@@ -25,8 +25,8 @@ Result<uint64_t> SubvolumeId(int subvolume);
 Result<> DestroySubvolume(int parent, const std::string& name);
 // From now on nobody can write to it, root of the host included.
 Result<> MakeSubvolumeReadOnly(int subvolume);
-// A read-only copy under that name: shares every byte, and what was written before is in it and on disk. Waits for
-// bytes that are still on their way.
+// A copy under that name: shares every byte, and what was written before is in it and on disk. Waits for bytes that
+// are still on their way.
 Result<> SnapshotSubvolume(int subvolume, int parent, const std::string& name, bool writable);
 Result<> SetSubvolumeLimit(int root, uint64_t id, uint64_t bytes);  // 0: no limit
 // As of the last commit of the filesystem (a few seconds).

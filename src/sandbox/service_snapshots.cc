@@ -1,4 +1,5 @@
 // Snapshots: making, listing, deleting, the tree, and what becomes of those that nobody needs.
+#include "async/cancelled.h"
 #include "base/ids.h"
 #include "base/log.h"
 #include "sandbox/retention.h"
@@ -168,8 +169,8 @@ Task<> ServiceImpl::KeepSnapshotsTidy() {
     auto asked = collect_.Wait();
     auto waited = co_await WithTimeout(std::move(asked), kTidyEvery);
     if (!waited && waited.error().code == Code::kCancelled) break;
-    auto state = co_await asio::this_coro::cancellation_state;
-    if (state.cancelled() != asio::cancellation_type::none) break;
+    auto cancelled = co_await CheckCancelled();
+    if (!cancelled) break;
   }
   co_return Result<>{};
 }

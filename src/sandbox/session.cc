@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "async/cancelled.h"
 #include "base/ids.h"
 #include "base/log.h"
 #include "sandbox/retention.h"
@@ -198,8 +199,8 @@ Task<> Session::Clock() {
     auto moved = deadline_moved_.Wait();
     auto r = co_await WithTimeout(std::move(moved), piece);
     if (!r && r.error().code == Code::kCancelled) break;
-    auto state = co_await asio::this_coro::cancellation_state;
-    if (state.cancelled() != asio::cancellation_type::none) break;
+    auto cancelled = co_await CheckCancelled();
+    if (!cancelled) break;
     if (phase_ == Phase::kRunning && CountBytes()) co_await Save();
   }
   co_return Result<>{};

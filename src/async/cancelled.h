@@ -4,7 +4,7 @@
 
 #include "async/task.h"
 
-namespace sandbar::net {
+namespace sandbar {
 
 inline Task<> CheckCancelled() {
   auto state = co_await asio::this_coro::cancellation_state;
@@ -12,4 +12,4 @@ inline Task<> CheckCancelled() {
   co_return Result<>{};
 }
 
-}  // namespace sandbar::net
+}  // namespace sandbar
