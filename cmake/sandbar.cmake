@@ -18,6 +18,7 @@ function(sb_precompiled target)
     set_source_files_properties(${header} PROPERTIES LANGUAGE CXX
       COMPILE_OPTIONS "-xc++-header;-fpch-instantiate-templates;-Xclang;-fno-pch-timestamp")
     add_library(sb_precompiled OBJECT ${header})
+    set_target_properties(sb_precompiled PROPERTIES CXX_COMPILER_LAUNCHER ${CMAKE_SOURCE_DIR}/tools/precompile.sh)
     target_link_libraries(sb_precompiled PRIVATE sb_options sb_sanitize sb_asio Boost::headers Boost::json fmt::fmt PkgConfig::RE2)
   endif()
   # Relative to the build directory, where Ninja runs compilers.
