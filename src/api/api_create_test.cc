@@ -82,6 +82,7 @@ TEST_F(ApiCreateTest, ListsSayWhenRunningOnesEnd) {
   session.status = store::Status::kRunning;
   session.started_at = 1000;
   session.timeout_ms = 500;
+  Connect();  // starts the loop
   OnLoop([this, session] { service_.running = session; });
   Answer list = Ask("GET", "/v2/sandboxes?teamId=team_sandbar&project=prj_sandbar");
   EXPECT_EQ(list.Json().at("sandboxes").at(0).at("expiresAt"), 1500) << list.body;

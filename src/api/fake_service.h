@@ -108,7 +108,7 @@ class FakeService : public sandbox::Service {
 
   Task<sandbox::SandboxView> Create(sandbox::Scope s, sandbox::CreateSpec spec) override {
     create = std::move(spec);
-    if (name_taken) co_return Fail(Code::kConflict, "taken");
+    if (name_taken) co_return Fail(Code::kBadRequest, "taken");
     ++waiting_creates;
     while (hold_create) {
       auto woken = co_await changed_.Wait();

@@ -139,6 +139,7 @@ struct Finished {
   uint64_t gap = 0;
   bool failed = false;
   wire::ExecFailed failure;
+  std::optional<wire::ExecFailed> refused;  // of another command, meanwhile
 };
 
 class TestClient {
@@ -214,7 +215,9 @@ class TestClient {
   Finished Finish(const std::string& id, bool ack_exit = true) {
     Finished r;
     while (auto frame = Receive()) {
-      if (auto* failed = std::get_if<wire::ExecFailed>(&*frame)) {
+      if (auto* failed = std::get_if<wire::ExecFailed>(&*frame); failed != nullptr && failed->id != id) {
+        r.refused = *failed;
+      } else if (failed != nullptr) {
         r.failed = true;
         r.failure = *failed;
         return r;

@@ -136,16 +136,11 @@ Task<> ServiceImpl::SealAndScrub() {
 Task<> ServiceImpl::KeepSnapshotsDurable() {
   co_await asio::this_coro::throw_if_cancelled(false);
   while (!core_.closing) {
-    seal_asked_ = false;
     auto done = co_await SealAndScrub();
     if (!done && !core_.closing) log::Warn("snapshots: {}", done.error().message);
     const int64_t wait = std::min<int64_t>(std::chrono::milliseconds(kLookEvery).count(), core_.config.scrub_every_ms);
-    if (done && seal_asked_) continue;  // while we were busy
-    auto asked = seal_.Wait();
-    auto waited = co_await WithTimeout(std::move(asked), std::chrono::milliseconds(wait));
-    if (!waited && waited.error().code == Code::kCancelled) break;
-    auto state = co_await asio::this_coro::cancellation_state;
-    if (state.cancelled() != asio::cancellation_type::none) break;
+    auto again = co_await seal_.Wait(std::chrono::milliseconds(wait));
+    if (!again) break;
   }
   co_return Result<>{};
 }

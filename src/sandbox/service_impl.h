@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "sandbox/core.h"
+#include "sandbox/errand.h"
 #include "sandbox/outcome.h"
 #include "sandbox/pool.h"
 #include "sandbox/session.h"
@@ -134,7 +135,7 @@ class ServiceImpl final : public Domain {
   Task<> Tidy();
   Task<> FlattenLongChains();
   Task<bool> AllGood(std::vector<std::string> layers);
-  void Collect() { collect_.Notify(); }
+  void Collect() { collect_.Ask(); }
   Task<SnapshotTreeNode> TreeNode(store::Snapshot snapshot);
 
   // service_drives.cc
@@ -147,10 +148,7 @@ class ServiceImpl final : public Domain {
   Task<> CheckLayers(std::vector<std::string> layers);
   Task<> RefuseDamaged(store::Snapshot snapshot);
   Task<> SealAndScrub();
-  void Seal() {
-    seal_asked_ = true;
-    seal_.Notify();
-  }
+  void Seal() { seal_.Ask(); }
   Task<> KeepSnapshotsDurable();
   Task<> CheckDiskAtStart();
 
@@ -196,10 +194,9 @@ class ServiceImpl final : public Domain {
   std::map<std::string, std::shared_ptr<Outcome<SandboxView>>> resuming_;  // by team, project and name
   std::vector<store::Token> tokens_;
   Pool pool_;
-  Event collect_;                      // snapshots may have become garbage
-  std::set<std::string> unflattened_;  // snapshots on damaged layers
-  bool seal_asked_ = false;
-  Event seal_;                                                              // there is a new layer
+  Errand collect_;                                                          // snapshots may have become garbage
+  std::set<std::string> unflattened_;                                       // snapshots on damaged layers
+  Errand seal_;                                                             // there is a new layer
   std::map<std::string, std::shared_ptr<Outcome<store::Layer>>> checking_;  // layers being read, by name
   TaskGroup tasks_;
 };

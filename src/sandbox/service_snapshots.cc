@@ -1,5 +1,4 @@
 // Snapshots: making, listing, deleting, the tree, and what becomes of those that nobody needs.
-#include "async/cancelled.h"
 #include "base/ids.h"
 #include "base/log.h"
 #include "sandbox/retention.h"
@@ -166,11 +165,8 @@ Task<> ServiceImpl::KeepSnapshotsTidy() {
     if (tidied) tidied = co_await Tidy();
     if (tidied) tidied = co_await TidyDrives();
     if (!tidied && !core_.closing) log::Warn("snapshots: {}", tidied.error().message);
-    auto asked = collect_.Wait();
-    auto waited = co_await WithTimeout(std::move(asked), kTidyEvery);
-    if (!waited && waited.error().code == Code::kCancelled) break;
-    auto cancelled = co_await CheckCancelled();
-    if (!cancelled) break;
+    auto again = co_await collect_.Wait(kTidyEvery);
+    if (!again) break;
   }
   co_return Result<>{};
 }

@@ -142,6 +142,7 @@ Result<> TestHost::MakeImage() {
        {"sh", "cat",   "echo", "id", "ls",   "mount",    "umount", "stat", "nproc", "hostname", "sleep", "mkdir",
         "mv", "touch", "dd",   "rm", "grep", "readlink", "kill",   "wc",   "chmod", "head",     "true"})
     fs::create_symlink("busybox", layer + "/bin/" + applet, ec);
+  std::ofstream(layer + "/opt/moved/file") << "from the image\n";
   ::chown((layer + "/home/user").c_str(), 1000, 1000);
   std::ofstream(layer + "/etc/passwd") << "root:x:0:0::/root:/bin/sh\nuser:x:1000:1000::/home/user:/bin/sh\n";
   return {};

@@ -100,7 +100,7 @@ TEST_F(WalkTest, TheDifferenceOfTwoStacks) {
       "m2", {"snap_1"}, "mv /data /moved; echo three > /moved/b; chmod 600 /etc/passwd; mkdir /home/user", "snap_2"));
   DiffReq diff;
   diff.before = {"snap_1"};
-  diff.after = {"snap_2", "snap_1"};
+  diff.after = {"snap_2"};  // a copy of snap_1 and what was done to it
   diff.before_image = diff.after_image = TestHost::Image("m").layers;
   EXPECT_EQ(Walk(diff),
             "D d 0 0 /data\nA d 0 0 /moved\nM f 63 63 /etc/passwd\nA d 0 0 /home/user\n"

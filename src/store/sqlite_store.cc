@@ -4,6 +4,7 @@
 #include "store/rows.h"
 #include "store/schema.h"
 #include "store/sqlite_db.h"
+#include "store/sqlite_listing.h"
 #include "store/store.h"
 
 namespace sandbar::store {
@@ -32,15 +33,6 @@ Result<std::optional<T>> ReadOne(Query& q, Reader read) {
   SB_TRY(T value, read(q, 0));
   return std::optional<T>(std::move(value));
 }
-
-// Text of a listing's WHERE and ORDER BY with its parameters. Built per shape of the filter, so that the statements
-// stay few and cached.
-struct ListSql {
-  std::string listing;  // identity for cursors
-  std::string column;   // sort column
-  std::string where = "1 = 1";
-  bool by_text = false;
-};
 
 class SqliteStore final : public Store {
  public:
@@ -125,7 +117,7 @@ class SqliteStore final : public Store {
       if (!filter.name_prefix.empty()) q.Bind(filter.name_prefix).Bind(filter.name_prefix);
       if (filter.tag) q.Bind(filter.tag->first).Bind(filter.tag->second);
     };
-    return List<Sandbox>(filter, std::move(sql), "sandboxes", kSandboxColumns, bind, ReadSandbox);
+    return ListRows<Sandbox>(*db_, filter, std::move(sql), "sandboxes", kSandboxColumns, bind, ReadSandbox);
   }
 
   Result<uint64_t> CountSandboxes() override {
@@ -173,7 +165,7 @@ class SqliteStore final : public Store {
     auto bind = [&filter](Query& q) {
       if (!filter.sandbox.empty()) q.Bind(filter.sandbox);
     };
-    return List<Snapshot>(filter, std::move(sql), "snapshots", kSnapshotColumns, bind, ReadSnapshot);
+    return ListRows<Snapshot>(*db_, filter, std::move(sql), "snapshots", kSnapshotColumns, bind, ReadSnapshot);
   }
 
   Result<Snapshot> EditSnapshot(const std::string& id, const SnapshotEdit& edit) override {
@@ -220,7 +212,7 @@ class SqliteStore final : public Store {
     auto bind = [&filter](Query& q) {
       if (!filter.name_prefix.empty()) q.Bind(filter.name_prefix).Bind(filter.name_prefix);
     };
-    return List<Drive>(filter, std::move(sql), "drives", kDriveColumns, bind, ReadDrive);
+    return ListRows<Drive>(*db_, filter, std::move(sql), "drives", kDriveColumns, bind, ReadDrive);
   }
 
   Result<Drive> EditDrive(const std::string& id, const DriveEdit& edit) override {
@@ -270,7 +262,7 @@ class SqliteStore final : public Store {
     auto bind = [&filter](Query& q) {
       if (!filter.sandbox.empty()) q.Bind(filter.sandbox);
     };
-    return List<Session>(filter, std::move(sql), "sessions", kSessionColumns, bind, ReadSession);
+    return ListRows<Session>(*db_, filter, std::move(sql), "sessions", kSessionColumns, bind, ReadSession);
   }
 
   Result<std::vector<Session>> UnfinishedSessions() override {
@@ -464,63 +456,6 @@ class SqliteStore final : public Store {
     }
     return *std::move(found);
   }
-
-  template <class T, class Binder, class Reader>
-  Result<Listing<T>> List(const ListFilter& filter, ListSql sql, const std::string& table, const std::string& columns,
-                          Binder bind, Reader read) {
-    sql.listing += filter.ascending ? "/asc" : "/desc";
-    const std::string order = filter.ascending ? "ASC" : "DESC";
-    const std::string beyond = filter.ascending ? ">" : "<";
-    std::optional<Cursor> from;
-    if (!filter.cursor.empty()) {
-      SB_TRY(from, DecodeCursor(filter.cursor, sql.listing));
-      sql.where += " AND (" + sql.column + ", row) " + beyond + " (?, ?)";
-    }
-    std::string scope;
-    if (!filter.team.empty()) scope += "team = ? AND ";
-    if (!filter.project.empty()) scope += "project = ? AND ";
-    if (filter.since) scope += "created_at > ? AND ";
-    if (filter.until) scope += "created_at < ? AND ";
-    SB_TRY(auto q, db_->Prepare("SELECT " + columns + ", row FROM " + table + " WHERE " + scope + sql.where +
-                                " ORDER BY " + sql.column + " " + order + ", row " + order + " LIMIT ?"));
-    if (!filter.team.empty()) q.Bind(filter.team);
-    if (!filter.project.empty()) q.Bind(filter.project);
-    if (filter.since) q.Bind(*filter.since);
-    if (filter.until) q.Bind(*filter.until);
-    bind(q);
-    if (from && sql.by_text) q.Bind(from->text).Bind(from->row);
-    if (from && !sql.by_text) q.Bind(from->number).Bind(from->row);
-    // One more than asked for tells whether there is a next page.
-    q.Bind(filter.limit + 1);
-    Listing<T> out;
-    Cursor last{.listing = sql.listing};
-    const int row_column = static_cast<int>(std::count(columns.begin(), columns.end(), ',')) + 1;
-    for (;;) {
-      SB_TRY(bool row, q.Step());
-      if (!row) return out;
-      if (static_cast<int>(out.items.size()) == filter.limit) {
-        out.next = EncodeCursor(last);
-        return out;
-      }
-      SB_TRY(T item, read(q, 0));
-      last.row = q.Int(row_column);
-      SetPosition(filter.sort_by, item, last);
-      out.items.push_back(std::move(item));
-    }
-  }
-
-  static void SetPosition(SortBy by, const Sandbox& s, Cursor& cursor) {
-    if (by == SortBy::kName) cursor.text = s.name;
-    if (by == SortBy::kCreatedAt) cursor.number = s.created_at;
-    if (by == SortBy::kStatusUpdatedAt) cursor.number = s.status_updated_at;
-  }
-  static void SetPosition(SortBy by, const Drive& d, Cursor& cursor) {
-    if (by == SortBy::kName) cursor.text = d.name;
-    if (by == SortBy::kCreatedAt) cursor.number = d.created_at;
-    if (by == SortBy::kUpdatedAt) cursor.number = d.updated_at;
-  }
-  static void SetPosition(SortBy, const Snapshot& s, Cursor& cursor) { cursor.number = s.created_at; }
-  static void SetPosition(SortBy, const Session& s, Cursor& cursor) { cursor.number = s.created_at; }
 
   std::unique_ptr<Db> db_;
 };

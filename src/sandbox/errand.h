@@ -1,0 +1,35 @@
+// Background work that is done when somebody asks for it, and from time to time anyway.
+// One task waits, others of the same loop ask; what is asked for while the work is under way is not forgotten.
+//   while (!closing) { co_await Work(); auto again = co_await errand.Wait(1min); if (!again) break; }
+#pragma once
+
+#include <chrono>
+
+#include "async/cancelled.h"
+
+namespace sandbar::sandbox {
+
+class Errand {
+ public:
+  explicit Errand(const asio::any_io_executor& ex) : event_(ex) {}
+  void Ask() {
+    asked_ = true;
+    event_.Notify();
+  }
+  // Until the next round is due; an error when the waiting task was cancelled.
+  Task<> Wait(std::chrono::milliseconds every) {
+    if (!asked_) {
+      auto asked = event_.Wait();
+      auto waited = co_await WithTimeout(std::move(asked), every);
+      if (!waited && waited.error().code == Code::kCancelled) co_return waited;
+    }
+    asked_ = false;
+    co_return co_await CheckCancelled();
+  }
+
+ private:
+  Event event_;
+  bool asked_ = false;
+};
+
+}  // namespace sandbar::sandbox
