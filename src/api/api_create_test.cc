@@ -99,15 +99,15 @@ TEST_F(ApiCreateTest, UsageIsPriced) {
   Connect();
   OnLoop([this, used] { service_.usage = {used}; });
   auto project = Ask("GET", "/x/v1/usage?teamId=team_sandbar").Json().at("projects").at(0).as_object();
-  EXPECT_DOUBLE_EQ(project.at("cpuHours").as_double(), 3.0);
-  EXPECT_DOUBLE_EQ(project.at("memoryGbHours").as_double(), 2.0);
-  EXPECT_DOUBLE_EQ(project.at("transferGb").as_double(), 1.5);
+  EXPECT_DOUBLE_EQ(project.at("cpuHours").to_number<double>(), 3.0);
+  EXPECT_DOUBLE_EQ(project.at("memoryGbHours").to_number<double>(), 2.0);
+  EXPECT_DOUBLE_EQ(project.at("transferGb").to_number<double>(), 1.5);
   const auto& cost = project.at("cost").as_object();
-  EXPECT_DOUBLE_EQ(cost.at("cpu").as_double(), 4.0) << "the first hour is free";
-  EXPECT_DOUBLE_EQ(cost.at("memory").as_double(), 1.0);
-  EXPECT_DOUBLE_EQ(cost.at("creations").as_double(), 1.0);
-  EXPECT_DOUBLE_EQ(cost.at("transfer").as_double(), 0.0);
-  EXPECT_DOUBLE_EQ(cost.at("total").as_double(), 6.0);
+  EXPECT_DOUBLE_EQ(cost.at("cpu").to_number<double>(), 4.0) << "the first hour is free";
+  EXPECT_DOUBLE_EQ(cost.at("memory").to_number<double>(), 1.0);
+  EXPECT_DOUBLE_EQ(cost.at("creations").to_number<double>(), 1.0);
+  EXPECT_DOUBLE_EQ(cost.at("transfer").to_number<double>(), 0.0);
+  EXPECT_DOUBLE_EQ(cost.at("total").to_number<double>(), 6.0);
 }
 
 }  // namespace
