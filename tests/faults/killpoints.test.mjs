@@ -1,11 +1,11 @@
-// kill -9 of the daemon at random points of create, stop, snapshot, fork, resume and delete: what was acknowledged is
+// kill -9 of the daemon at random points of create, stop, snapshot, fork, race, resume and delete: what was acknowledged is
 // there and readable afterwards, and nothing of the rest is left. SEED=… repeats a run.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { sleep, startServer, until } from "../clients/server.mjs";
 import { inventory } from "./host.mjs";
 
-const rounds = 60;
+const rounds = 100;
 const query = "projectId=prj_test";
 const seed = Number(process.env.SEED ?? Math.floor(Math.random() * 2 ** 31));
 console.log(`SEED=${seed}`);
@@ -62,6 +62,16 @@ const operations = {
     await server.call("POST", `/v2/sandboxes/${name}/fork?${query}`, { body: { name: as } });
     boxes.set(as, { mark });
   },
+  async race(name) {
+    const { session } = await server.call("GET", named(name));
+    await server.call("POST", `/v2/sandboxes/sessions/${session.id}/stop`);
+    const text = `m${++count}`;
+    boxes.get(name).unsure = text;
+    await server.call("POST", `/x/v1/race?${query}`,
+      { body: { source: name, count: 2, command: "sh", args: ["-c", `echo ${text} > mark`] } });
+    boxes.get(name).mark = text;
+    boxes.get(name).unsure = undefined;
+  },
   async resume(name) {
     await server.call("GET", named(name, "&resume=true"));
   },
@@ -81,7 +91,7 @@ async function operate() {
     if (error.status === undefined || server.exited) return;
     throw new Error(`${kind} ${name}: ${error.message}`);
   };
-  if (kind === "delete" || kind === "fork" || kind === "mark" || kind === "snapshot" || kind === "stop") busy.add(name);
+  if (kind !== "create" && kind !== "resume") busy.add(name);
   await operations[kind](kind === "create" ? undefined : name).catch(dead);
 }
 const busy = new Set();
