@@ -70,7 +70,9 @@ test("what cannot be reached is said", async () => {
   assert.match(unknown.stderr, /nobody/);
   const taken = await forward("box", `3000:${server.port}`);
   assert.equal((await taken.exit)[0], 1);
-  assert.match(taken.stderr, /in use\n\s+fix:/);
+  const { error } = JSON.parse(taken.stderr);
+  assert.match(error.message, /in use/);
+  assert.match(error.fix, /sandbar forward/);
 });
 
 test("the API's side wants a token, a machine of the caller's and never port 1", async () => {

@@ -74,7 +74,7 @@ test("… and by a resume under verify = strict, which refuses it", async () => 
   assert.equal((await resume(strict, "served")).resumed, true, "a good one is served");
   const second = await keep(strict, "served", "echo more > other");
   await durable(strict, second);
-  await flip(strict, id, "vercel/sandbox/note"); // of the parent: below, but read by whoever runs on top
+  await flip(strict, second, "vercel/sandbox/note"); // what an earlier session wrote
   await assert.rejects(resume(strict, "served"), (e) => e.status === 409 && /is damaged/.test(e.text) && /note/.test(e.text));
   await assert.rejects(strict.call("POST", `/v2/sandboxes/served/fork?${scope}`, { body: {} }), { status: 409 });
   // A rollback to one that is damaged is of no use either; the sandbox and its record are still there.
