@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "base/ids.h"
+#include "sandbox/deletion.h"
 #include "sandbox/test_world.h"
 
 namespace sandbar::sandbox {
@@ -204,11 +205,11 @@ TEST_F(DurabilityTest, ForksOfARaceThatWasCutShortAreRemovedAtTheNextStart) {
   spec.name = "race-abc";
   ASSERT_TRUE(world.Run(world.service->Fork(world.scope, "box", spec)));
   auto own = world.OpenStore();
-  ASSERT_TRUE(own->SetNote("race/" + world.scope.team + "/" + world.scope.project + "/race-abc", "1"));
+  ASSERT_TRUE(MarkForDeletion(*own, {world.scope.team, world.scope.project, "race-abc"}, true));
   world.Crash();
   ASSERT_TRUE(world.Start());
   ASSERT_TRUE(world.Until([&] { return Head("race-abc").starts_with("sandbox not found"); }));
-  ASSERT_TRUE(world.Until([&] { return own->Notes("race/")->empty(); }));
+  ASSERT_TRUE(world.Until([&] { return MarkedForDeletion(*own)->empty(); }));
   EXPECT_THAT(world.host.ids(), IsEmpty());
   EXPECT_TRUE(Resume("box"));
 }

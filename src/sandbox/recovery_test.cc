@@ -120,6 +120,30 @@ TEST_F(RecoveryTest, CreatesThatNeverFinishedAreUndone) {
   }
 }
 
+TEST_F(RecoveryTest, AHalfDoneDeleteIsFinished) {
+  Boot();
+  CreateSpec spec;
+  spec.name = "leaving";
+  auto view = world.Create(spec);
+  world.host.faults.destroy = FakeFault::kHang;
+  asio::co_spawn(world.ioc.get_executor(), world.service->Delete(world.scope, "leaving", false),
+                 [](std::exception_ptr, const Result<store::Sandbox>& r) { EXPECT_FALSE(r); });
+  ASSERT_TRUE(BecomesStatus(view, store::Status::kStopping));
+  world.Crash();
+  world.host.faults = {};
+  Restart();
+  EXPECT_TRUE(world.Until([&] {
+    auto gone = world.Run(world.service->Get(world.scope, "leaving", false));
+    return !gone && gone.error().code == Code::kNotFound;
+  }));
+  EXPECT_TRUE(world.host.ids().empty());
+  EXPECT_TRUE(world.host.snapshots.empty());
+  // A new one of that name is not touched by later starts.
+  world.Create(spec);
+  Restart();
+  EXPECT_TRUE(world.Run(world.service->Get(world.scope, "leaving", false)));
+}
+
 TEST_F(RecoveryTest, AHalfDoneStopIsFinished) {
   Boot();
   auto view = world.Create();

@@ -128,7 +128,11 @@ class ServiceImpl final : public Domain {
   // service_lifecycle.cc
   StopOutcome RequestStop(const std::string& session, StopCause cause, std::string why, Keep keep = {});
   Task<store::Sandbox> StopNow(std::shared_ptr<Session> session, StopCause cause, std::string why, Keep keep);
+
+  // service_delete.cc
   Task<store::Sandbox> DeleteNow(Scope scope, std::string name, bool orphan_snapshots);
+  Task<store::Sandbox> StopForDeletion(store::Sandbox sandbox, bool orphan_snapshots);
+  Task<> FinishDeletions();
 
   // service_snapshots.cc
   Task<> KeepSnapshotsTidy();
@@ -164,8 +168,6 @@ class ServiceImpl final : public Domain {
   };
   Task<> KeepWinner(Scope scope, store::Sandbox source, std::shared_ptr<RaceState> race);
   Task<> RunRacer(Scope scope, std::shared_ptr<RaceState> race, size_t index);
-  Task<> DropRacer(Scope scope, std::string name);
-  Task<> EndOldRaces();
 
   // service_resume.cc
   Task<SandboxView> ResumeNow(store::Sandbox sandbox);

@@ -42,7 +42,7 @@ Task<> ServiceImpl::Start() {
   SB_CO_TRYV(co_await Recover());
   SB_CO_TRYV(co_await CheckDiskAtStart());
   pool_.Start();
-  tasks_.Spawn(EndOldRaces());
+  tasks_.Spawn(FinishDeletions());
   tasks_.Spawn(KeepSnapshotsDurable());
   tasks_.Spawn(KeepSnapshotsTidy());
   co_return Result<>{};
@@ -133,39 +133,6 @@ Task<SandboxView> ServiceImpl::Stop(Scope scope, std::string session) {
   }
   SB_CO_TRY(view.sandbox, co_await SandboxOf(view.session));
   co_return view;
-}
-
-Task<store::Sandbox> ServiceImpl::Delete(Scope scope, std::string name, bool orphan_snapshots) {
-  auto work = DeleteNow(std::move(scope), std::move(name), orphan_snapshots);
-  co_return co_await RunToEnd(&tasks_, std::move(work));
-}
-
-Task<store::Sandbox> ServiceImpl::DeleteNow(Scope scope, std::string name, bool orphan_snapshots) {
-  SB_CO_TRY(auto sandbox, co_await FindSandbox(std::move(scope), std::move(name)));
-  Keep nothing;
-  nothing.what = Keep::What::kNothing;
-  if (auto stop = RequestStop(sandbox.current_session, StopCause::kRequested, "deleted", nothing)) {
-    SB_CO_TRY(sandbox, co_await stop->Wait());
-  }
-  auto remove = [key = store::KeyOf(sandbox),
-                 orphan_snapshots](store::Store& store) -> Result<std::vector<std::string>> {
-    SB_TRY(auto sessions, store.SessionIds(key));
-    SB_TRYV(store.DeleteSandbox(key));
-    if (orphan_snapshots) SB_TRYV(DeleteSnapshotsOf(store, key));
-    return sessions;
-  };
-  SB_CO_TRY(auto sessions, co_await core_.Db(std::move(remove)));
-  std::vector<std::string> dirs;
-  for (const auto& id : sessions) dirs.push_back(core_.LogDir(id));
-  auto erase = [dirs = std::move(dirs)] {
-    std::error_code ec;
-    for (const auto& dir : dirs) std::filesystem::remove_all(dir, ec);
-    return ec;
-  };
-  auto ec = co_await core_.Files(std::move(erase));
-  if (ec) log::Warn("logs of {}: {}", sandbox.name, ec.message());
-  Collect();
-  co_return sandbox;
 }
 
 Task<store::Session> ServiceImpl::Apply(std::shared_ptr<Session> session, Task<> change) {

@@ -6,6 +6,7 @@
 
 #include "base/ids.h"
 #include "base/log.h"
+#include "sandbox/deletion.h"
 #include "sandbox/service_impl.h"
 
 namespace sandbar::sandbox {
@@ -16,12 +17,6 @@ constexpr int kMaxRacers = 32;
 constexpr size_t kOutputKept = 64 << 10;
 constexpr size_t kPatternMemory = 1 << 20;
 constexpr size_t kMaxPattern = 1000;
-constexpr std::string_view kNote = "race/";
-
-std::string NoteOf(const Scope& scope, const std::string& name) {
-  return std::string(kNote) + scope.team + "/" + scope.project + "/" + name;
-}
-
 std::unique_ptr<RE2> Compile(const std::string& pattern) {
   RE2::Options options;
   options.set_log_errors(false);
@@ -109,14 +104,6 @@ Task<> ServiceImpl::RunRacer(Scope scope, std::shared_ptr<RaceState> race, size_
   co_return Result<>{};
 }
 
-Task<> ServiceImpl::DropRacer(Scope scope, std::string name) {
-  const std::string note = NoteOf(scope, name);
-  auto deleted = co_await DeleteNow(std::move(scope), std::move(name), true);
-  if (!deleted && deleted.error().code != Code::kNotFound) co_return std::unexpected(std::move(deleted).error());
-  auto forget = [note](store::Store& store) { return store.SetNote(note, ""); };
-  co_return co_await core_.Db(std::move(forget));
-}
-
 Task<RaceOutcome> ServiceImpl::RaceNow(Scope scope, RaceSpec wanted) {
   // Shared with the racers: a shutdown may end us before them.
   auto state = std::make_shared<RaceState>();
@@ -129,7 +116,7 @@ Task<RaceOutcome> ServiceImpl::RaceNow(Scope scope, RaceSpec wanted) {
   race.racers.resize(static_cast<size_t>(spec.count));
   for (Racer& racer : race.racers) racer.name = NewLabel("race-", 12);
   auto remember = [scope, racers = race.racers](store::Store& store) -> Result<> {
-    for (const Racer& racer : racers) SB_TRYV(store.SetNote(NoteOf(scope, racer.name), "1"));
+    for (const Racer& racer : racers) SB_TRYV(MarkForDeletion(store, {scope.team, scope.project, racer.name}, true));
     return {};
   };
   SB_CO_TRYV(co_await core_.Db(std::move(remember)));
@@ -148,9 +135,10 @@ Task<RaceOutcome> ServiceImpl::RaceNow(Scope scope, RaceSpec wanted) {
   if (race.winner && spec.keep != "none") kept = co_await KeepWinner(scope, source, state);
   for (size_t i = 0; i < race.racers.size(); ++i) {
     if (kept && spec.keep == "fork" && race.winner == i) continue;
-    auto dropped = co_await DropRacer(scope, race.racers[i].name);
-    // Its name stays on record: the next start tries again.
-    if (!dropped) log::Warn("race: {} is not gone: {}", race.racers[i].name, dropped.error().message);
+    auto dropped = co_await DeleteNow(scope, race.racers[i].name, true);
+    // It stays marked: the next start tries again.
+    const bool gone = dropped || dropped.error().code == Code::kNotFound;
+    if (!gone) log::Warn("race: {} is not gone: {}", race.racers[i].name, dropped.error().message);
   }
   if (!kept) co_return std::unexpected(std::move(kept).error());
   co_return race;
@@ -165,28 +153,11 @@ Task<> ServiceImpl::KeepWinner(Scope scope, store::Sandbox source, std::shared_p
   }
   UpdateSpec update;
   update.persistent = source.persistent;
-  const std::string note = NoteOf(scope, name);
+  auto spare = [key = store::SandboxKey{scope.team, scope.project, name}](store::Store& store) {
+    return SpareFromDeletion(store, key);
+  };
   SB_CO_TRYV(co_await Update(std::move(scope), name, std::move(update)));
-  auto forget = [note](store::Store& store) { return store.SetNote(note, ""); };
-  co_return co_await core_.Db(std::move(forget));
-}
-
-Task<> ServiceImpl::EndOldRaces() {
-  co_await asio::this_coro::throw_if_cancelled(false);
-  auto list = [](store::Store& store) { return store.Notes(std::string(kNote)); };
-  SB_CO_TRY(auto notes, co_await core_.Db(std::move(list)));
-  for (const auto& [note, value] : notes) {
-    // Neither teams nor projects have a slash in them.
-    const size_t team = kNote.size(), project = note.find('/', team) + 1, name = note.find('/', project) + 1;
-    Scope scope;
-    scope.team = note.substr(team, project - team - 1);
-    scope.project = note.substr(project, name - project - 1);
-    std::string fork = note.substr(name);
-    auto dropped = co_await DropRacer(std::move(scope), std::move(fork));
-    if (!dropped) log::Warn("race: {} is not gone: {}", note, dropped.error().message);
-    if (dropped) log::Info("race: removed {}, left by a server that ended", note.substr(name));
-  }
-  co_return Result<>{};
+  co_return co_await core_.Db(std::move(spare));
 }
 
 }  // namespace sandbar::sandbox

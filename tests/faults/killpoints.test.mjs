@@ -101,14 +101,18 @@ async function everythingIsThere() {
   const there = new Set(sandboxes.map((s) => s.name));
   for (const [name, box] of [...boxes]) {
     if (box.leaving) {
-      if (!there.has(name)) boxes.delete(name);
-      box.leaving = false;
+      // A delete that had begun is finished by the next start; asking again does no harm.
+      const answer = await server.request("DELETE", named(name));
+      assert.ok(answer.ok || answer.status === 404, `${name} cannot be deleted: ${answer.status}`);
+      boxes.delete(name);
+      there.delete(name);
       continue;
     }
     assert.ok(there.has(name), `${name} was acknowledged and is gone`);
   }
-  // A create or fork without an answer may have happened; it is complete then, and ours to delete.
-  for (const name of there) if (!boxes.has(name)) await server.call("DELETE", named(name));
+  // A create or fork without an answer may have happened; it is complete then, and ours to delete. What a race made
+  // goes by itself.
+  for (const name of there) if (name.startsWith("k-") && !boxes.has(name)) await server.call("DELETE", named(name));
 }
 
 async function isReadable(name) {
@@ -153,7 +157,6 @@ test(`${rounds} kills lose nothing and leave nothing`, async () => {
   }, "everything on the host is as before").catch(async (e) => {
     assert.deepEqual(await inventory(server), clean, e.message);
   });
-  const { sandboxes } = await server.call("GET", `/v2/sandboxes?${query}&project=prj_test`);
-  assert.deepEqual(sandboxes, []);
+  await until(async () => (await server.call("GET", `/v2/sandboxes?${query}&project=prj_test`)).sandboxes.length === 0, "no record is left");
   assert.doesNotMatch(server.output, /has no record/);
 });

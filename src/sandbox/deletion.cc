@@ -1,0 +1,36 @@
+#include "sandbox/deletion.h"
+
+namespace sandbar::sandbox {
+namespace {
+
+constexpr std::string_view kPrefix = "delete/";
+constexpr std::string_view kWithSnapshots = "with snapshots";
+
+// Neither teams nor projects have a slash in them.
+std::string NoteOf(const store::SandboxKey& key) {
+  return std::string(kPrefix) + key.team + "/" + key.project + "/" + key.name;
+}
+
+}  // namespace
+
+Result<> MarkForDeletion(store::Store& store, const store::SandboxKey& key, bool with_snapshots) {
+  return store.SetNote(NoteOf(key), with_snapshots ? std::string(kWithSnapshots) : "alone");
+}
+
+Result<> SpareFromDeletion(store::Store& store, const store::SandboxKey& key) {
+  return store.SetNote(NoteOf(key), "");
+}
+
+Result<std::vector<Doomed>> MarkedForDeletion(store::Store& store) {
+  SB_TRY(auto notes, store.Notes(std::string(kPrefix)));
+  std::vector<Doomed> out;
+  for (const auto& [note, value] : notes) {
+    const size_t team = kPrefix.size(), project = note.find('/', team) + 1, name = note.find('/', project) + 1;
+    store::SandboxKey key{note.substr(team, project - team - 1), note.substr(project, name - project - 1),
+                          note.substr(name)};
+    out.push_back({std::move(key), value == kWithSnapshots});
+  }
+  return out;
+}
+
+}  // namespace sandbar::sandbox

@@ -1,0 +1,86 @@
+// Deleting sandboxes, and finishing what an earlier server began to delete.
+#include <filesystem>
+
+#include "base/log.h"
+#include "sandbox/deletion.h"
+#include "sandbox/retention.h"
+#include "sandbox/service_impl.h"
+
+namespace sandbar::sandbox {
+
+Task<store::Sandbox> ServiceImpl::Delete(Scope scope, std::string name, bool orphan_snapshots) {
+  auto work = DeleteNow(std::move(scope), std::move(name), orphan_snapshots);
+  co_return co_await RunToEnd(&tasks_, std::move(work));
+}
+
+// Its machine is ended and what that wrote given up.
+Task<store::Sandbox> ServiceImpl::StopForDeletion(store::Sandbox sandbox, bool orphan_snapshots) {
+  auto mark = [key = store::KeyOf(sandbox), orphan_snapshots](store::Store& store) {
+    return MarkForDeletion(store, key, orphan_snapshots);
+  };
+  SB_CO_TRYV(co_await core_.Db(std::move(mark)));
+  Keep nothing;
+  nothing.what = Keep::What::kNothing;
+  auto stop = RequestStop(sandbox.current_session, StopCause::kRequested, "deleted", nothing);
+  if (!stop) co_return sandbox;
+  auto stopped = co_await stop->Wait();
+  if (!stopped && !core_.closing) {
+    // The caller hears that it failed, so the next start must not do it behind their back.
+    auto spare = [key = store::KeyOf(sandbox)](store::Store& store) { return SpareFromDeletion(store, key); };
+    SB_CO_TRYV(co_await core_.Db(std::move(spare)));
+  }
+  co_return stopped;
+}
+
+Task<store::Sandbox> ServiceImpl::DeleteNow(Scope scope, std::string name, bool orphan_snapshots) {
+  SB_CO_TRY(auto sandbox, co_await FindSandbox(std::move(scope), std::move(name)));
+  if (LiveOf(sandbox.current_session) != nullptr) {
+    SB_CO_TRY(sandbox, co_await StopForDeletion(std::move(sandbox), orphan_snapshots));
+  }
+  auto remove = [key = store::KeyOf(sandbox),
+                 orphan_snapshots](store::Store& store) -> Result<std::vector<std::string>> {
+    SB_TRY(auto sessions, store.SessionIds(key));
+    SB_TRYV(store.DeleteSandbox(key));
+    if (orphan_snapshots) SB_TRYV(DeleteSnapshotsOf(store, key));
+    SB_TRYV(SpareFromDeletion(store, key));
+    return sessions;
+  };
+  SB_CO_TRY(auto sessions, co_await core_.Db(std::move(remove)));
+  std::vector<std::string> dirs;
+  for (const auto& id : sessions) dirs.push_back(core_.LogDir(id));
+  auto erase = [dirs = std::move(dirs)] {
+    std::error_code ec;
+    for (const auto& dir : dirs) std::filesystem::remove_all(dir, ec);
+    return ec;
+  };
+  auto ec = co_await core_.Files(std::move(erase));
+  if (ec) log::Warn("logs of {}: {}", sandbox.name, ec.message());
+  Collect();
+  co_return sandbox;
+}
+
+Task<> ServiceImpl::FinishDeletions() {
+  co_await asio::this_coro::throw_if_cancelled(false);
+  auto list = [](store::Store& store) { return MarkedForDeletion(store); };
+  SB_CO_TRY(auto marked, co_await core_.Db(std::move(list)));
+  for (const Doomed& doomed : marked) {
+    Scope scope;
+    scope.team = doomed.key.team;
+    scope.project = doomed.key.project;
+    auto deleted = co_await DeleteNow(std::move(scope), doomed.key.name, doomed.with_snapshots);
+    if (core_.closing) break;
+    if (deleted) {
+      log::Info("sandbox {}: deleted, as a server that ended had begun to", doomed.key.name);
+      continue;
+    }
+    if (deleted.error().code != Code::kNotFound) {
+      log::Warn("sandbox {} is to be deleted and is not: {}", doomed.key.name, deleted.error().message);
+      continue;
+    }
+    auto spare = [key = doomed.key](store::Store& store) { return SpareFromDeletion(store, key); };
+    SB_CO_TRYV(co_await core_.Db(std::move(spare)));
+  }
+  co_return Result<>{};
+}
+
+}  // namespace sandbar::sandbox
