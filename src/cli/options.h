@@ -10,6 +10,8 @@
 #include <variant>
 #include <vector>
 
+#include "agent/options.h"
+
 namespace sandbar::cli {
 
 // `serve`, also used by `up` and by the embedded server of `run`.
@@ -76,6 +78,9 @@ struct ForwardCommand {
   int port = 0;
   int local = 0;  // 0: any free one
 };
+struct AgentCommand {
+  agent::AgentOptions options;
+};
 struct TokenCommand {};
 struct EnvCommand {};
 struct ImageCommand {
@@ -90,7 +95,7 @@ struct DoctorCommand {
 
 using Command = std::variant<ServeCommand, UpCommand, DownCommand, RunCommand, PsCommand, ExecCommand, LogsCommand,
                              CpCommand, StopCommand, RmCommand, InspectCommand, NetCommand, TokenCommand, EnvCommand,
-                             ImageCommand, VersionCommand, DoctorCommand, ForwardCommand>;
+                             ImageCommand, VersionCommand, DoctorCommand, ForwardCommand, AgentCommand>;
 
 struct Options {
   std::string data;  // --data, SANDBAR_DATA or /var/lib/sandbar

@@ -26,7 +26,8 @@ struct Raw {
   ForwardCommand forward;
   ImageCommand image;
   DoctorCommand doctor;
-  std::string run_timeout, exec_timeout, forward_port;
+  AgentCommand agent;
+  std::string agent_timeout, run_timeout, exec_timeout, forward_port;
 };
 
 void AddServeFlags(CLI::App* sub, ServeCommand* c) {
@@ -168,6 +169,38 @@ void AddNet(CLI::App* app, Raw* raw) {
       ->required();
 }
 
+void AddLimits(CLI::App* sub, agent::Limits* limits, std::string* timeout) {
+  sub->add_option("--max-steps", limits->max_steps, "replies of the model (default 20)")->check(CLI::Range(1, 10'000));
+  sub->add_option("--max-tokens", limits->max_tokens, "tokens in and out together")->check(CLI::PositiveNumber);
+  sub->add_option("--timeout", *timeout, "of the whole run, e.g. 90s, 5m (default 10m)")->check(CheckDuration);
+}
+
+void AddAgent(CLI::App* app, Raw* raw) {
+  agent::AgentOptions* o = &raw->agent.options;
+  auto* sub = app->add_subcommand("agent", "Let a model work on a task in a fresh sandbox: sandbar agent \"…\"");
+  sub->add_option("PROMPT", o->prompt, "the task")->required();
+  sub->add_option("--model", o->model, "anthropic:ID, openai:ID[@URL], scripted:FILE, replay:FILE (or SANDBAR_MODEL)");
+  AddLimits(sub, &o->limits, &raw->agent_timeout);
+  auto* image = sub->add_option("--image", o->image, "image, e.g. vercel/sandbox/universal");
+  auto* runtime =
+      sub->add_option("--runtime", o->runtime, "node24 (default), node22, python3.13, bun")->excludes(image);
+  auto* from = sub->add_option("--from", o->from, "a snapshot to start from")->excludes(image)->excludes(runtime);
+  auto* net = sub->add_option("--net", o->net, "deny (default), allow or allow:host,host");
+  sub->add_option("--sandbox", o->sandbox, "one that exists; it stays")
+      ->excludes(image)
+      ->excludes(runtime)
+      ->excludes(from)
+      ->excludes(net);
+  sub->add_option("--upload", o->upload, "directory whose files go into the working directory");
+  sub->add_option("--download", o->download, "files to fetch afterwards, e.g. 'out/*.csv'")
+      ->take_all()
+      ->allow_extra_args(false);
+  sub->add_option("--to", o->to, "directory for the downloads (default: here)");
+  sub->add_option("--record", o->record, "transcript, one JSON object per line");
+  sub->add_option("--html", o->html, "transcript as one HTML page");
+  sub->add_flag("-q,--quiet", o->quiet, "no live view");
+}
+
 Command Choose(const CLI::App* sub, Raw* raw) {
   const std::string& name = sub->get_name();
   if (name == "serve") return raw->serve;
@@ -185,6 +218,7 @@ Command Choose(const CLI::App* sub, Raw* raw) {
     std::tie(raw->forward.port, raw->forward.local) = *ParseForward(raw->forward_port);
     return raw->forward;
   }
+  if (name == "agent") return raw->agent;
   if (name == "token") return TokenCommand{};
   if (name == "env") return EnvCommand{};
   if (name == "doctor") return raw->doctor;
@@ -267,6 +301,7 @@ Parsed Parse(int argc, const char* const* argv) {
   AddServer(&app, &raw);
   AddSandboxes(&app, &raw);
   AddNet(&app, &raw);
+  AddAgent(&app, &raw);
   for (auto* sub : app.get_subcommands(nullptr)) {
     // With fall-through the first foreign word of `run` and `exec` would not end the options: they get copies instead.
     if (sub->get_prefix_command()) {
@@ -296,6 +331,10 @@ Parsed Parse(int argc, const char* const* argv) {
   raw.run.argv = rest;
   raw.exec.argv = rest;
   if (!raw.run_timeout.empty()) raw.run.timeout_ms = ParseDuration(raw.run_timeout);
+  if (!raw.agent_timeout.empty()) raw.agent.options.limits.timeout_ms = *ParseDuration(raw.agent_timeout);
+  if (raw.agent.options.model.empty()) raw.agent.options.model = Environment("SANDBAR_MODEL");
+  if (sub->get_name() == "agent" && raw.agent.options.model.empty())
+    return Usage("no model given", "sandbar agent --model anthropic:ID … (or set SANDBAR_MODEL)");
   if (!raw.exec_timeout.empty()) raw.exec.timeout_ms = ParseDuration(raw.exec_timeout);
   bool wants_command = sub->get_name() == "run" || sub->get_name() == "exec";
   if (wants_command && rest.empty())
