@@ -65,7 +65,7 @@ bool Answers(const ServerRef& server) {
 }
 
 // Uses the server that is there, else one that lives just for this command.
-int RunSomewhere(const Options& options, const RunCommand& command) {
+int WithAnyServer(const Options& options, const ClientTask& task) {
   auto found = FindServer(options);
   StartedServer embedded;
   ServerRef server;
@@ -73,11 +73,6 @@ int RunSomewhere(const Options& options, const RunCommand& command) {
     server = *found;
   } else if (!found && found.error().code == Code::kForbidden) {
     return ExitCodeOf(found.error(), true);
-  } else if (command.keep) {
-    auto error =
-        FailWithFix(Code::kUnavailable, "--keep needs a server that stays, and none is running for " + options.data,
-                    "./sandbar up   # then the same command again");
-    return ExitCodeOf(error.error(), true);
   } else {
     auto started = StartEmbedded(options);
     if (!started) return ExitCodeOf(started.error(), true);
@@ -88,10 +83,23 @@ int RunSomewhere(const Options& options, const RunCommand& command) {
   {
     asio::io_context io(1);
     ApiClient api(io.get_executor(), std::move(server));
-    code = Finish(Await(&io, Run(&api, &options, command)), true);
+    code = Finish(Await(&io, task(&api)), true);
   }
   StopEmbedded(&embedded);
   return code;
+}
+
+int RunSomewhere(const Options& options, const RunCommand& command) {
+  auto found = FindServer(options);
+  const bool stays = found && (Answers(*found) || std::getenv("SANDBAR_URL") != nullptr);
+  if (command.keep && !stays && (found || found.error().code != Code::kForbidden)) {
+    auto error =
+        FailWithFix(Code::kUnavailable, "--keep needs a server that stays, and none is running for " + options.data,
+                    "./sandbar up   # then the same command again");
+    return ExitCodeOf(error.error(), true);
+  }
+  const Options* o = &options;
+  return WithAnyServer(options, [o, &command](ApiClient* api) { return Run(api, o, command); });
 }
 
 int Up(const Options& options, const UpCommand& command) {
@@ -208,6 +216,7 @@ int Main(const Options& options, const Hooks& hooks) {
           [&](const ForwardCommand& c) {
             return WithServer(options, false, [o, &c](ApiClient* a) { return Forward(a, o, c); });
           },
+          [&](const McpCommand& c) { return WithAnyServer(options, [&c](ApiClient* a) { return Mcp(a, c); }); },
           [&](const TokenCommand&) { return Token(options); },
           [&](const EnvCommand&) { return Env(options, hooks); },
           [&](const ImageCommand& c) { return hooks.image(options, c); },

@@ -23,6 +23,7 @@ Task<int> Inspect(ApiClient* api, const Options* options, InspectCommand command
 Task<int> Net(ApiClient* api, const Options* options, NetCommand command);
 Task<int> Copy(ApiClient* api, const Options* options, CpCommand command);
 Task<int> Forward(ApiClient* api, const Options* options, ForwardCommand command);
+Task<int> Mcp(ApiClient* api, McpCommand command);
 Task<int> RemoteEnv(ApiClient* api);
 
 int Doctor(const Options& options, const DoctorCommand& command);

@@ -76,6 +76,12 @@ struct ForwardCommand {
   int port = 0;
   int local = 0;  // 0: any free one
 };
+struct McpCommand {
+  std::optional<std::string> sandbox, image, runtime;
+  std::string network = "deny-all";
+  std::vector<std::string> allow;
+  bool admin_tools = false;
+};
 struct TokenCommand {};
 struct EnvCommand {};
 struct ImageCommand {
@@ -90,7 +96,7 @@ struct DoctorCommand {
 
 using Command = std::variant<ServeCommand, UpCommand, DownCommand, RunCommand, PsCommand, ExecCommand, LogsCommand,
                              CpCommand, StopCommand, RmCommand, InspectCommand, NetCommand, TokenCommand, EnvCommand,
-                             ImageCommand, VersionCommand, DoctorCommand, ForwardCommand>;
+                             ImageCommand, VersionCommand, DoctorCommand, ForwardCommand, McpCommand>;
 
 struct Options {
   std::string data;  // --data, SANDBAR_DATA or /var/lib/sandbar

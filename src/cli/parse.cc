@@ -24,6 +24,7 @@ struct Raw {
   InspectCommand inspect;
   NetCommand net;
   ForwardCommand forward;
+  McpCommand mcp;
   ImageCommand image;
   DoctorCommand doctor;
   std::string run_timeout, exec_timeout, forward_port;
@@ -148,6 +149,21 @@ void AddSandboxes(CLI::App* app, Raw* raw) {
       ->required();
 }
 
+void AddMcp(CLI::App* app, Raw* raw) {
+  auto* mcp = app->add_subcommand("mcp", "Serve MCP on standard input and output, for agents (docs/mcp.md)");
+  mcp->add_option("--sandbox", raw->mcp.sandbox,
+                  "work in this one, and leave it (default: a fresh one, removed at the end)");
+  mcp->add_flag("--admin-tools", raw->mcp.admin_tools, "the model also gets snapshot, fork and network");
+  auto* image = mcp->add_option("--image", raw->mcp.image, "image of a fresh sandbox, e.g. vercel/sandbox/universal");
+  mcp->add_option("--runtime", raw->mcp.runtime, "or its runtime: node24, node22, python3.13, bun")->excludes(image);
+  auto* net = mcp->add_option("--net", raw->mcp.network, "its network: deny-all (default) or allow-all")
+                  ->check(CLI::IsMember({"deny-all", "allow-all"}));
+  mcp->add_option("--allow", raw->mcp.allow, "a domain it may reach, e.g. example.com or *.example.com")
+      ->take_all()
+      ->allow_extra_args(false)
+      ->excludes(net);
+}
+
 void AddNet(CLI::App* app, Raw* raw) {
   auto* net = app->add_subcommand("net", "A sandbox's network: what it tried, and its policy");
   net->require_subcommand(1);
@@ -185,6 +201,7 @@ Command Choose(const CLI::App* sub, Raw* raw) {
     std::tie(raw->forward.port, raw->forward.local) = *ParseForward(raw->forward_port);
     return raw->forward;
   }
+  if (name == "mcp") return raw->mcp;
   if (name == "token") return TokenCommand{};
   if (name == "env") return EnvCommand{};
   if (name == "doctor") return raw->doctor;
@@ -267,6 +284,7 @@ Parsed Parse(int argc, const char* const* argv) {
   AddServer(&app, &raw);
   AddSandboxes(&app, &raw);
   AddNet(&app, &raw);
+  AddMcp(&app, &raw);
   for (auto* sub : app.get_subcommands(nullptr)) {
     // With fall-through the first foreign word of `run` and `exec` would not end the options: they get copies instead.
     if (sub->get_prefix_command()) {
