@@ -92,7 +92,8 @@ void EvalCheck::Check(wire::JsonIssues& issues) const {
   if (kinds != 1) issues.Add("", "must have exactly one kind of check, such as `includes` or `checker`");
   CheckPattern(issues, "matches", matches);
   if (threshold && (*threshold < 0 || *threshold > 1)) issues.Add("threshold", "must be between 0 and 1");
-  if (threshold && !soft && !(checker && checker->score)) issues.Add("threshold", "belongs to a check with `soft: true` or `score: true`");
+  if (threshold && !soft && !(checker && checker->score))
+    issues.Add("threshold", "belongs to a check with `soft: true` or `score: true`");
 }
 
 void EvalBody::Check(wire::JsonIssues& issues) const {
@@ -129,8 +130,10 @@ Result<std::vector<std::string>> FindCaseFiles(const std::string& path) {
 std::string CaseId(const std::string& root, const std::string& file) {
   std::error_code ec;
   fs::path path(file);
-  if (fs::is_directory(root, ec)) path = fs::path(file).lexically_relative(root);
-  else path = path.filename();
+  if (fs::is_directory(root, ec))
+    path = fs::path(file).lexically_relative(root);
+  else
+    path = path.filename();
   return path.replace_extension().string();
 }
 

@@ -1,5 +1,5 @@
-// A case of an eval suite: what is prepared, what is asked, what must be true afterwards. Decoded from YAML, or from what
-// a .mjs file defines (eval_node.h); the file's path is the id. Values only.
+// A case of an eval suite: what is prepared, what is asked, what must be true afterwards. Decoded from YAML, or from
+// what a .mjs file defines (eval_node.h); the file's path is the id. Values only.
 //
 //   SB_TRY(auto files, FindCaseFiles("evals"));
 //   EvalCase c = ReadCase("evals", files[0]);       // c.broken says what is wrong with it

@@ -170,8 +170,10 @@ bool JudgeOutcome(const EvalCheck& check, const Outcome& outcome, CheckResult* o
   } else if (check.max_steps) {
     Verdict(out, outcome.steps <= *check.max_steps, fmt::format("{} steps", outcome.steps));
   } else if (check.no_failed_actions) {
-    if (*check.no_failed_actions) JudgeNoFailures(outcome, out);
-    else out->score = 1;
+    if (*check.no_failed_actions)
+      JudgeNoFailures(outcome, out);
+    else
+      out->score = 1;
   } else if (check.max_seconds) {
     Verdict(out, outcome.ms <= *check.max_seconds * 1000, fmt::format("{} s", outcome.ms / 1000));
   } else if (check.max_tokens) {
@@ -190,8 +192,8 @@ Task<std::vector<CheckResult>> RunChecks(client::ApiClient* api, Box box, const 
     result.soft = check.soft;
     result.threshold = check.threshold.value_or(1);
     if (!JudgeOutcome(check, *outcome, &result)) {
-      Task<> judging = check.file ? JudgeFile(api, box, &*check.file, &result)
-                                  : JudgeChecker(api, box, &*check.checker, &result);
+      Task<> judging =
+          check.file ? JudgeFile(api, box, &*check.file, &result) : JudgeChecker(api, box, &*check.checker, &result);
       SB_CO_TRYV(co_await std::move(judging));
     }
     results.push_back(std::move(result));

@@ -88,8 +88,12 @@ Result<> Talk(const Program& program, Fd in, const Fd& out, const Fd& err, Progr
   while (out_open || err_open) {
     if (left.empty()) in = Fd();
     const int64_t wait = deadline - NowMs();
-    if (wait <= 0) return Fail(Code::kTimeout, fmt::format("{} did not end within {} s", program.argv[0], program.timeout_ms / 1000));
-    std::array<pollfd, 3> fds{{{out_open ? out.get() : -1, POLLIN, 0}, {err_open ? err.get() : -1, POLLIN, 0}, {in ? in.get() : -1, POLLOUT, 0}}};
+    if (wait <= 0)
+      return Fail(Code::kTimeout,
+                  fmt::format("{} did not end within {} s", program.argv[0], program.timeout_ms / 1000));
+    std::array<pollfd, 3> fds{{{out_open ? out.get() : -1, POLLIN, 0},
+                               {err_open ? err.get() : -1, POLLIN, 0},
+                               {in ? in.get() : -1, POLLOUT, 0}}};
     if (::poll(fds.data(), fds.size(), static_cast<int>(wait)) < 0 && errno != EINTR) return FailErrno("poll");
     for (size_t i = 0; i < 2; ++i) {
       if (fds[i].revents == 0) continue;
@@ -135,7 +139,8 @@ Result<ProgramEnd> RunProgram(const Program& program) {
   SB_TRY(Pipe out, Pipe::Make());
   SB_TRY(Pipe err, Pipe::Make());
   SB_TRY(pid_t pid, Start(program, in, out, err));
-  in.read = out.write = err.write = Fd();
+  // The child has its own; with ours open we would never see the end.
+  for (Fd* ours : {&in.read, &out.write, &err.write}) *ours = Fd();
   ProgramEnd end;
   auto talked = Talk(program, std::move(in.write), out.read, err.read, &end);
   if (!talked) ::kill(pid, SIGKILL);

@@ -49,14 +49,16 @@ int64_t Milliseconds(const CaseReport& c) {
 }
 
 json::object CheckJson(const CheckResult& check) {
-  return {{"name", check.name},           {"soft", check.soft},     {"score", check.score},
+  return {{"name", check.name},           {"soft", check.soft},       {"score", check.score},
           {"threshold", check.threshold}, {"passed", check.passed()}, {"message", check.message}};
 }
 
 json::object TrialJson(const TrialReport& trial, bool strict) {
   json::array checks;
   for (const CheckResult& check : trial.checks) checks.push_back(CheckJson(check));
-  json::object out{{"trial", trial.trial}, {"passed", trial.Passed(strict)}, {"checks", std::move(checks)},
+  json::object out{{"trial", trial.trial},
+                   {"passed", trial.Passed(strict)},
+                   {"checks", std::move(checks)},
                    {"run", ToJson(trial.outcome)}};
   if (!trial.error.empty()) out["error"] = trial.error;
   if (!trial.label.empty()) out["sabotage"] = trial.label;
@@ -100,12 +102,14 @@ std::string CaseLines(const EvalReport& report, const CaseReport& c) {
     const bool show = report.self_test ? !trial.error.empty() : !trial.Passed(report.strict);
     if (!show) continue;
     for (const std::string& reason : Reasons(trial, report.strict))
-      out += fmt::format("      {}{}\n", n > 1 || report.self_test ? TrialName(c, trial) + ": " : "", OneLine(reason, 600));
+      out += fmt::format("      {}{}\n", n > 1 || report.self_test ? TrialName(c, trial) + ": " : "",
+                         OneLine(reason, 600));
   }
   for (const TrialReport& trial : c.trials)
     for (const CheckResult& check : trial.checks)
       if (check.soft && !report.self_test && (!check.passed() || n == 1))
-        out += fmt::format("      soft: {} {:.2f} (threshold {:.2f})\n", OneLine(check.name, 100), check.score, check.threshold);
+        out += fmt::format("      soft: {} {:.2f} (threshold {:.2f})\n", OneLine(check.name, 100), check.score,
+                           check.threshold);
   return out;
 }
 
@@ -201,7 +205,8 @@ std::string ToJunit(const EvalReport& report) {
   for (const CaseReport& c : report.cases) {
     for (const TrialReport& trial : c.trials) {
       ++tests;
-      const bool green = report.self_test ? trial.error.empty() && !trial.Passed(report.strict) : trial.Passed(report.strict);
+      const bool green =
+          report.self_test ? trial.error.empty() && !trial.Passed(report.strict) : trial.Passed(report.strict);
       body += fmt::format("    <testcase classname=\"sandbar.eval\" name=\"{}\" time=\"{:.3f}\"",
                           EscapeXml(TrialName(c, trial)), static_cast<double>(trial.outcome.ms) / 1000);
       if (green) {
@@ -213,20 +218,23 @@ std::string ToJunit(const EvalReport& report) {
       if (report.self_test && trial.error.empty()) reasons = "still green although sabotaged\n";
       const char* kind = trial.error.empty() ? "failure" : "error";
       (trial.error.empty() ? failures : errors) += 1;
-      body += fmt::format(">\n      <{} message=\"{}\">{}</{}>\n    </testcase>\n", kind, EscapeXml(OneLine(reasons, 200)),
-                          EscapeXml(reasons), kind);
+      body += fmt::format(">\n      <{} message=\"{}\">{}</{}>\n    </testcase>\n", kind,
+                          EscapeXml(OneLine(reasons, 200)), EscapeXml(reasons), kind);
     }
   }
   const double seconds = static_cast<double>(report.ms) / 1000;
   const std::string counts =
       fmt::format("tests=\"{}\" failures=\"{}\" errors=\"{}\" time=\"{:.3f}\"", tests, failures, errors, seconds);
-  return fmt::format("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites {}>\n  <testsuite name=\"sandbar eval\" {}>\n{}  </testsuite>\n</testsuites>\n",
-                     counts, counts, body);
+  return fmt::format(
+      "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites {}>\n  <testsuite name=\"sandbar eval\" {}>\n{}  "
+      "</testsuite>\n</testsuites>\n",
+      counts, counts, body);
 }
 
 Result<std::string> Compare(const json::object& before, const EvalReport& after) {
   const json::value* list = before.if_contains("cases");
-  if (list == nullptr || !list->is_array()) return Fail(Code::kBadRequest, "that is no output of `sandbar eval --json`");
+  if (list == nullptr || !list->is_array())
+    return Fail(Code::kBadRequest, "that is no output of `sandbar eval --json`");
   struct Row {
     std::string a = "-", b = "-", change, tokens_a = "-", tokens_b = "-";
     double rate_a = -1, rate_b = -1;
@@ -251,17 +259,24 @@ Result<std::string> Compare(const json::object& before, const EvalReport& after)
     row.tokens_b = std::to_string(tokens);
   }
   const std::string model_a = Text(before, "model"), model_b = after.model;
-  std::string out = fmt::format("A: {}   B: {}\n{:<40} {:>8} {:>8} {:>8} {:>10} {:>10}\n", model_a.empty() ? "each case's own" : OneLine(model_a, 60),
-                                model_b.empty() ? "each case's own" : OneLine(model_b, 60), "CASE", "A", "B", "CHANGE", "TOKENS A", "TOKENS B");
+  std::string out = fmt::format("A: {}   B: {}\n{:<40} {:>8} {:>8} {:>8} {:>10} {:>10}\n",
+                                model_a.empty() ? "each case's own" : OneLine(model_a, 60),
+                                model_b.empty() ? "each case's own" : OneLine(model_b, 60), "CASE", "A", "B", "CHANGE",
+                                "TOKENS A", "TOKENS B");
   int better = 0, worse = 0;
   for (auto& [id, row] : rows) {
-    if (row.rate_a < 0) row.change = "new";
-    else if (row.rate_b < 0) row.change = "gone";
-    else if (row.rate_b > row.rate_a) row.change = fmt::format("+{:.0f}%", 100 * (row.rate_b - row.rate_a));
-    else if (row.rate_b < row.rate_a) row.change = fmt::format("{:.0f}%", 100 * (row.rate_b - row.rate_a));
+    if (row.rate_a < 0)
+      row.change = "new";
+    else if (row.rate_b < 0)
+      row.change = "gone";
+    else if (row.rate_b > row.rate_a)
+      row.change = fmt::format("+{:.0f}%", 100 * (row.rate_b - row.rate_a));
+    else if (row.rate_b < row.rate_a)
+      row.change = fmt::format("{:.0f}%", 100 * (row.rate_b - row.rate_a));
     better += row.rate_a >= 0 && row.rate_b > row.rate_a ? 1 : 0;
     worse += row.rate_b >= 0 && row.rate_b < row.rate_a ? 1 : 0;
-    out += fmt::format("{:<40} {:>8} {:>8} {:>8} {:>10} {:>10}\n", OneLine(id, 40), row.a, row.b, row.change, row.tokens_a, row.tokens_b);
+    out += fmt::format("{:<40} {:>8} {:>8} {:>8} {:>10} {:>10}\n", OneLine(id, 40), row.a, row.b, row.change,
+                       row.tokens_a, row.tokens_b);
   }
   return out + fmt::format("{} better, {} worse\n", better, worse);
 }

@@ -30,4 +30,16 @@ struct AgentOptions {
   bool json = false;
 };
 
+struct EvalOptions {
+  std::string path;           // a directory of cases, or one case
+  std::string model;          // for every case; empty: each case's own
+  std::optional<int> trials;  // for every case
+  int max_concurrency = 4;
+  std::vector<std::string> tags;               // any of them; empty: all cases
+  std::string junit, record, replay, compare;  // files and directories; empty: none
+  bool strict = false;
+  bool list = false;
+  bool self_test = false;
+};
+
 }  // namespace sandbar::agent

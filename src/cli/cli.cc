@@ -194,6 +194,9 @@ int Main(const Options& options, const Hooks& hooks) {
                                                : "",
                              [o, &c](ApiClient* a) { return Agent(a, o, c.options); });
           },
+          [&](const EvalCommand& c) {
+            return Somewhere(options, false, "", [o, &c](ApiClient* a) { return Eval(a, o, c.options); });
+          },
           [&](const ExecCommand& c) {
             return WithServer(options, true, [o, &c](ApiClient* a) { return Exec(a, o, c); });
           },
@@ -217,6 +220,7 @@ int Main(const Options& options, const Hooks& hooks) {
           [&](const ForwardCommand& c) {
             return WithServer(options, false, [o, &c](ApiClient* a) { return Forward(a, o, c); });
           },
+          [&](const McpCommand& c) { return Somewhere(options, true, "", [&c](ApiClient* a) { return Mcp(a, c); }); },
           [&](const TokenCommand&) { return Token(options); },
           [&](const EnvCommand&) { return Env(options, hooks); },
           [&](const ImageCommand& c) { return hooks.image(options, c); },

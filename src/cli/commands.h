@@ -24,6 +24,8 @@ Task<int> Net(ApiClient* api, const Options* options, NetCommand command);
 Task<int> Copy(ApiClient* api, const Options* options, CpCommand command);
 Task<int> Forward(ApiClient* api, const Options* options, ForwardCommand command);
 Task<int> Agent(ApiClient* api, const Options* options, agent::AgentOptions asked);
+Task<int> Mcp(ApiClient* api, McpCommand command);
+Task<int> Eval(ApiClient* api, const Options* options, agent::EvalOptions asked);
 Task<int> RemoteEnv(ApiClient* api);
 
 int Doctor(const Options& options, const DoctorCommand& command);
@@ -31,6 +33,8 @@ int Doctor(const Options& options, const DoctorCommand& command);
 std::string EnvLines(const std::string& url, const std::string& jwt, const std::string& register_mjs);
 // Absolute path of sdk/register.mjs that belongs to this program; empty when it is not installed beside it.
 std::string FindRegisterMjs();
+// The same for sdk/eval-run.mjs.
+std::string FindEvalRunner();
 
 // Used by Run and Exec: starts the command, copies its output live, returns its exit code.
 Task<int> ExecIn(ApiClient* api, bool as_json, std::string session, json::object body);

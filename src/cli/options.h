@@ -81,6 +81,15 @@ struct ForwardCommand {
 struct AgentCommand {
   agent::AgentOptions options;
 };
+struct EvalCommand {
+  agent::EvalOptions options;
+};
+struct McpCommand {
+  std::optional<std::string> sandbox, image, runtime;
+  std::string network = "deny-all";
+  std::vector<std::string> allow;
+  bool admin_tools = false;
+};
 struct TokenCommand {};
 struct EnvCommand {};
 struct ImageCommand {
@@ -93,9 +102,10 @@ struct DoctorCommand {
   std::optional<std::string> listen, images;
 };
 
-using Command = std::variant<ServeCommand, UpCommand, DownCommand, RunCommand, PsCommand, ExecCommand, LogsCommand,
-                             CpCommand, StopCommand, RmCommand, InspectCommand, NetCommand, TokenCommand, EnvCommand,
-                             ImageCommand, VersionCommand, DoctorCommand, ForwardCommand, AgentCommand>;
+using Command =
+    std::variant<ServeCommand, UpCommand, DownCommand, RunCommand, PsCommand, ExecCommand, LogsCommand, CpCommand,
+                 StopCommand, RmCommand, InspectCommand, NetCommand, TokenCommand, EnvCommand, ImageCommand,
+                 VersionCommand, DoctorCommand, ForwardCommand, McpCommand, AgentCommand, EvalCommand>;
 
 struct Options {
   std::string data;  // --data, SANDBAR_DATA or /var/lib/sandbar

@@ -24,9 +24,11 @@ struct Raw {
   InspectCommand inspect;
   NetCommand net;
   ForwardCommand forward;
+  McpCommand mcp;
   ImageCommand image;
   DoctorCommand doctor;
   AgentCommand agent;
+  EvalCommand eval;
   std::string agent_timeout, run_timeout, exec_timeout, forward_port;
 };
 
@@ -149,6 +151,21 @@ void AddSandboxes(CLI::App* app, Raw* raw) {
       ->required();
 }
 
+void AddMcp(CLI::App* app, Raw* raw) {
+  auto* mcp = app->add_subcommand("mcp", "Serve MCP on standard input and output, for agents (docs/mcp.md)");
+  mcp->add_option("--sandbox", raw->mcp.sandbox,
+                  "work in this one, and leave it (default: a fresh one, removed at the end)");
+  mcp->add_flag("--admin-tools", raw->mcp.admin_tools, "the model also gets snapshot, fork and network");
+  auto* image = mcp->add_option("--image", raw->mcp.image, "image of a fresh sandbox, e.g. vercel/sandbox/universal");
+  mcp->add_option("--runtime", raw->mcp.runtime, "or its runtime: node24, node22, python3.13, bun")->excludes(image);
+  auto* net = mcp->add_option("--net", raw->mcp.network, "its network: deny-all (default) or allow-all")
+                  ->check(CLI::IsMember({"deny-all", "allow-all"}));
+  mcp->add_option("--allow", raw->mcp.allow, "a domain it may reach, e.g. example.com or *.example.com")
+      ->take_all()
+      ->allow_extra_args(false)
+      ->excludes(net);
+}
+
 void AddNet(CLI::App* app, Raw* raw) {
   auto* net = app->add_subcommand("net", "A sandbox's network: what it tried, and its policy");
   net->require_subcommand(1);
@@ -201,6 +218,26 @@ void AddAgent(CLI::App* app, Raw* raw) {
   sub->add_flag("-q,--quiet", o->quiet, "no live view");
 }
 
+void AddEval(CLI::App* app, Raw* raw) {
+  agent::EvalOptions* o = &raw->eval.options;
+  auto* sub = app->add_subcommand("eval", "Run a directory of eval cases, each trial in a fresh fork");
+  sub->add_option("DIR", o->path, "cases: .yaml and .mjs files (docs/evals.md)")->required();
+  sub->add_option("--model", o->model, "for every case (default: each case's own)");
+  sub->add_option("--trials", o->trials, "of every case")->check(CLI::Range(1, 1000));
+  sub->add_option("--max-concurrency", o->max_concurrency, "trials at a time (default 4)")->check(CLI::Range(1, 64));
+  sub->add_option("--tag", o->tags, "only cases with this tag; several: any of them")
+      ->take_all()
+      ->allow_extra_args(false);
+  sub->add_option("--junit", o->junit, "report as JUnit XML");
+  sub->add_option("--compare", o->compare, "table against an earlier run's --json output");
+  auto* record = sub->add_option("--record", o->record, "directory for the transcripts");
+  auto* replay = sub->add_option("--replay", o->replay, "directory of transcripts to take the replies from");
+  replay->excludes(record)->excludes("--model");
+  sub->add_flag("--strict", o->strict, "soft scores below their threshold fail");
+  sub->add_flag("--list", o->list, "list the cases and leave");
+  sub->add_flag("--self-test", o->self_test, "sabotage every case and demand that it goes red");
+}
+
 Command Choose(const CLI::App* sub, Raw* raw) {
   const std::string& name = sub->get_name();
   if (name == "serve") return raw->serve;
@@ -219,6 +256,8 @@ Command Choose(const CLI::App* sub, Raw* raw) {
     return raw->forward;
   }
   if (name == "agent") return raw->agent;
+  if (name == "eval") return raw->eval;
+  if (name == "mcp") return raw->mcp;
   if (name == "token") return TokenCommand{};
   if (name == "env") return EnvCommand{};
   if (name == "doctor") return raw->doctor;
@@ -302,6 +341,8 @@ Parsed Parse(int argc, const char* const* argv) {
   AddSandboxes(&app, &raw);
   AddNet(&app, &raw);
   AddAgent(&app, &raw);
+  AddEval(&app, &raw);
+  AddMcp(&app, &raw);
   for (auto* sub : app.get_subcommands(nullptr)) {
     // With fall-through the first foreign word of `run` and `exec` would not end the options: they get copies instead.
     if (sub->get_prefix_command()) {

@@ -33,6 +33,7 @@ class ApiClient {
   ApiClient(asio::any_io_executor ex, ServerRef server);
 
   const std::string& url() const { return server_.url; }
+  const ServerRef& server() const { return server_; }
   // `path` may have a query; team and project are added. The answer must be a JSON object with a 2xx status.
   Task<json::object> Call(std::string method, std::string path, std::optional<json::value> body);
   // An answer to be read piece by piece; a non-2xx one is turned into an Error here.
