@@ -148,6 +148,12 @@ std::string CheckName(const EvalCheck& c) {
   return fmt::format("maxTokens {}", c.max_tokens.value_or(0));
 }
 
+bool DemandsWork(const EvalCheck& c) {
+  const bool forbids = c.excludes || c.not_called_tool || c.max_tool_calls || c.max_steps || c.no_failed_actions ||
+                       c.max_seconds || c.max_tokens || (c.file && !c.file->exists.value_or(true));
+  return !forbids;
+}
+
 bool JudgeOutcome(const EvalCheck& check, const Outcome& outcome, CheckResult* out) {
   const int calls = static_cast<int>(outcome.calls.size());
   if (check.includes) {
@@ -191,6 +197,7 @@ Task<std::vector<CheckResult>> RunChecks(client::ApiClient* api, Box box, const 
     result.name = CheckName(check);
     result.soft = check.soft;
     result.threshold = check.threshold.value_or(1);
+    result.demands = DemandsWork(check);
     if (!JudgeOutcome(check, *outcome, &result)) {
       Task<> judging =
           check.file ? JudgeFile(api, box, &*check.file, &result) : JudgeChecker(api, box, &*check.checker, &result);

@@ -16,6 +16,7 @@ struct CheckResult {
   double score = 0;  // 0 to 1
   double threshold = 1;
   std::string message;  // why it is not 1
+  bool demands = true;  // asks for work to be done: green without any, it proves nothing
   bool passed() const { return score >= threshold; }
 };
 
@@ -25,5 +26,6 @@ Task<std::vector<CheckResult>> RunChecks(client::ApiClient* api, Box box, const 
 // Those that need no sandbox; exposed for tests. `out` gets the score and the message.
 bool JudgeOutcome(const EvalCheck& check, const Outcome& outcome, CheckResult* out);
 std::string CheckName(const EvalCheck& check);
+bool DemandsWork(const EvalCheck& check);
 
 }  // namespace sandbar::agent

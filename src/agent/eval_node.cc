@@ -1,10 +1,10 @@
 #include "agent/eval_node.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -29,9 +29,10 @@ constexpr size_t kMaxOutput = 16 << 20;
 
 struct Pipe {
   Fd read, write;
+  // Sockets, because writing to one that nobody reads can be kept from raising SIGPIPE.
   static Result<Pipe> Make() {
     std::array<int, 2> fds{};
-    if (::pipe2(fds.data(), O_CLOEXEC) != 0) return FailErrno("pipe");
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds.data()) != 0) return FailErrno("socketpair");
     return Pipe{Fd(fds[0]), Fd(fds[1])};
   }
 };
@@ -84,7 +85,6 @@ Result<> Talk(const Program& program, Fd in, const Fd& out, const Fd& err, Progr
   const int64_t deadline = NowMs() + program.timeout_ms;
   std::string_view left = program.input;
   bool out_open = true, err_open = true;
-  ::fcntl(in.get(), F_SETFL, O_NONBLOCK);
   while (out_open || err_open) {
     if (left.empty()) in = Fd();
     const int64_t wait = deadline - NowMs();
@@ -106,7 +106,7 @@ Result<> Talk(const Program& program, Fd in, const Fd& out, const Fd& err, Progr
       if (to.size() > kMaxOutput) return Fail(Code::kTooLarge, program.argv[0] + " prints too much");
     }
     if (fds[2].revents != 0) {
-      const ssize_t n = ::write(in.get(), left.data(), left.size());
+      const ssize_t n = ::send(in.get(), left.data(), left.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
       // Whoever does not read its input need not get it.
       if (n < 0 && errno != EAGAIN && errno != EINTR) left = {};
       if (n > 0) left.remove_prefix(static_cast<size_t>(n));

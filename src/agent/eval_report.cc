@@ -98,6 +98,9 @@ std::string CaseLines(const EvalReport& report, const CaseReport& c) {
                        PassHatK(n, passes, n));
   }
   out += fmt::format("  {:.1f} s\n", static_cast<double>(Milliseconds(c)) / 1000);
+  if (report.self_test)
+    for (const std::string& name : BlindChecks(c))
+      out += fmt::format("      blind: {} is green without any work\n", OneLine(name, 100));
   for (const TrialReport& trial : c.trials) {
     const bool show = report.self_test ? !trial.error.empty() : !trial.Passed(report.strict);
     if (!show) continue;
@@ -125,11 +128,24 @@ int CaseReport::Passes(bool strict) const {
 }
 
 bool CaseReport::Passed(bool strict) const {
-  return !trials.empty() && Passes(strict) >= pass_rate * static_cast<double>(trials.size());
+  // 0.55 of 20 is a little more than 11 in binary.
+  return !trials.empty() && Passes(strict) + 1e-9 >= pass_rate * static_cast<double>(trials.size());
+}
+
+std::vector<std::string> BlindChecks(const CaseReport& c) {
+  std::vector<std::string> out;
+  for (size_t i = 0; !c.trials.empty() && i < c.trials.front().checks.size(); ++i) {
+    const CheckResult& check = c.trials.front().checks[i];
+    const bool green = std::ranges::all_of(
+        c.trials, [&](const TrialReport& t) { return i < t.checks.size() && t.checks[i].passed(); });
+    if (green && check.demands && !check.soft) out.push_back(check.name);
+  }
+  return out;
 }
 
 bool AsItMustBe(const EvalReport& report, const CaseReport& c) {
   if (!report.self_test) return c.Passed(report.strict);
+  if (report.strict && !BlindChecks(c).empty()) return false;
   // An error is no proof that the checks can fail.
   return !c.trials.empty() && std::ranges::all_of(c.trials, [&](const TrialReport& t) {
     return t.error.empty() && !t.Passed(report.strict);

@@ -38,7 +38,9 @@ struct EvalReport {
   int ExitCode() const;
 };
 
-// With a self-test a case is as it must be when every sabotaged trial is red.
+// Of a self-test: gates that ask for work and stayed green in every sabotaged trial.
+std::vector<std::string> BlindChecks(const CaseReport& c);
+// With a self-test a case is as it must be when every sabotaged trial is red; with `strict` it also has no blind check.
 bool AsItMustBe(const EvalReport& report, const CaseReport& c);
 
 boost::json::object ToJson(const EvalReport& report);

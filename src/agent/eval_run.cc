@@ -29,6 +29,25 @@ std::string TranscriptPath(const std::string& dir, const std::string& id, int tr
 
 }  // namespace
 
+Result<std::vector<EvalCase>> FindCases(const EvalOptions& options, const NodeRunner& node) {
+  SB_TRY(std::vector<std::string> files, FindCaseFiles(options.path));
+  std::vector<EvalCase> cases;
+  for (const std::string& file : files) {
+    EvalCase c = file.ends_with(".mjs") ? ReadNodeCase(node, options.path, file) : ReadCase(options.path, file);
+    const bool twice = std::ranges::any_of(cases, [&](const EvalCase& other) { return other.id == c.id; });
+    if (twice) c.broken = "another file has the same id: " + c.id;
+    const auto wanted = [&](const std::string& tag) { return std::ranges::count(c.body.tags, tag) > 0; };
+    // A broken case has no readable tags: it is never filtered away.
+    if (options.tags.empty() || !c.broken.empty() || std::ranges::any_of(options.tags, wanted))
+      cases.push_back(std::move(c));
+  }
+  if (cases.empty())
+    return Fail(Code::kBadRequest,
+                "no case found in " + options.path + (options.tags.empty() ? "" : " with such a tag") +
+                    "\n  fix: cases are .yaml, .yml and .mjs files; sandbar eval DIR --list shows them");
+  return cases;
+}
+
 // The sandbox that the trials of a case are forked from: made by the first that needs it, removed by the last.
 struct EvalRunner::Prepared {
   enum class State { kNone, kBusy, kReady, kFailed };
@@ -50,30 +69,6 @@ EvalRunner::EvalRunner(asio::any_io_executor ex, client::ApiClient* api, EvalOpt
 
 EvalRunner::~EvalRunner() {
   pool_.join();
-}
-
-Task<std::vector<EvalCase>> EvalRunner::Find() {
-  SB_CO_TRY(std::vector<std::string> files, FindCaseFiles(options_.path));
-  std::vector<EvalCase> cases;
-  for (const std::string& file : files) {
-    EvalCase c;
-    if (file.ends_with(".mjs")) {
-      auto read = [node = hooks_.node, root = options_.path, file] { return ReadNodeCase(node, root, file); };
-      c = co_await Offload(pool_, std::move(read));
-    } else {
-      c = ReadCase(options_.path, file);
-    }
-    const bool twice = std::ranges::any_of(cases, [&](const EvalCase& other) { return other.id == c.id; });
-    if (twice) c.broken = "another file has the same id: " + c.id;
-    const auto has = [&](const std::string& tag) { return std::ranges::find(c.body.tags, tag) != c.body.tags.end(); };
-    // A broken case has no readable tags: it is never filtered away.
-    if (options_.tags.empty() || !c.broken.empty() || std::ranges::any_of(options_.tags, has))
-      cases.push_back(std::move(c));
-  }
-  if (cases.empty())
-    co_return Fail(Code::kBadRequest,
-                   "no case found in " + options_.path + (options_.tags.empty() ? "" : " with that tag"));
-  co_return cases;
 }
 
 void EvalRunner::MakeUnits() {

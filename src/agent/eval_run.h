@@ -1,7 +1,8 @@
 // Runs a suite: prepares each case once, forks a sandbox per trial, lets the agent work, judges, removes everything.
 // Single loop; at most `max_concurrency` trials at a time.
 //
-//   EvalRunner runner(&api, std::move(options), std::move(hooks));
+//   SB_CO_TRY(auto cases, FindCases(options, hooks.node));
+//   EvalRunner runner(ex, &api, std::move(options), std::move(hooks));
 //   SB_CO_TRY(EvalReport report, co_await runner.Run(std::move(cases)));
 #pragma once
 
@@ -25,6 +26,10 @@ struct EvalHooks {
   NodeRunner node;
 };
 
+// Reads the suite: every file is a case, broken ones too; `options.tags` choose. kBadRequest when there is none.
+// Blocking.
+Result<std::vector<EvalCase>> FindCases(const EvalOptions& options, const NodeRunner& node);
+
 class EvalRunner {
  public:
   // `api` outlives it.
@@ -33,8 +38,6 @@ class EvalRunner {
   EvalRunner(const EvalRunner&) = delete;
   EvalRunner& operator=(const EvalRunner&) = delete;
 
-  // Reads the suite: every file is a case, broken ones too; `tags` chosen. kBadRequest when there is none.
-  Task<std::vector<EvalCase>> Find();
   Task<EvalReport> Run(std::vector<EvalCase> cases);
 
  private:

@@ -94,6 +94,18 @@ int Somewhere(const Options& options, bool runs_command, const std::string& stay
   return code;
 }
 
+int EvalSomewhere(const Options& options, const EvalCommand& command) {
+  auto plan = PlanEval(command.options);
+  if (!plan) {
+    Complain(plan.error());
+    return 2;
+  }
+  if (command.options.list) return ListCases(plan->cases, options.json) ? 0 : 141;
+  const Options* o = &options;
+  return Somewhere(options, false, "",
+                   [o, &command, &plan](ApiClient* api) { return Eval(api, o, command.options, std::move(*plan)); });
+}
+
 int Up(const Options& options, const UpCommand& command) {
   auto found = FindServer(options);
   std::string url;
@@ -194,9 +206,7 @@ int Main(const Options& options, const Hooks& hooks) {
                                                : "",
                              [o, &c](ApiClient* a) { return Agent(a, o, c.options); });
           },
-          [&](const EvalCommand& c) {
-            return Somewhere(options, false, "", [o, &c](ApiClient* a) { return Eval(a, o, c.options); });
-          },
+          [&](const EvalCommand& c) { return EvalSomewhere(options, c); },
           [&](const ExecCommand& c) {
             return WithServer(options, true, [o, &c](ApiClient* a) { return Exec(a, o, c); });
           },

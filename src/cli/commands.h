@@ -2,6 +2,7 @@
 // caller. They talk HTTP only, so they work from any machine that has SANDBAR_URL and SANDBAR_TOKEN.
 #pragma once
 
+#include "agent/eval_case.h"
 #include "async/task.h"
 #include "cli/api_client.h"
 #include "cli/options.h"
@@ -25,7 +26,14 @@ Task<int> Copy(ApiClient* api, const Options* options, CpCommand command);
 Task<int> Forward(ApiClient* api, const Options* options, ForwardCommand command);
 Task<int> Agent(ApiClient* api, const Options* options, agent::AgentOptions asked);
 Task<int> Mcp(ApiClient* api, McpCommand command);
-Task<int> Eval(ApiClient* api, const Options* options, agent::EvalOptions asked);
+// What `eval` needs before there is a server: the cases, and the run to compare with. Its errors are wrong usage.
+struct EvalPlan {
+  std::vector<agent::EvalCase> cases;
+  json::object before;
+};
+Result<EvalPlan> PlanEval(const agent::EvalOptions& asked);
+Result<> ListCases(const std::vector<agent::EvalCase>& cases, bool as_json);
+Task<int> Eval(ApiClient* api, const Options* options, agent::EvalOptions asked, EvalPlan plan);
 Task<int> RemoteEnv(ApiClient* api);
 
 int Doctor(const Options& options, const DoctorCommand& command);

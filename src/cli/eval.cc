@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <signal.h>
 
+#include <boost/asio/io_context.hpp>
 #include <cstdlib>
 
 #include "agent/eval_run.h"
@@ -15,23 +16,6 @@
 
 namespace sandbar::cli {
 namespace {
-
-constexpr int kExitConfiguration = 2;
-
-Result<> List(const std::vector<agent::EvalCase>& cases, bool as_json) {
-  json::array items;
-  std::vector<std::vector<std::string>> rows{{"CASE", "TAGS", "NAME"}};
-  for (const agent::EvalCase& c : cases) {
-    std::string tags;
-    for (const std::string& tag : c.body.tags) tags += (tags.empty() ? "" : ",") + tag;
-    rows.push_back(
-        {c.id, tags, c.broken.empty() ? c.body.name.value_or("") : "BROKEN: " + agent::OneLine(c.broken, 200)});
-    json::object item{{"id", c.id}, {"file", c.file}, {"tags", json::array(c.body.tags.begin(), c.body.tags.end())}};
-    if (!c.broken.empty()) item["broken"] = c.broken;
-    items.push_back(std::move(item));
-  }
-  return Out(as_json ? wire::NdjsonLine(json::object{{"cases", std::move(items)}}) : Table(rows));
-}
 
 // The earlier run, read before anything runs: a wrong name must not cost a whole run.
 Result<json::object> ReadBefore(const std::string& path) {
@@ -59,44 +43,55 @@ Result<> Report(const agent::EvalReport& report, const agent::EvalOptions& asked
   return Out(text);
 }
 
-int WrongUsage(const Error& error) {
-  Complain(error);
-  return kExitConfiguration;
+std::string HostEnvironment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? std::string() : std::string(value);
 }
 
 }  // namespace
 
-Task<int> Eval(ApiClient* api, const Options* options, agent::EvalOptions asked) {
+Result<EvalPlan> PlanEval(const agent::EvalOptions& asked) {
+  EvalPlan plan;
+  if (!asked.model.empty()) {
+    asio::io_context io(1);
+    agent::ModelOptions probe{HostEnvironment};
+    SB_TRYV(agent::MakeModel(io.get_executor(), asked.model, probe));
+  }
+  if (!asked.compare.empty()) {
+    SB_TRY(plan.before, ReadBefore(asked.compare));
+  }
+  agent::NodeRunner node{FindEvalRunner(), {}};
+  SB_TRY(plan.cases, agent::FindCases(asked, node));
+  return plan;
+}
+
+Result<> ListCases(const std::vector<agent::EvalCase>& cases, bool as_json) {
+  json::array items;
+  std::vector<std::vector<std::string>> rows{{"CASE", "TAGS", "NAME"}};
+  for (const agent::EvalCase& c : cases) {
+    std::string tags;
+    for (const std::string& tag : c.body.tags) tags += (tags.empty() ? "" : ",") + tag;
+    rows.push_back(
+        {c.id, tags, c.broken.empty() ? c.body.name.value_or("") : "BROKEN: " + agent::OneLine(c.broken, 200)});
+    json::object item{{"id", c.id}, {"file", c.file}, {"tags", json::array(c.body.tags.begin(), c.body.tags.end())}};
+    if (!c.broken.empty()) item["broken"] = c.broken;
+    items.push_back(std::move(item));
+  }
+  return Out(as_json ? wire::NdjsonLine(json::object{{"cases", std::move(items)}}) : Table(rows));
+}
+
+Task<int> Eval(ApiClient* api, const Options* options, agent::EvalOptions asked, EvalPlan plan) {
   auto ex = co_await asio::this_coro::executor;
   Signals signals(ex, {SIGINT, SIGTERM, SIGHUP});
   agent::EvalHooks hooks;
   hooks.stop = [&signals] { return signals.Wait(); };
   hooks.say = [](const std::string& line) { Note(line); };
-  hooks.environment = [](const char* name) {
-    const char* value = std::getenv(name);
-    return value == nullptr ? std::string() : std::string(value);
-  };
+  hooks.environment = HostEnvironment;
   hooks.node.runner = FindEvalRunner();
   hooks.node.environment = {{"SANDBAR_URL", api->server().url}, {"SANDBAR_TOKEN", api->server().token}};
-  if (!asked.model.empty()) {
-    agent::ModelOptions probe{hooks.environment};
-    if (auto model = agent::MakeModel(ex, asked.model, probe); !model) co_return WrongUsage(model.error());
-  }
-  json::object before;
-  if (!asked.compare.empty()) {
-    auto read = ReadBefore(asked.compare);
-    if (!read) co_return WrongUsage(read.error());
-    before = std::move(*read);
-  }
   agent::EvalRunner runner(ex, api, asked, std::move(hooks));
-  auto cases = co_await runner.Find();
-  if (!cases) co_return WrongUsage(cases.error());
-  if (asked.list) {
-    SB_CO_TRYV(List(*cases, options->json));
-    co_return 0;
-  }
-  SB_CO_TRY(agent::EvalReport report, co_await runner.Run(std::move(*cases)));
-  SB_CO_TRYV(Report(report, asked, before, options->json));
+  SB_CO_TRY(agent::EvalReport report, co_await runner.Run(std::move(plan.cases)));
+  SB_CO_TRYV(Report(report, asked, plan.before, options->json));
   const int code = report.interrupted ? kExitInterrupted : report.ExitCode();
   Note(code == 0 ? Paint(2, Colour::kGreen, "ok") : Paint(2, Colour::kRed, "failed"));
   co_return code;
