@@ -17,7 +17,8 @@ namespace fs = std::filesystem;
 constexpr int64_t kSetupMs = 600'000;
 constexpr int64_t kGraceMs = 600'000;  // for the checks, and should we be killed
 constexpr auto kDeleteTime = std::chrono::minutes(2);
-constexpr char kGarbage[] = "\x01 zq# garbled by the self-test #qz";
+// No letters and no digits: nothing that a check could be looking for.
+constexpr char kGarbage[] = "~#~ ?! ~#~ ;; ~#~";
 
 // What a self-test puts in place of the agent's work. Both leave the prepared sandbox as it was, but for the second,
 // which also spoils the files that checks look at.
