@@ -144,6 +144,11 @@ test("what is wrong with the settings is exit 2 and leaves nothing", async () =>
     [["--model", "anthropic:m", "--image", "no/such-image", "x"], service.anthropic, /image/],
     [["--model", "anthropic:m", "--sandbox", "no-such-sandbox", "x"], service.anthropic, /no-such-sandbox|not found/i],
     [["--model", "anthropic:m", "--max-steps", "0", "x"], service.anthropic, /max-steps/],
+    [["--model", "anthropic:m", "--record", "/no/such/dir/t.jsonl", "x"], service.anthropic, /No such file/],
+    [["--model", "anthropic:m", "--html", "/no/such/dir/t.html", "x"], service.anthropic, /No such file/],
+    [["--model", "anthropic:m", "--download", "a", "--to", "/no/such/dir", "x"], service.anthropic, /no directory/],
+    [["--model", "anthropic:m", "--from", "snap_none", "x"], service.anthropic, /snap_none|snapshot/i],
+    [["--model", "anthropic:m", "--sandbox", "a", "x"], { ...service.anthropic, SANDBAR_DATA: join(scratch, "none") }, /needs a server that stays/],
   ];
   for (const [args, env, expected] of cases) {
     const got = await agent(args, { env });

@@ -269,12 +269,19 @@ test("--list and --tag choose; concurrency keeps its limit; Ctrl-C removes every
   const dir = await suite({ "a.yaml": sleeper, "b.yaml": sleeper, "c.yaml": sleeper, "m.yaml": median().body });
   const listed = JSON.parse((await evaluate(dir, ["--list", "--json", "--tag", "slow"])).stdout);
   assert.deepEqual(listed.cases.map((c) => c.id), ["a", "b", "c"]);
-  const child = start(server, ["eval", dir, "--tag", "slow", "--max-concurrency", "2"]);
   const running = async () => (await left(server)).filter((s) => s.status === "running").length;
+  const stopped = async (child) => {
+    child.kill("SIGINT");
+    assert.deepEqual(await child.gone, { code: 130, signal: null });
+    assert.match(child.text, /interrupted/);
+    await nothingLeft();
+  };
+  const trials = start(server, ["eval", dir, "--tag", "slow", "--max-concurrency", "2"]);
   await until(async () => (await running()) === 2, "two trials at work");
   assert.ok((await running()) <= 2);
-  child.kill("SIGINT");
-  assert.deepEqual(await child.gone, { code: 130, signal: null });
-  assert.match(child.text, /interrupted/);
-  await nothingLeft();
+  await stopped(trials);
+  const slow = await suite({ "setup.yaml": { ...sleeper, setup: { commands: ["touch here && sleep 1000"] } } });
+  const setup = start(server, ["eval", slow]);
+  await until(async () => (await running()) === 1, "the setup at work");
+  await stopped(setup);
 });
