@@ -260,6 +260,7 @@ Task<> EvalRunner::Trial(Unit* unit, Box box) {
   end["type"] = "end";
   record(std::move(end));
   if (transcript.failed()) co_return std::unexpected(*transcript.failed());
+  SB_CO_TRYV(co_await StillThere(api_, box));
   // Without an answer there is nothing to judge: the first check says so.
   CheckResult answered{"answered", false, 0, 1, std::string(Name(run.outcome().status)) + ": " + run.outcome().reason};
   if (run.outcome().status == Status::kAnswered) answered = {"answered", false, 1, 1, ""};

@@ -103,6 +103,8 @@ class Session {
     std::string system = SystemPrompt(box_, options_.sandbox ? "" : options_.net);
     std::string prompt = options_.prompt;
     SB_CO_TRYV(co_await run_->Go(std::move(system), std::move(prompt)));
+    // One that was there before may go on from its own snapshot.
+    if (!options_.sandbox) SB_CO_TRYV(co_await StillThere(api_, box_));
     for (const std::string& glob : options_.download) {
       std::string pattern = glob, to = options_.to;
       auto files = co_await Download(api_, box_, std::move(pattern), std::move(to));

@@ -301,6 +301,44 @@ test("a transcript replays without a model service; the page escapes what it sho
   assert.match(cut.last, /no reply number 2/);
 });
 
+test("cells keep their variables, images reach the model, an unknown tool can be mended", async () => {
+  const number = random(1000, 9999);
+  const png = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+  const steps = [
+    { tool: "run_code", input: { language: "javascript", code: `globalThis.kept = ${number}; require("fs").writeFileSync("a.png", Buffer.from("${png}", "base64")); 1` } },
+    { tool: "no_such_tool", input: {} },
+    { calls: [{ tool: "run_code", input: { language: "javascript", code: "kept * 2" } }, { tool: "read_file", input: { path: "a.png" } }] },
+  ];
+  const service = await models(({ body, results }) => {
+    const turn = body.messages.filter((m) => m.role === "assistant").length;
+    return steps[turn] ?? { text: `${results.at(-2).split("\n").at(-1)} ${results[1]}` };
+  });
+  const got = await agent(["--model", "anthropic:m", "x"], { env: service.anthropic });
+  assert.equal(got.code, 0, got.stderr);
+  assert.match(got.stdout, new RegExp(`^${number * 2} .*no_such_tool`));
+  const blocks = service.requests.at(-1).body.messages.at(-1).content.flatMap((b) => b.content);
+  const image = blocks.find((b) => b.type === "image");
+  assert.deepEqual(image.source, { type: "base64", media_type: "image/png", data: png });
+  assert.equal(service.requests[2].body.messages.at(-1).content[0].is_error, true);
+});
+
+test("a sandbox that is removed under the agent is a failure, not a fresh start", async () => {
+  let removed;
+  const service = await models(({ results }) => {
+    if (results.length === 0) return { tool: "run_command", input: { command: "echo one" } };
+    removed ??= left(server).then(async ([box]) => sandbar(server, ["rm", box.name]));
+    if (results.length < 12) return { tool: "run_command", input: { command: "sleep 0.3; echo \x1b[31mtwo" } };
+    return { text: "all done" };
+  });
+  const got = await agent(["--model", "anthropic:m", "x"], { env: service.anthropic });
+  await removed;
+  assert.equal(got.code, 1);
+  assert.equal(got.stdout, "");
+  assert.match(got.last, /failed: /);
+  assert.doesNotMatch(got.stderr, /\x1b/);
+  assert.deepEqual(await left(server), []);
+});
+
 test("a server that is not there is started for the run and gone afterwards", async () => {
   const service = await models(({ results }) => (results.length === 0 ? { tool: "run_command", input: { command: "echo alone" } } : { text: results[0].split("\n").at(-1) }));
   const got = await agent(["--model", "anthropic:m", "x"], { env: { ...service.anthropic, SANDBAR_DATA: join(scratch, "none") } });
