@@ -5,7 +5,7 @@ import { chmod, mkdir, mkdtemp, readFile, readdir, rm, writeFile } from "node:fs
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { after, before, test } from "node:test";
-import { startServer, until } from "../clients/server.mjs";
+import { repo, startServer, until } from "../clients/server.mjs";
 import { startModels } from "./models.mjs";
 import { left, lines, random, sandbar, snapshots, start } from "./world.mjs";
 
@@ -261,6 +261,16 @@ print(r.attrib["tests"], r.attrib["failures"], [c.attrib["name"] for c in r.iter
   assert.match(table.stdout, /0 better, 0 worse/);
   const missing = await json(dir, ["--replay", tapes, "--trials", "3"]);
   assert.match(missing.report.cases[0].trials[2].error, /3\.jsonl/);
+  await nothingLeft();
+});
+
+test("the example suite passes, and every case of it can fail", async () => {
+  const dir = join(repo, "examples/evals");
+  const { code, report, stderr } = await json(dir, ["--strict"]);
+  assert.equal(code, 0, stderr + JSON.stringify(report.cases));
+  assert.deepEqual(report.cases.map((c) => c.id), ["code/interpreter", "code/mends-its-code", "median"]);
+  const sabotaged = await evaluate(dir, ["--self-test", "--strict"]);
+  assert.equal(sabotaged.code, 0, sabotaged.stdout);
   await nothingLeft();
 });
 
