@@ -84,6 +84,24 @@ function(sb_module folder)
   endif()
 endfunction()
 
+# sb_embed(<folder> <header> [<constant> <file of src/<folder>/drivers>]…): texts that the program carries with it, as the
+# constants that the header declares.
+function(sb_embed folder header)
+  set(text "#include \"${folder}/${header}\"\nnamespace sandbar::${folder} {\n")
+  set(rest ${ARGN})
+  while(rest)
+    list(POP_FRONT rest name file)
+    set(path ${CMAKE_SOURCE_DIR}/src/${folder}/drivers/${file})
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${path})
+    file(READ ${path} content)
+    string(APPEND text "const std::string_view ${name} = R\"SBTEXT(${content})SBTEXT\";\n")
+  endwhile()
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/${folder}_texts.cc CONTENT "@text@}  // namespace sandbar::${folder}\n" @ONLY)
+  add_library(sb_${folder}_texts STATIC ${CMAKE_BINARY_DIR}/${folder}_texts.cc)
+  target_link_libraries(sb_${folder}_texts PRIVATE sb_options sb_sanitize sb_asio Boost::headers fmt::fmt)
+  target_link_libraries(sb_${folder} PUBLIC sb_${folder}_texts)
+endfunction()
+
 # The guest agent is static and never sanitized: it runs as PID 1 in images that have no sanitizer runtime.
 # Its code is compiled a second time for that; the unit tests use the sanitized copy.
 function(sb_guest_program)

@@ -1,11 +1,13 @@
 // The HTTP front: routing, auth, JSON shapes and streaming over the domain (sandbox::Service). Speaks the Vercel
-// Sandbox protocol (v1, v2..v4) and a small native API under /x/v1.
+// Sandbox protocol (v1, v2..v4), a small native API under /x/v1, and MCP under /mcp.
 // Single loop. The service, the catalog and the server that calls Handle are owned by the daemon and outlive it.
 //
 //   Api api(&service, &catalog, config);
 //   auto server = ListenHttp(ex, host, port, options, [&](HttpExchange* x) { return api.Handle(x); },
 //                            [&](const Error& e) { return api.OnError(e); });
 //   api.SetPort((*server)->port());     // when port 0 picked one
+//   …
+//   co_await server->Close(), then api.Close()
 //
 // Every request passes, in this order: Host and Origin (web_guard.h), the route table (routes.h), the token and its
 // scope (auth.h), the handler (handlers.h); what fails becomes {"error":{"code","message"}} by errors.h.
@@ -26,6 +28,7 @@
 #include "async/task.h"
 #include "base/result.h"
 #include "images/images.h"
+#include "mcp/tools.h"
 #include "net/http_server.h"
 #include "sandbox/service.h"
 
@@ -57,6 +60,7 @@ struct ApiConfig {
   std::string jwks;          // public keys of what forwarded requests are signed with
   Prices prices;
   std::chrono::milliseconds stream_keep_alive{15'000};  // longest silence of a streamed answer
+  mcp::Settings mcp;
 };
 
 class Api {
@@ -73,6 +77,9 @@ class Api {
   // For the server's own failures (parsing, limits).
   net::HttpResponse OnError(const Error& error) const;
 
+  // Ends what goes on after its request. After the server's own Close, before destruction.
+  asio::awaitable<void> Close();
+
   // Every route with its alternatives spelled out, without the optional /api.
   static std::vector<RouteInfo> Routes();
 
@@ -87,6 +94,7 @@ class Api {
   std::unique_ptr<WebGuard> guard_;
   std::unique_ptr<Previews> previews_;
   std::unique_ptr<CreateAnswers> create_answers_;
+  std::unique_ptr<mcp::Cells> cells_;  // made with the first request, on its loop
 };
 
 }  // namespace sandbar::api

@@ -16,6 +16,10 @@
 #include "sandbox/service.h"
 #include "wire/url.h"
 
+namespace sandbar::mcp {
+class Cells;
+}
+
 namespace sandbar::api {
 
 struct ApiConfig;
@@ -29,6 +33,7 @@ struct Call {
   images::Catalog* catalog = nullptr;
   const ApiConfig* config = nullptr;
   CreateAnswers* create_answers = nullptr;
+  mcp::Cells* cells = nullptr;
   std::string base_url;  // of this server, without a slash at its end
   PreviewUrls preview_urls;
 

@@ -69,6 +69,14 @@ Task<> NativeNetworkLog(Call* call);
 Task<> NativeNetworkSuggest(Call* call);
 Task<> NativeNetworkTest(Call* call);
 
+// native_code.cc
+Task<> RunCode(Call* call);
+Task<> ListContexts(Call* call);
+Task<> CreateContext(Call* call);
+Task<> DeleteContext(Call* call);
+Task<> InterruptContext(Call* call);
+Task<> RestartContext(Call* call);
+
 // native.cc
 Task<> Health(Call* call);
 Task<> Jwks(Call* call);
@@ -85,6 +93,9 @@ Task<> NativeNotices(Call* call);
 Task<> NativeDiff(Call* call);
 Task<> NativePromote(Call* call);
 Task<> NativeRace(Call* call);
+
+// mcp.cc
+Task<> Mcp(Call* call);
 
 // native_sdk.cc
 Task<> SdkRegister(Call* call);

@@ -82,6 +82,9 @@ constexpr Route kRoutes[] = {
     {"GET", "/v2/projects/{project}", GetProject},
     {"POST", "/v11/projects", CreateProject},
 
+    {"POST", "/mcp", Mcp},
+    {"POST", "/mcp/s/{name}", Mcp},
+
     {"GET", "/x/v1/info", NativeInfo},
     {"GET", "/x/v1/routes", NativeRoutes},
     {"GET", "/x/v1/images", NativeImages},
@@ -92,6 +95,12 @@ constexpr Route kRoutes[] = {
     {"GET", "/x/v1/notices", NativeNotices},
     {"GET", "/x/v1/diff", NativeDiff},
     {"POST", "/x/v1/race", NativeRace},
+    {"POST", "/x/v1/sandboxes/{name}/code", RunCode},
+    {"GET", "/x/v1/sandboxes/{name}/contexts", ListContexts},
+    {"POST", "/x/v1/sandboxes/{name}/contexts", CreateContext},
+    {"DELETE", "/x/v1/sandboxes/{name}/contexts/{context}", DeleteContext},
+    {"POST", "/x/v1/sandboxes/{name}/contexts/{context}/interrupt", InterruptContext},
+    {"POST", "/x/v1/sandboxes/{name}/contexts/{context}/restart", RestartContext},
     {"GET", "/x/v1/sessions/{session}/denials", NativeDenials},
     {"GET", "/x/v1/sessions/{session}/network/log", NativeNetworkLog},
     {"GET", "/x/v1/sessions/{session}/network/suggest", NativeNetworkSuggest},

@@ -64,24 +64,26 @@ bool Answers(const ServerRef& server) {
   return healthy && *healthy;
 }
 
-// Uses the server that is there, else one that lives just for this command.
-int RunSomewhere(const Options& options, const RunCommand& command) {
+// Uses the server that is there, else one that lives just for this command. `staying`: what needs one that stays.
+int Somewhere(const Options& options, bool runs_command, const std::string& staying, const ClientTask& task) {
   auto found = FindServer(options);
   StartedServer embedded;
   ServerRef server;
+  const int wrong_settings = runs_command ? kExitOurs : 2;
   if (found && (Answers(*found) || (std::getenv("SANDBAR_URL") != nullptr && !options.data_given))) {
     server = *found;
   } else if (!found && found.error().code == Code::kForbidden) {
-    return ExitCodeOf(options, found.error(), true);
-  } else if (command.keep || command.persistent || command.from) {
-    const char* what = command.keep ? "--keep" : command.persistent ? "--persistent" : "--from";
-    auto error = FailWithFix(
-        Code::kUnavailable, fmt::format("{} needs a server that stays, and none is running for {}", what, options.data),
-        "./sandbar up   # then the same command again");
-    return ExitCodeOf(options, error.error(), true);
+    Complain(found.error(), options.json);
+    return wrong_settings;
+  } else if (!staying.empty()) {
+    auto error =
+        FailWithFix(Code::kUnavailable, staying + " needs a server that stays, and none is running for " + options.data,
+                    "./sandbar up   # then the same command again");
+    Complain(error.error(), options.json);
+    return wrong_settings;
   } else {
     auto started = StartEmbedded(options);
-    if (!started) return ExitCodeOf(options, started.error(), true);
+    if (!started) return ExitCodeOf(options, started.error(), runs_command);
     embedded = std::move(*started);
     server = embedded.server;
   }
@@ -89,10 +91,17 @@ int RunSomewhere(const Options& options, const RunCommand& command) {
   {
     asio::io_context io(1);
     ApiClient api(io.get_executor(), std::move(server));
-    code = Finish(options, Await(&io, Run(&api, &options, command)), true);
+    code = Finish(options, Await(&io, task(&api)), runs_command);
   }
   StopEmbedded(&embedded);
   return code;
+}
+
+// Which option of `run` needs a server that outlives it; empty: none.
+std::string StaysFor(const RunCommand& command) {
+  if (command.keep) return "--keep";
+  if (command.persistent) return "--persistent";
+  return command.from ? "--from" : "";
 }
 
 // How sandboxes of this server are isolated; empty when it does not say.
@@ -101,6 +110,18 @@ json::object InfoOf(const ServerRef& server) {
   ApiClient api(io.get_executor(), server);
   auto info = Await(&io, api.Call("GET", "/x/v1/info", std::nullopt));
   return info ? *std::move(info) : json::object();
+}
+
+int EvalSomewhere(const Options& options, const EvalCommand& command) {
+  auto plan = PlanEval(command.options);
+  if (!plan) {
+    Complain(plan.error(), options.json);
+    return 2;
+  }
+  if (command.options.list) return ListCases(plan->cases, options.json) ? 0 : 141;
+  const Options* o = &options;
+  return Somewhere(options, false, "",
+                   [o, &command, &plan](ApiClient* api) { return Eval(api, o, command.options, std::move(*plan)); });
 }
 
 int Up(const Options& options, const UpCommand& command) {
@@ -204,7 +225,17 @@ int Main(const Options& options, const Hooks& hooks) {
           [&](const ServeCommand& c) { return hooks.serve(options, c); },
           [&](const UpCommand& c) { return Up(options, c); },
           [&](const DownCommand&) { return Down(options, hooks); },
-          [&](const RunCommand& c) { return RunSomewhere(options, c); },
+          [&](const RunCommand& c) {
+            return Somewhere(options, true, StaysFor(c), [o, &c](ApiClient* a) { return Run(a, o, c); });
+          },
+          [&](const AgentCommand& c) {
+            return Somewhere(options, false,
+                             c.options.sandbox ? "--sandbox"
+                             : c.options.from  ? "--from"
+                                               : "",
+                             [o, &c](ApiClient* a) { return Agent(a, o, c.options); });
+          },
+          [&](const EvalCommand& c) { return EvalSomewhere(options, c); },
           [&](const ExecCommand& c) {
             return WithServer(options, true, [o, &c](ApiClient* a) { return Exec(a, o, c); });
           },
@@ -253,6 +284,7 @@ int Main(const Options& options, const Hooks& hooks) {
           [&](const ForwardCommand& c) {
             return WithServer(options, false, [o, &c](ApiClient* a) { return Forward(a, o, c); });
           },
+          [&](const McpCommand& c) { return Somewhere(options, true, "", [&c](ApiClient* a) { return Mcp(a, c); }); },
           [&](const TokenCommand&) { return Token(options); },
           [&](const EnvCommand&) { return Env(options, hooks); },
           [&](const ImageCommand& c) { return hooks.image(options, c); },

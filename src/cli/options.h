@@ -10,6 +10,8 @@
 #include <variant>
 #include <vector>
 
+#include "agent/options.h"
+
 namespace sandbar::cli {
 
 // `serve`, also used by `up` and by the embedded server of `run`.
@@ -110,6 +112,18 @@ struct ImportCommand {
   std::string file;
   std::optional<std::string> name;
 };
+struct AgentCommand {
+  agent::AgentOptions options;
+};
+struct EvalCommand {
+  agent::EvalOptions options;
+};
+struct McpCommand {
+  std::optional<std::string> sandbox, image, runtime;
+  std::string network = "deny-all";
+  std::vector<std::string> allow;
+  bool admin_tools = false;
+};
 struct TokenCommand {};
 struct EnvCommand {};
 struct ImageCommand {
@@ -126,7 +140,8 @@ using Command =
     std::variant<ServeCommand, UpCommand, DownCommand, RunCommand, PsCommand, ExecCommand, LogsCommand, CpCommand,
                  StopCommand, RmCommand, InspectCommand, NetCommand, TokenCommand, EnvCommand, ImageCommand,
                  VersionCommand, DoctorCommand, ForwardCommand, SnapshotCommand, ForkCommand, ResumeCommand,
-                 UsageCommand, DiffCommand, PromoteCommand, RaceCommand, ExportCommand, ImportCommand>;
+                 UsageCommand, DiffCommand, PromoteCommand, RaceCommand, ExportCommand, ImportCommand, McpCommand,
+                 AgentCommand, EvalCommand>;
 
 struct Options {
   std::string data;         // --data, SANDBAR_DATA or /var/lib/sandbar

@@ -224,6 +224,7 @@ Keys TopLevel(Config* c) {
                  {"default_runtime", Str(&c->domain.default_runtime)}};
   Keys snapshot = {{"verify", Choice(&c->domain.verify_strict, "on-demand", "strict")},
                    {"scrub", Duration(&c->domain.scrub_every_ms)}};
+  Keys mcp = {{"handle_after", Duration(&c->mcp.handle_after_ms)}, {"idle", Duration(&c->mcp.idle_ms)}};
   Keys disk = {{"limit", OneOf(&c->disk_limit, {"btrfs", "none"})},
                {"pool_bytes", Int(&c->disk_pool_bytes, 0, kTerabyte * 64)}};
   api::Prices& p = c->prices;
@@ -241,6 +242,7 @@ Keys TopLevel(Config* c) {
           {"limits", Section("limits", std::move(limits))},
           {"network", Section("network", std::move(network))},
           {"images", Section("images", std::move(images))},
+          {"mcp", Section("mcp", std::move(mcp))},
           {"disk", Section("disk", std::move(disk))},
           {"snapshot", Section("snapshot", std::move(snapshot))},
           {"pool", Pools(&c->domain.pools)},
