@@ -5,8 +5,10 @@
 #include "api/auth.h"
 #include "api/call.h"
 #include "api/errors.h"
+#include "api/openapi.h"
 #include "api/preview.h"
 #include "api/web_guard.h"
+#include "assets/assets.h"
 #include "base/ids.h"
 #include "wire/url.h"
 
@@ -46,6 +48,7 @@ Api::Api(sandbox::Service* service, images::Catalog* catalog, ApiConfig config)
       guard_(MakeGuard(config_)),
       previews_(std::make_unique<Previews>(service_, &config_)) {
   SB_CHECK(config_.jwt_key.size() >= 32);
+  config_.openapi = OpenApiText(RouteTable(), assets::OpenApiJson(), config_.version);
 }
 
 Api::~Api() = default;

@@ -83,6 +83,7 @@ struct ImageCommand {
   std::vector<std::string> names;
   std::optional<std::string> images;
 };
+struct SkillCommand {};
 struct VersionCommand {};
 struct DoctorCommand {
   std::optional<std::string> listen, images;
@@ -90,7 +91,7 @@ struct DoctorCommand {
 
 using Command = std::variant<ServeCommand, UpCommand, DownCommand, RunCommand, PsCommand, ExecCommand, LogsCommand,
                              CpCommand, StopCommand, RmCommand, InspectCommand, NetCommand, TokenCommand, EnvCommand,
-                             ImageCommand, VersionCommand, DoctorCommand, ForwardCommand>;
+                             ImageCommand, VersionCommand, DoctorCommand, ForwardCommand, SkillCommand>;
 
 struct Options {
   std::string data;  // --data, SANDBAR_DATA or /var/lib/sandbar
