@@ -145,7 +145,9 @@ if (!globalThis[installed]) {
       seen.from = context.parentURL;
       return { url: facade, format: "module", shortCircuit: true };
     };
-    if (module.registerHooks) {
+    // registerHooks only where `register` is deprecated. Before Node.js 26 a load hook of that kind leaves a CommonJS
+    // program that comes after --import with a poorer `require`, without the extensions that `next` and others need.
+    if (module.registerHooks && parseInt(process.versions.node, 10) >= 26) {
       module.registerHooks({ resolve: divert, load: (url, context, next) => patch(url, next(url, context)) });
     } else if (module.register) {
       const hook = `const wanted = ${wanted}, facade = ${JSON.stringify(facade)}, seen = {};
