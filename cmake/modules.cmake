@@ -3,8 +3,8 @@
 #
 # sb_module(<folder> [uses <folder>…] [tests <folder only its tests use>…] [links <library>…])
 sb_module(base links fmt::fmt)
-sb_embed(LlmsTxt sdk/llms.txt OpenApiJson sdk/openapi.json SandbarPy sdk/python/sandbar.py)
-sb_module(assets links sb_embedded)
+sb_module(assets)
+sb_embed(assets assets.h kLlmsTxt sdk/llms.txt kOpenApiJson sdk/openapi.json kSandbarPy sdk/python/sandbar.py)
 sb_module(async uses base links Boost::headers Threads::Threads)
 sb_module(wire uses base links Boost::json ZLIB::ZLIB)
 sb_module(os uses base links PkgConfig::SECCOMP PkgConfig::CAP PkgConfig::NFTABLES PkgConfig::MNL)

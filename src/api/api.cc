@@ -48,7 +48,7 @@ Api::Api(sandbox::Service* service, images::Catalog* catalog, ApiConfig config)
       guard_(MakeGuard(config_)),
       previews_(std::make_unique<Previews>(service_, &config_)) {
   SB_CHECK(config_.jwt_key.size() >= 32);
-  config_.openapi = OpenApiText(RouteTable(), assets::OpenApiJson(), config_.version);
+  config_.openapi = OpenApiText(RouteTable(), assets::kOpenApiJson, config_.version);
 }
 
 Api::~Api() = default;

@@ -81,7 +81,7 @@ Task<> SdkEnv(Call* call) {
 }
 
 Task<> SdkPython(Call* call) {
-  std::string text(assets::SandbarPy());
+  std::string text(assets::kSandbarPy);
   co_return co_await call->ReplyText(std::move(text), "text/x-python; charset=utf-8");
 }
 

@@ -13,7 +13,7 @@ namespace {
 namespace json = boost::json;
 
 TEST(OpenApi, SaysSomethingAboutEveryRouteAndNothingAboutOthers) {
-  json::value source = json::parse(assets::OpenApiJson());
+  json::value source = json::parse(assets::kOpenApiJson);
   std::set<std::string> described, served;
   for (const auto& [key, value] : source.at("operations").as_object()) {
     described.emplace(key);
@@ -25,7 +25,7 @@ TEST(OpenApi, SaysSomethingAboutEveryRouteAndNothingAboutOthers) {
 }
 
 TEST(OpenApi, ListsEveryVersionOfARouteWithItsOwnId) {
-  json::value document = json::parse(OpenApiText(RouteTable(), assets::OpenApiJson(), "9.9"));
+  json::value document = json::parse(OpenApiText(RouteTable(), assets::kOpenApiJson, "9.9"));
   EXPECT_EQ(document.at("info").at("version").as_string(), "9.9");
   std::set<std::string> ids;
   size_t count = 0;

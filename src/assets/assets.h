@@ -10,9 +10,9 @@
 
 namespace sandbar::assets {
 
-std::string_view LlmsTxt();      // sdk/llms.txt
-std::string_view OpenApiJson();  // sdk/openapi.json
-std::string_view SandbarPy();    // sdk/python/sandbar.py
+extern const std::string_view kLlmsTxt;      // sdk/llms.txt
+extern const std::string_view kOpenApiJson;  // sdk/openapi.json
+extern const std::string_view kSandbarPy;    // sdk/python/sandbar.py
 
 // sdk/llms.txt with the address of a server in its examples.
 std::string Guide(std::string_view url);
