@@ -102,6 +102,12 @@ export class Sandbox extends official.Sandbox implements AsyncDisposable {
     remove(file: Place): Promise<void>;
     makeDir(directory: Place): Promise<void>;
   };
+  /** With a path alone: the text. */
+  readFile(path: string): Promise<string>;
+  readFile(...args: Parameters<official.Sandbox["readFile"]>): ReturnType<official.Sandbox["readFile"]>;
+  readFileToBuffer(file: Place, options?: { signal?: AbortSignal }): Promise<Buffer | null>;
+  downloadFile(from: Place, to: Place, options?: { mkdirRecursive?: boolean; signal?: AbortSignal }): Promise<string | null>;
+  updateNetworkPolicy(policy: Policy, options?: { signal?: AbortSignal }): Promise<official.NetworkPolicy>;
   writeFile(path: string, content: string | Uint8Array, options?: { mode?: number; cwd?: string }): Promise<void>;
   writeFile(file: FileParams): Promise<void>;
   runCode(code: string, params?: RunCodeParams): Promise<RunCodeResult>;
