@@ -17,6 +17,8 @@ sb_module(engine uses base async wire)
 sb_module(engine/namespaces uses base async wire os spawner engine)
 sb_module(engine/fake uses base async wire os engine)
 sb_module(sandbox uses base async wire engine store images net tests engine/fake links Boost::json OpenSSL::Crypto)
+sb_embed(sandbox code_drivers.h kPythonDriver src/sandbox/drivers/driver.py kNodeDriver src/sandbox/drivers/driver.js
+  kBashDriver src/sandbox/drivers/driver.sh)
 sb_module(api uses base assets async wire net sandbox store images links Boost::json OpenSSL::Crypto)
 sb_module(cli uses base assets async wire net links Boost::json OpenSSL::Crypto)
 sb_module(daemon uses base async wire os net images store engine engine/namespaces engine/fake sandbox api spawner cli links Boost::json tomlplusplus::tomlplusplus OpenSSL::Crypto)

@@ -208,6 +208,20 @@ test("domain() leads to a server in the sandbox", async () => {
   assert.throws(() => box.domain(4000), /No route for port 4000; publish it at create/);
 });
 
+test("runCode: variables live on, errors are results, events come one by one", async () => {
+  const box = await sandbox({ runtime: "python3.13" });
+  const [a, b] = [number(), number()];
+  assert.equal((await box.runCode(`x = ${a}`)).status, "ok");
+  const types = [];
+  const sum = await box.runCode(`print("hi")\nx + ${b}`, { onEvent: (event) => types.push(event.type) });
+  assert.deepEqual([sum.status, sum.text, sum.stdout, sum.executionCount], ["ok", String(a + b), "hi\n", 2]);
+  assert.deepEqual([types[0], types.at(-1)], ["started", "end"]);
+  const wrong = await box.runCode({ code: "nope", language: "python" });
+  assert.deepEqual([wrong.status, wrong.error.name], ["error", "NameError"]);
+  await assert.rejects(box.runCode("1", { langauge: "python" }), /did you mean `language`\?/);
+  await assert.rejects(box.runCode("1", { context: "none-such" }), (error) => error instanceof APIError && error.response.status === 404);
+});
+
 test("an API error is the official one", async () => {
   await assert.rejects(Sandbox.get("nobody-has-this"), (error) => error instanceof APIError && error.response.status === 404);
 });

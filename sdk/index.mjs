@@ -112,6 +112,15 @@ async function failure(response) {
   return new official.APIError(response, { message, json, text });
 }
 
+// A route of this server's own, with the client's credentials and errors.
+async function native(sandbox, method, path, options) {
+  const client = await sandbox.ensureClient();
+  const query = { projectId: sandbox.projectId };
+  const response = await client.request(`/x/v1/sandboxes/${encodeURIComponent(sandbox.name)}${path}`, { method, query, ...options });
+  if (!response.ok) throw await failure(response);
+  return response;
+}
+
 export class Sandbox extends official.Sandbox {
   static async create(params) {
     return adopt(await official.Sandbox.create(read("Sandbox.create", params, CREATE)));
@@ -191,11 +200,8 @@ export class Sandbox extends official.Sandbox {
   async runCode(first, second) {
     const given = typeof first === "string" ? { code: first, ...second } : first;
     const { signal, onEvent, ...request } = readOptions("runCode", given, CODE);
-    const client = await this.ensureClient();
-    const body = JSON.stringify({ language: "python", ...request });
-    const path = `/x/v1/sandboxes/${encodeURIComponent(this.name)}/code`;
-    const response = await client.request(path, { method: "POST", body, signal, query: { projectId: this.projectId } });
-    if (!response.ok) throw await failure(response);
+    const body = JSON.stringify({ ...(!request.context && { language: "python" }), ...request });
+    const response = await this.withResume(() => native(this, "POST", "/code", { body, signal }), signal);
     const cell = { stdout: "", stderr: "", results: [], displays: [], artifacts: [], error: undefined };
     for await (const event of lines(response.body)) {
       onEvent?.(event);

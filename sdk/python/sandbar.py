@@ -469,12 +469,12 @@ class Sandbox:
         """The output as it comes: `for piece in (s := box.stream("make")): ...`, then s.result."""
         body = self._command(cmd, cwd, env, sudo, timeout_ms, wait=True, logs=True)
 
-        def begin() -> Iterator[Dict[str, Any]]:
-            lines = self._client.lines("POST", self._session_path("/cmd"), body)
-            first = next(lines, {})  # here errors are raised, while there is still something to retry
-            return _chain(first, lines)
+        return Stream(self._awake(lambda: self._begin(self._session_path("/cmd"), body)))
 
-        return Stream(self._awake(begin))
+    def _begin(self, path: str, body: Dict[str, Any]) -> Iterator[Dict[str, Any]]:
+        lines = self._client.lines("POST", path, body)
+        first = next(lines, {})  # here errors are raised, while there is still something to retry
+        return _chain(first, lines)
 
     def run(self, cmd: Cmd, *, cwd: Optional[str] = None, env: Optional[Mapping[str, str]] = None, sudo: bool = False,
             timeout_ms: Optional[int] = None, check: bool = False,
@@ -533,12 +533,15 @@ class Sandbox:
 
     # Cells in contexts that keep their variables
 
-    def run_code(self, code: str, *, language: str = "python", context: Optional[str] = None,
+    def run_code(self, code: str, *, language: Optional[str] = None, context: Optional[str] = None,
                  timeout_ms: Optional[int] = None, env: Optional[Mapping[str, str]] = None, cwd: Optional[str] = None,
                  on_event: Optional[Callable[[Dict[str, Any]], None]] = None) -> CodeResult:
+        """language: python (the default), javascript, typescript or bash; each has a default context."""
+        if language is None and context is None:
+            language = "python"
         body = _without_none(language=language, code=code, context=context, timeoutMs=timeout_ms, env=env, cwd=cwd)
         cell = CodeResult()
-        for event in self._client.lines("POST", self._native("/code"), body):
+        for event in self._awake(lambda: self._begin(self._native("/code"), body)):
             if on_event:
                 on_event(event)
             kind = event.get("type")
@@ -567,8 +570,8 @@ class Sandbox:
         return self._client.call("GET", self._native("/contexts"))["contexts"]
 
     def create_context(self, language: str = "python", *, cwd: Optional[str] = None) -> Dict[str, Any]:
-        answer = self._client.call("POST", self._native("/contexts"), _without_none(language=language, cwd=cwd))
-        return answer.get("context", answer)
+        body = _without_none(language=language, cwd=cwd)
+        return self._client.call("POST", self._native("/contexts"), body)["context"]
 
     def interrupt(self, context: str) -> None:
         self._client.call("POST", self._native(f"/contexts/{quote(context, safe='')}/interrupt"))

@@ -74,6 +74,7 @@ class FakeService : public sandbox::Service {
   std::optional<sandbox::UpdateSpec> update;
   std::optional<sandbox::CommandSpec> command_spec;
   std::optional<sandbox::ListQuery> list;
+  std::optional<sandbox::CodeSpec> code;
   std::string asked;  // name, id, path, mode: whatever names the object of the last call
   std::optional<std::string> cwd;
   bool flag = false;
@@ -230,6 +231,28 @@ class FakeService : public sandbox::Service {
     flag = recursive;
     co_return Begin(s, std::move(path));
   }
+  Task<std::unique_ptr<sandbox::CodeStream>> RunCode(sandbox::Scope s, std::string name,
+                                                     sandbox::CodeSpec spec) override {
+    code = std::move(spec);
+    SB_CO_TRYV(Begin(s, std::move(name)));
+    co_return std::make_unique<Cell>(this);
+  }
+  Task<sandbox::CodeContextInfo> CreateContext(sandbox::Scope s, std::string name,
+                                               sandbox::CodeContextSpec spec) override {
+    SB_CO_TRYV(Begin(s, std::move(name)));
+    context_.language = spec.language;
+    co_return context_;
+  }
+  Task<std::vector<sandbox::CodeContextInfo>> ListContexts(sandbox::Scope s, std::string name) override {
+    SB_CO_TRYV(Begin(s, std::move(name)));
+    co_return std::vector<sandbox::CodeContextInfo>{context_};
+  }
+  Task<sandbox::CodeContextInfo> ChangeContext(sandbox::Scope s, std::string, std::string id,
+                                               sandbox::ContextChange change) override {
+    number = static_cast<int64_t>(change);
+    SB_CO_TRYV(Begin(s, std::move(id)));
+    co_return context_;
+  }
   Task<sandbox::RouteTarget> FindRoute(std::string subdomain) override {
     for (const store::PortRoute& route : sandbox_.routes)
       if (route.subdomain == subdomain) co_return sandbox::RouteTarget{sandbox_.name, session_.id, route};
@@ -276,6 +299,19 @@ class FakeService : public sandbox::Service {
     size_t at_ = 0;
   };
 
+  // Says what Say() was given, as lines, until an empty one.
+  class Cell : public sandbox::CodeStream {
+   public:
+    explicit Cell(FakeService* service) : reader_(service) {}
+    Task<std::string> Next() override {
+      SB_CO_TRY(sandbox::LogChunk chunk, co_await reader_.Next());
+      co_return std::move(chunk.bytes);
+    }
+
+   private:
+    Reader reader_;
+  };
+
   class File : public engine::FileStream {
    public:
     explicit File(FakeService* service) : service_(service) {}
@@ -306,6 +342,7 @@ class FakeService : public sandbox::Service {
   store::Session session_;
   store::Command command_;
   store::Snapshot snapshot_;
+  sandbox::CodeContextInfo context_{"ctx_1", sandbox::CodeLanguage::kPython, "idle", 3, 1000, 2000};
   std::deque<Step> log_;
   Event changed_;
 };

@@ -67,6 +67,14 @@ Task<> NativeNetworkLog(Call* call);
 Task<> NativeNetworkSuggest(Call* call);
 Task<> NativeNetworkTest(Call* call);
 
+// native_code.cc
+Task<> RunCode(Call* call);
+Task<> ListContexts(Call* call);
+Task<> CreateContext(Call* call);
+Task<> DeleteContext(Call* call);
+Task<> InterruptContext(Call* call);
+Task<> RestartContext(Call* call);
+
 // native.cc
 Task<> Health(Call* call);
 Task<> Jwks(Call* call);

@@ -17,6 +17,9 @@ class Link : public GuestLink {
   void Ack(const std::string& command, uint64_t offset) override { core_->Ack(command, offset); }
   void AckExit(const std::string& command) override { core_->AckExit(command); }
   void Kill(const std::string& command, int signal) override { core_->Kill(command, signal); }
+  Task<> Input(std::string command, std::string bytes) override {
+    return CallInput(core_, std::move(command), std::move(bytes));
+  }
 
   Task<std::unique_ptr<FileStream>> ReadFile(std::string path, std::string cwd, GuestUser user) override {
     wire::ReadFile request{0, std::move(path), std::move(cwd), user.uid, user.gid, std::move(user.name)};

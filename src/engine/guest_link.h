@@ -61,6 +61,9 @@ class GuestLink {
   virtual void Ack(const std::string& command, uint64_t offset) = 0;
   virtual void AckExit(const std::string& command) = 0;
   virtual void Kill(const std::string& command, int signal) = 0;
+  // To the channel of a command that was started with one. Returns when the bytes are on their way, not when the
+  // command has read them; no more than wire::kMaxInput may be unread.
+  virtual Task<> Input(std::string command, std::string bytes) = 0;
   // Errors: kNotFound for a missing file, kFileError otherwise (message says why). Returns when the file is open.
   virtual Task<std::unique_ptr<FileStream>> ReadFile(std::string path, std::string cwd, GuestUser user) = 0;
   virtual Task<> WriteTar(std::string cwd, GuestUser user, ByteSource* source) = 0;       // source outlives the task

@@ -143,6 +143,17 @@ Task<> CallExec(std::shared_ptr<LinkCore> core, wire::Exec request) {
   co_return *call.result;
 }
 
+Task<> CallInput(std::shared_ptr<LinkCore> core, std::string command, std::string bytes) {
+  auto deadline = LinkClock::now() + core->limits().call;
+  for (size_t at = 0; at < bytes.size();) {
+    SB_CO_TRYV(co_await core->WaitRoom(deadline));
+    size_t n = std::min(bytes.size() - at, wire::kMaxData / 2);
+    core->Send(wire::Input{command, bytes.substr(at, n)});
+    at += n;
+  }
+  co_return Result<>{};
+}
+
 Task<wire::Quiesced> CallQuiesce(std::shared_ptr<LinkCore> core, std::chrono::milliseconds grace) {
   if (core->closed()) co_return std::unexpected(core->Unavailable());
   if (core->quiesce != nullptr) co_return Fail(Code::kConflict, "the machine is being quiesced already");

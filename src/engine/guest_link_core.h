@@ -152,6 +152,7 @@ class LinkCore {
 
 // The calls, each a coroutine that holds the core.
 Task<> CallExec(std::shared_ptr<LinkCore> core, wire::Exec request);
+Task<> CallInput(std::shared_ptr<LinkCore> core, std::string command, std::string bytes);
 Task<wire::Quiesced> CallQuiesce(std::shared_ptr<LinkCore> core, std::chrono::milliseconds grace);
 Task<std::unique_ptr<FileStream>> CallReadFile(std::shared_ptr<LinkCore> core, wire::ReadFile request);
 Task<> CallWriteTar(std::shared_ptr<LinkCore> core, wire::WriteTar request, ByteSource* source);

@@ -151,6 +151,7 @@ void Agent::Dispatch(wire::HostFrame& frame) {
         if constexpr (std::is_same_v<M, wire::Ack>) commands_.Ack(m);
         if constexpr (std::is_same_v<M, wire::ExitAck>) commands_.ExitAck(m);
         if constexpr (std::is_same_v<M, wire::Kill>) commands_.Kill(m);
+        if constexpr (std::is_same_v<M, wire::Input>) commands_.Input(m);
         if constexpr (std::is_same_v<M, wire::Credit>) files_.OnCredit(m);
         if constexpr (std::is_same_v<M, wire::ReadFile>) files_.Open(std::move(m));
         if constexpr (std::is_same_v<M, wire::WriteTar>) files_.Open(std::move(m));

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -51,11 +52,14 @@ void Commands::Start(Command& c, Launched launched) {
   c.status = std::move(launched.status);
   c.sides[0].fd = std::move(launched.out);
   c.sides[1].fd = std::move(launched.err);
+  c.sides[2].fd = std::move(launched.channel);
   by_pid_[c.pid] = &c;
   c.status_watch = loop_->Add(c.status.get(), EPOLLIN, [this, &c](uint32_t) { OnStatus(c, false); });
-  for (size_t side : {0, 1}) {
-    c.sides[side].watch = loop_->Add(c.sides[side].fd.get(), 0, [this, &c, side](uint32_t) {
-      ReadSide(c, side);
+  for (size_t side : {0, 1, 2}) {
+    if (!c.sides.at(side).fd) continue;
+    c.sides.at(side).watch = loop_->Add(c.sides.at(side).fd.get(), 0, [this, &c, side](uint32_t events) {
+      if ((events & EPOLLOUT) != 0) WriteInput(c);
+      if (side < 2 || ((events & ~EPOLLOUT) != 0 && ReadPipesFirst(c))) ReadSide(c, side);
       CheckDrained(c);
       Pump();
     });
@@ -133,6 +137,51 @@ bool Commands::OnReaped(pid_t pid, int status) {
   return true;
 }
 
+void Commands::Input(const wire::Input& input) {
+  auto it = commands_.find(input.id);
+  if (it == commands_.end() || it->second->reaped || !it->second->sides[2].fd) return;
+  Command& c = *it->second;
+  // What does not listen is not worth more memory.
+  if (input.bytes.size() > wire::kMaxInput - c.input.size()) {
+    ::kill(c.running ? -c.pid : c.pid, SIGKILL);
+    return;
+  }
+  c.input += input.bytes;
+  WriteInput(c);
+  UpdateReading(c);
+}
+
+void Commands::WriteInput(Command& c) {
+  while (!c.input.empty() && c.sides[2].fd) {
+    ssize_t n = ::send(c.sides[2].fd.get(), c.input.data(), c.input.size(), MSG_NOSIGNAL);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN) break;
+    if (n <= 0) {
+      c.input.clear();
+      break;
+    }
+    c.input.erase(0, static_cast<size_t>(n));
+  }
+  if (c.input.empty()) {
+    std::string().swap(c.input);
+    UpdateReading(c);
+  }
+}
+
+bool Commands::ReadPipesFirst(Command& c) {
+  for (size_t index : {0, 1}) {
+    Side& side = c.sides.at(index);
+    int waiting = 0;
+    if (!side.fd || ::ioctl(side.fd.get(), FIONREAD, &waiting) != 0) continue;
+    const uint64_t until = c.spool.end() + static_cast<uint64_t>(waiting);
+    while (c.spool.end() < until && ReadSide(c, index)) {
+    }
+    // The window is full: the channel waits for its turn.
+    if (c.spool.end() < until && side.fd) return false;
+  }
+  return true;
+}
+
 size_t Commands::Allowance(const Command& c) const {
   if (!outlet_->live()) return kRead;
   uint64_t limit = c.spool.acked() + wire::kOutputWindow;
@@ -146,7 +195,8 @@ void Commands::UpdateReading(Command& c) {
   if (!c.running || c.finished) return;
   uint32_t events = Allowance(c) > 0 ? static_cast<uint32_t>(EPOLLIN) : 0;
   for (auto& side : c.sides) {
-    if (side.fd) side.watch.Set(events);
+    const bool writes = &side == &c.sides[2] && !c.input.empty();
+    if (side.fd) side.watch.Set(events | (writes ? static_cast<uint32_t>(EPOLLOUT) : 0));
   }
 }
 
@@ -190,7 +240,7 @@ void Commands::BeginDrain(Command& c) {
     if (side.fd && ::ioctl(side.fd.get(), FIONREAD, &waiting) == 0 && waiting > 0)
       side.must_read = static_cast<size_t>(waiting);
   }
-  for (size_t index : {0, 1}) {
+  for (size_t index : {0, 1, 2}) {
     // As much as is there and may be read; the rest comes through the watches as the daemon acknowledges.
     while (c.sides.at(index).fd && ReadSide(c, index)) {
       if (c.sides.at(index).must_read == 0) break;
@@ -205,14 +255,15 @@ void Commands::BeginDrain(Command& c) {
 
 void Commands::CheckDrained(Command& c) {
   if (!c.reaped || c.finished) return;
-  bool owed = c.sides[0].must_read > 0 || c.sides[1].must_read > 0;
-  bool open = c.sides[0].fd || c.sides[1].fd;
+  auto owes = [&c] { return std::ranges::any_of(c.sides, [](const Side& s) { return s.must_read > 0; }); };
+  bool owed = owes();
+  bool open = std::ranges::any_of(c.sides, [](const Side& s) { return bool(s.fd); });
   if (!open) return Finish(c);
   auto now = Clock::now();
   if (owed) c.drain_until = now + kMaxDrain;
   if (!owed && now >= c.drain_until) return Finish(c);
-  c.quiet = loop_->After(kQuiet, [this, &c] {
-    if (c.sides[0].must_read > 0 || c.sides[1].must_read > 0) return CheckDrained(c);
+  c.quiet = loop_->After(kQuiet, [this, &c, owes] {
+    if (owes()) return CheckDrained(c);
     Finish(c);
     Pump();
   });

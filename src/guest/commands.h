@@ -34,6 +34,7 @@ class Commands {
   void Ack(const wire::Ack& ack);
   void ExitAck(const wire::ExitAck& ack);
   void Kill(const wire::Kill& kill);
+  void Input(const wire::Input& input);
   void RefuseNew() { refuse_new_ = true; }
 
   // A child was reaped; false when it was none of ours.
@@ -68,7 +69,8 @@ class Commands {
     pid_t pid = 0;
     Fd status;
     Watch status_watch;
-    std::array<Side, 2> sides;
+    std::array<Side, 3> sides;  // stdout, stderr, the channel if it has one
+    std::string input;          // for the channel, not yet written
     Spool spool;
     Timer timeout, quiet;
     Clock::time_point started, drain_until;
@@ -94,6 +96,9 @@ class Commands {
   void UpdateAll();
   // Reads once; false when the pipe has nothing now or may not be read.
   bool ReadSide(Command& c, size_t side);
+  // Before the channel is read: what was written to the pipes until now. False when not all of it may be read yet.
+  bool ReadPipesFirst(Command& c);
+  void WriteInput(Command& c);
   void Store(Command& c, uint8_t stream, std::string_view bytes);
   void BeginDrain(Command& c);
   void CheckDrained(Command& c);

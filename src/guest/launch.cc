@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <linux/close_range.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -74,16 +75,24 @@ LaunchFailure ExecInPath(const wire::Exec& request) {
   ::_exit(127);
 }
 
+struct ChildEnds {
+  int out, err, status, channel;  // channel -1: none
+};
+
 // Runs in the child. The agent has one thread, so allocating after fork is safe here.
-[[noreturn]] void RunChild(const ChildSetup& setup, const wire::Exec& request, int out, int err, int status) {
+[[noreturn]] void RunChild(const ChildSetup& setup, const wire::Exec& request, const ChildEnds& ends) {
+  // What becomes descriptor 3 may not push aside what is still needed.
+  int status = ends.channel >= 0 ? ::fcntl(ends.status, F_DUPFD_CLOEXEC, 10) : ends.status;
   auto check = [&](bool ok, LaunchStep step) {
     if (!ok) Die(status, LaunchFailure{step, false, errno});
   };
   check(JoinCgroups(setup), LaunchStep::kJoin);
   check(::setsid() >= 0, LaunchStep::kSession);
-  check(::dup2(setup.null.get(), 0) == 0 && ::dup2(out, 1) == 1 && ::dup2(err, 2) == 2, LaunchStep::kSession);
+  check(::dup2(setup.null.get(), 0) == 0 && ::dup2(ends.out, 1) == 1 && ::dup2(ends.err, 2) == 2, LaunchStep::kSession);
   // Every other descriptor is gone with the exec, whatever was left open without the flag.
   check(::close_range(3, ~0U, CLOSE_RANGE_CLOEXEC) == 0, LaunchStep::kSession);
+  if (ends.channel == 3) check(::fcntl(3, F_SETFD, 0) == 0, LaunchStep::kSession);
+  if (ends.channel > 3) check(::dup2(ends.channel, 3) == 3, LaunchStep::kSession);
   check(::setrlimit(RLIMIT_NOFILE, &setup.files) == 0, LaunchStep::kSession);
   ::umask(022);
   check(BecomeUser(request.uid, request.gid, request.user), LaunchStep::kUser);
@@ -126,10 +135,21 @@ Result<Launched> Launch(const ChildSetup& setup, const wire::Exec& request) {
     // So that the user can open /dev/stdout and /dev/stderr; only a comfort, hence unchecked.
     [[maybe_unused]] int r = ::fchown(fd, request.uid, request.gid);
   }
+  Fd ours, theirs;
+  if (request.channel) {
+    int fds[2];
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0) return FailErrno("socketpair");
+    ours = Fd(fds[0]);
+    theirs = Fd(fds[1]);
+    if (::fcntl(ours.get(), F_SETFL, O_NONBLOCK) != 0) return FailErrno("fcntl");
+  }
   pid_t pid = ::fork();
   if (pid < 0) return FailErrno("fork");
-  if (pid == 0) RunChild(setup, request, out.write.get(), err.write.get(), status.write.get());
-  return Launched{pid, std::move(out.read), std::move(err.read), std::move(status.read)};
+  if (pid == 0) {
+    ChildEnds ends{out.write.get(), err.write.get(), status.write.get(), request.channel ? theirs.get() : -1};
+    RunChild(setup, request, ends);
+  }
+  return Launched{pid, std::move(out.read), std::move(err.read), std::move(status.read), std::move(ours)};
 }
 
 wire::ExecFailed Describe(const wire::Exec& request, const LaunchFailure& failure) {

@@ -15,6 +15,7 @@
 #include "engine/guest_link.h"
 #include "net/egress.h"
 #include "net/policy.h"
+#include "sandbox/code.h"
 #include "sandbox/source.h"
 #include "store/records.h"
 
@@ -209,6 +210,13 @@ class Service {
   virtual Task<std::vector<store::Command>> ListCommands(Scope scope, std::string session) = 0;
   virtual Task<store::Command> KillCommand(Scope scope, std::string session, std::string command, int signal) = 0;
   virtual Task<std::unique_ptr<LogReader>> OpenLog(Scope scope, std::string session, std::string command) = 0;
+
+  // Code in contexts (code.h), by the sandbox's name. Running code and making a context resume a stopped sandbox; a
+  // context that is not there is kNotFound, one that runs something is kConflict.
+  virtual Task<std::unique_ptr<CodeStream>> RunCode(Scope scope, std::string name, CodeSpec spec) = 0;
+  virtual Task<CodeContextInfo> CreateContext(Scope scope, std::string name, CodeContextSpec spec) = 0;
+  virtual Task<std::vector<CodeContextInfo>> ListContexts(Scope scope, std::string name) = 0;
+  virtual Task<CodeContextInfo> ChangeContext(Scope scope, std::string name, std::string id, ContextChange change) = 0;
 
   virtual Task<std::unique_ptr<engine::FileStream>> ReadFile(Scope scope, std::string session, std::string path,
                                                              std::optional<std::string> cwd) = 0;

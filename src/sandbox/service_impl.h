@@ -63,6 +63,12 @@ class ServiceImpl final : public Domain {
   Task<std::vector<store::Command>> ListCommands(Scope scope, std::string session) override;
   Task<store::Command> KillCommand(Scope scope, std::string session, std::string command, int signal) override;
   Task<std::unique_ptr<LogReader>> OpenLog(Scope scope, std::string session, std::string command) override;
+  // service_code.cc
+  Task<std::unique_ptr<CodeStream>> RunCode(Scope scope, std::string name, CodeSpec spec) override;
+  Task<CodeContextInfo> CreateContext(Scope scope, std::string name, CodeContextSpec spec) override;
+  Task<std::vector<CodeContextInfo>> ListContexts(Scope scope, std::string name) override;
+  Task<CodeContextInfo> ChangeContext(Scope scope, std::string name, std::string id, ContextChange change) override;
+
   Task<std::unique_ptr<engine::FileStream>> ReadFile(Scope scope, std::string session, std::string path,
                                                      std::optional<std::string> cwd) override;
   Task<> WriteTar(Scope scope, std::string session, std::optional<std::string> cwd,
@@ -135,6 +141,7 @@ class ServiceImpl final : public Domain {
   Task<store::Session> FindSession(Scope scope, std::string id);
   Task<std::shared_ptr<Session>> FindLive(Scope scope, std::string id);
   Task<SandboxView> Resume(Scope scope, std::string name);
+  Task<std::shared_ptr<Session>> FindRunning(Scope scope, std::string name);  // resumes
   const Live* LiveOf(const std::string& session) const;
 
   Core core_;

@@ -140,6 +140,7 @@ Task<> Session::Reattach(std::vector<store::Command> unfinished, bool present, b
     run->killed = true;
     tasks_.Spawn(FinishCommand(run, std::move(lost)));
   }
+  KillOldDrivers();
   phase_ = row_.status == store::Status::kRunning ? Phase::kRunning : Phase::kStopping;
   if (phase_ == Phase::kRunning) {
     SB_CO_TRYV(co_await ArmDeadline());
@@ -299,6 +300,7 @@ Task<store::Sandbox> Session::End(StopCause cause) {
     cause = StopCause::kLost;
   }
   co_await tasks_.Close();
+  DropContexts("the sandbox has stopped");
   auto lost = co_await FinishLostCommands();
   if (!lost) log::Error("session {}: {}", row_.id, lost.error().message);
   phase_ = Phase::kEnded;
@@ -340,6 +342,7 @@ Task<> Session::Discard() {
 
 asio::awaitable<void> Session::Detach() {
   co_await tasks_.Close();
+  DropContexts("the server is stopping");
   if (phase_ == Phase::kRunning && CountBytes()) co_await Save();
   if (live_) co_await live_->Close();
   for (auto& [id, run] : commands_) run->log->OnProgress({});

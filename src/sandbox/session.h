@@ -11,6 +11,7 @@
 #include <string>
 
 #include "net/http_stream.h"
+#include "sandbox/code_context.h"
 #include "sandbox/command_log.h"
 #include "sandbox/core.h"
 #include "sandbox/live_machine.h"
@@ -83,6 +84,15 @@ class Session final : public MachineListener {
   std::shared_ptr<RunningCommand> Find(const std::string& command) const;
   Result<> Kill(const std::string& command, int signal);
 
+  // session_code.cc. A cell that nobody waits for any more is to be abandoned: that interrupts it.
+  Task<std::shared_ptr<CodeCell>> StartCode(CodeSpec spec);
+  void AbandonCode(const std::shared_ptr<CodeCell>& cell);
+  Result<CodeContextInfo> AddContext(CodeContextSpec spec);
+  std::vector<CodeContextInfo> Contexts() const;
+  Result<CodeContextInfo> InterruptContext(const std::string& id);
+  Result<CodeContextInfo> RestartContext(const std::string& id);
+  Result<CodeContextInfo> RemoveContext(const std::string& id);
+
   engine::GuestUser user() const { return {row_.uid, row_.gid, row_.user}; }
   Result<std::shared_ptr<engine::GuestLink>> Link() const;
 
@@ -129,6 +139,23 @@ class Session final : public MachineListener {
   Task<> TrustCa(net::PolicyRef policy);
   // For a machine that the daemon before us may have left without it.
   Task<> TrustCaAgain();
+  using ContextRef = std::shared_ptr<CodeContext>;
+  Result<ContextRef> FindContext(const std::string& id) const;
+  Result<ContextRef> PickContext(const CodeSpec& spec);
+  Result<ContextRef> MakeContext(std::string id, CodeContextSpec spec);
+  ContextRef ContextOf(const std::string& command) const;
+  Task<> StartDriver(ContextRef context);
+  Task<> SuperviseCell(ContextRef context, std::shared_ptr<CodeCell> cell);
+  void PushCell(const CodeContext& context, CodeCell& cell);
+  Task<> EndCell(ContextRef context, std::shared_ptr<CodeCell> cell, int code);
+  void OnDriverOutput(const std::string& command, uint64_t offset, uint8_t stream, std::string_view bytes);
+  void OnDriverExit(const wire::Exit& exit);
+  // Kills the interpreter and what runs in it.
+  void DropDriver(CodeContext& context, std::string why);
+  void DropContexts(const std::string& why);
+  // Interpreters that a daemon before us started: their contexts are lost.
+  void KillOldDrivers();
+
   // Brings the row's byte counts up to date; true when they changed.
   bool CountBytes();
   int64_t Deadline() const { return row_.started_at.value_or(row_.created_at) + row_.timeout_ms; }
@@ -143,6 +170,7 @@ class Session final : public MachineListener {
   std::unique_ptr<SourceRun> source_;       // while it is fetched
   net::PolicyRef policy_ = net::DenyAll();  // in force
   std::map<std::string, std::shared_ptr<RunningCommand>> commands_;
+  std::map<std::string, ContextRef> contexts_;
   std::vector<std::string> unacked_exits_;             // recorded while no connection was at hand
   uint64_t earlier_ingress_ = 0, earlier_egress_ = 0;  // of daemons before us
   std::shared_ptr<net::Traffic> previews_ = std::make_shared<net::Traffic>();

@@ -129,12 +129,17 @@ void Session::OnOutput(const std::string& command, uint64_t offset, uint8_t stre
     Ack(*run, false);
     return;
   }
-  // The source's, or one whose start failed on our side: let it run out.
+  OnDriverOutput(command, offset, stream, bytes);
+  // The source's, an interpreter's (what it says is bounded where it is kept), or one whose start failed on our side.
   if (live_ && live_->link()) live_->link()->Ack(command, offset + bytes.size());
 }
 
 void Session::OnGap(const std::string& command, uint64_t offset, uint64_t bytes) {
   if (auto run = Find(command)) run->log->Hole(offset, bytes);
+  if (auto context = ContextOf(command)) {
+    context->Gap(offset, bytes);
+    if (live_ && live_->link()) live_->link()->Ack(command, offset + bytes);
+  }
 }
 
 void Session::OnExit(const wire::Exit& exit) {
@@ -142,6 +147,7 @@ void Session::OnExit(const wire::Exit& exit) {
     source_->exit_code = exit.code;
     source_->changed.Notify();
   }
+  OnDriverExit(exit);
   auto run = Find(exit.id);
   if (!run) {
     if (live_ && live_->link()) live_->link()->AckExit(exit.id);

@@ -19,6 +19,10 @@ class Writer {
   void U64(uint64_t v) { w_.U64(v); }
   void I32(int32_t v) { w_.I32(v); }
   void Bool(bool v) { w_.U8(v ? 1 : 0); }
+  // The last field of a message, and absent when false: agents and daemons from before it understand the rest.
+  void LastFlag(bool v) {
+    if (v) w_.U8(1);
+  }
   void Positive(uint32_t v) { w_.U32(v); }
   void Offset(uint64_t v) { w_.U64(v); }
   void Pipe(uint8_t v) { w_.U8(v); }
@@ -57,6 +61,10 @@ class Reader {
     Require(b <= 1);
     v = b == 1;
   }
+  void LastFlag(bool& v) {
+    v = r_.remaining() > 0;
+    if (v) Require(r_.U8() == 1);
+  }
   void Positive(uint32_t& v) {
     v = r_.U32();
     Require(v > 0);
@@ -67,7 +75,7 @@ class Reader {
   }
   void Pipe(uint8_t& v) {
     v = r_.U8();
-    Require(v == 1 || v == 2);
+    Require(v >= 1 && v <= 3);
   }
   void Id(std::string& v) {
     v = r_.Str(kMaxCommandId);
@@ -120,6 +128,7 @@ void Visit(A& a, Exec& m) {
   a.U32(m.gid);
   a.Text(m.user, kMaxUserName);
   a.U64(m.timeout_ms);
+  a.LastFlag(m.channel);
 }
 template <class A>
 void Visit(A& a, Ack& m) {
@@ -185,6 +194,11 @@ void Visit(A& a, Abort& m) {
 template <class A>
 void Visit(A& a, Quiesce& m) {
   a.U64(m.grace_ms);
+}
+template <class A>
+void Visit(A& a, Input& m) {
+  a.Id(m.id);
+  a.Bytes(m.bytes);
 }
 template <class A>
 void Visit(A& a, HelloAck& m) {

@@ -6,11 +6,15 @@
 // an earlier connection on a channel without boundaries (virtio-serial) never desynchronises.
 //
 // Commands have string ids chosen by the daemon; they outlive connections. Output carries absolute offsets, counted
-// over stdout and stderr together. The agent keeps bytes until Ack: Ack(offset) both frees them and opens the window
-// (the agent sends at most kOutputWindow bytes past the last Ack, and while connected reads no more from the pipes
-// than it may send, so a daemon that withholds Acks slows the command down: back-pressure). While no daemon is
+// over stdout, stderr and the channel together. The agent keeps bytes until Ack: Ack(offset) both frees them and opens
+// the window (the agent sends at most kOutputWindow bytes past the last Ack, and while connected reads no more from the
+// pipes than it may send, so a daemon that withholds Acks slows the command down: back-pressure). While no daemon is
 // connected the agent goes on reading: it keeps the first and last part of the unacknowledged bytes and reports the
 // hole as a Gap. An Exit is sent again on every connection until ExitAck.
+//
+// A command may be started with a channel: one end of a socket pair as its descriptor 3. Input frames are written to
+// it, what it says comes as Output of stream 3, never before what it wrote to stdout and stderr earlier. The agent
+// holds at most kMaxInput bytes that the command did not read yet; a daemon that sends more loses the command.
 //
 // File operations are streams with u32 ids chosen by the daemon, each one higher than the last, with Credit-based flow
 // control per stream: a side may have at most kStreamWindow bytes of Data in flight that were not credited back. The
@@ -35,6 +39,7 @@ inline constexpr std::string_view kGuestMagic = "\x7fSANDBAR";  // 8 bytes, sent
 inline constexpr size_t kMaxFrame = 1 << 20;                    // longest legal length field
 inline constexpr size_t kMaxData = 128 << 10;                   // longest Output or Data payload
 inline constexpr size_t kOutputWindow = 1 << 20;                // unacknowledged output per command
+inline constexpr size_t kMaxInput = 4 << 20;                    // for a command's channel, not yet taken by it
 inline constexpr size_t kStreamWindow = 1 << 20;                // initial credit of a file stream, each way
 inline constexpr size_t kSpoolHead = 8 << 20;                   // kept per command while the daemon is away
 inline constexpr size_t kSpoolTail = 8 << 20;
@@ -73,6 +78,7 @@ struct Exec {
   uint32_t uid = 0, gid = 0;
   std::string user;         // supplementary groups are those of this user in the guest's /etc/group
   uint64_t timeout_ms = 0;  // 0: none; SIGKILL to the group, exit code 137
+  bool channel = false;     // descriptor 3 is a channel to the daemon; on the wire only when true
 };
 struct Ack {
   std::string id;
@@ -124,6 +130,10 @@ struct Abort {
 struct Quiesce {
   uint64_t grace_ms = 0;
 };
+struct Input {
+  std::string id;
+  std::string bytes;
+};  // for a command's channel; of one that has ended: dropped
 
 // guest -> daemon
 struct CommandState {
@@ -151,7 +161,7 @@ struct Output {
   uint64_t offset = 0;
   uint8_t stream = 1;
   std::string bytes;
-};  // stream 1 or 2
+};  // stream 1, 2, or 3: the channel
 struct Gap {
   std::string id;
   uint64_t offset = 0;
@@ -174,8 +184,8 @@ struct Quiesced {
   uint32_t killed = 0;
 };  // clean: everything ended on SIGTERM
 
-using HostFrame =
-    std::variant<Hello, Exec, Ack, ExitAck, Kill, Credit, ReadFile, WriteTar, MakeDir, Data, End, Abort, Quiesce>;
+using HostFrame = std::variant<Hello, Exec, Ack, ExitAck, Kill, Credit, ReadFile, WriteTar, MakeDir, Data, End, Abort,
+                               Quiesce, Input>;
 using GuestFrame =
     std::variant<HelloAck, ExecStarted, ExecFailed, Output, Gap, Exit, Credit, Data, End, FileError, Quiesced>;
 

@@ -198,6 +198,25 @@ test("a raw stream to a port", async () => {
   asked.add("GET /x/v1/sessions/{session}/ports/{port}");
 });
 
+test("cells and contexts", async () => {
+  const path = { name: "doc-box" };
+  const X = "/x/v1/sandboxes/{name}";
+  const shown = await ask(`POST ${X}/code`, { path, body: { language: "javascript", code: "require('fs').writeFileSync('a.txt', 'b'); console.log('out'); console.error('err'); 6 * 7", timeoutMs: 60_000, env: { A: "b" } } });
+  for (const type of ["started", "stdout", "stderr", "result", "artifact", "end"]) assert.ok(shown.some((e) => e.type === type), type);
+  assert.equal(shown.at(-1).status, "ok");
+  const thrown = await ask(`POST ${X}/code`, { path, body: { language: "javascript", code: "null.x" } });
+  assert.ok(thrown.some((e) => e.type === "error") && thrown.at(-1).status === "error");
+  const long = await ask(`POST ${X}/code`, { path, body: { language: "bash", code: "head -c 3000000 /dev/zero | tr '\\0' x; exit 3" } });
+  assert.equal(long.at(-1).type, "end");
+  const { context } = await ask(`POST ${X}/contexts`, { path, body: { language: "bash", env: { A: "b" }, cwd: "/tmp" } });
+  const at = { ...path, context: context.id };
+  await ask(`POST ${X}/code`, { path, body: { context: context.id, code: "pwd" } });
+  await ask(`GET ${X}/contexts`, { path });
+  for (const verb of ["interrupt", "restart"]) await ask(`POST ${X}/contexts/{context}/${verb}`, { path: at });
+  await ask(`DELETE ${X}/contexts/{context}`, { path: at });
+  await ask(`POST ${X}/code`, { path, body: { language: "bash", context: "none-such", code: "true" }, status: 404 });
+});
+
 test("snapshots, fork, stop, delete", async () => {
   const { snapshot } = await ask(`POST ${S}/snapshot`, { path: { session }, body: { expiration: 86_400_000 } });
   const id = { snapshot: snapshot.id };

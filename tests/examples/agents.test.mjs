@@ -126,3 +126,34 @@ test("a model that fails ends the program, and the sandbox with it", async () =>
   assert.notEqual(run.code, 0);
   assert.match(run.stderr, /no such model/);
 });
+
+test("notebook: two tools, variables live on, an error leaves them alone", async () => {
+  const rows = Array.from({ length: 5 }, (_, i) => ({ city: `c${i}`, people: number() }));
+  const largest = rows.reduce((a, b) => (b.people > a.people ? b : a));
+  const csv = `city,people\n${rows.map((r) => `${r.city},${r.people}`).join("\n")}\n`;
+  const cell = (code) => ({ calls: [{ name: "run_code", input: { code } }] });
+  const model = await scriptedModel(({ results, last, tools }) => {
+    assert.deepEqual(tools, ["write_file", "run_code"]);
+    const got = results.length > 1 ? JSON.parse(last) : undefined;
+    switch (results.length) {
+      case 0: return { calls: [{ name: "write_file", input: { path: "cities.csv", content: csv } }] };
+      case 1:
+        assert.match(last, /saved cities\.csv/);
+        return cell("import csv\nrows = list(csv.DictReader(open('cities.csv')))\nlen(rows)");
+      case 2:
+        assert.deepEqual([got.status, got.value], ["ok", "5"]);
+        return cell("rows[9]['people']");
+      case 3:
+        assert.equal(got.status, "error");
+        assert.match(got.error, /IndexError: list index out of range/);
+        return cell("best = max(rows, key=lambda r: int(r['people']))\nopen('best.txt', 'w').write(best['city'])\nprint('looked at', len(rows))\nbest['city'] + ' ' + best['people']");
+      default:
+        assert.equal(got.stdout, "looked at 5\n");
+        assert.ok(got.files.some((path) => path.endsWith("best.txt")), JSON.stringify(got));
+        return { text: `cell ${got.cell}: ${got.value}` };
+    }
+  });
+  const run = await example("notebook.mjs", ["largest?"], environment(server, model));
+  passed(run, model);
+  assert.equal(run.stdout, `cell 3: '${largest.city} ${largest.people}'\n`);
+});

@@ -19,7 +19,7 @@ function python(args) {
   });
 }
 
-for (const name of ["Commands", "Files", "Life", "Errors", "Cut"]) {
+for (const name of ["Commands", "Files", "Life", "Errors", "Cut", "Code"]) {
   test(`Python: ${name}`, async () => {
     const { code, output } = await python(["-m", "unittest", "-v", `test_sandbar.${name}`]);
     assert.equal(code, 0, output);

@@ -239,3 +239,64 @@ class Cut(unittest.TestCase):
         for body in (b'{"type":"started","context":"c","executionCount":1}\n', b'{"type":"star'):
             with self.assertRaises(sandbar.StreamCut):
                 self.answer(body, False).run_code("1")
+
+
+class Code(WithBox):
+    def test_variables_live_on(self):
+        a, b = number(), number()
+        first = self.box.run_code(f"x = {a}\nprint('set')")
+        self.assertEqual((first.status, first.stdout, first.text), ("ok", "set\n", None))
+        second = self.box.run_code(f"x + {b}")
+        self.assertEqual((second.text, second.ok), (str(a + b), True))
+        self.assertEqual(second.execution_count, first.execution_count + 1)
+        self.assertEqual(second.context, first.context)
+
+    def test_errors_are_results(self):
+        cell = self.box.run_code("def f():\n    return [][0]\nf()")
+        self.assertEqual((cell.status, cell.error["name"]), ("error", "IndexError"))
+        self.assertIn("list index out of range", cell.error["traceback"])
+        self.assertFalse(cell.ok)
+
+    def test_languages_and_contexts(self):
+        a = number()
+        self.assertEqual(self.box.run_code(f"echo $(({a} + 1))", language="bash").stdout, f"{a + 1}\n")
+        own = self.box.create_context("python")
+        self.box.run_code(f"y = {a}", context=own["id"])
+        self.assertEqual(self.box.run_code("y", context=own["id"]).text, str(a))
+        self.assertEqual(self.box.run_code("y").error["name"], "NameError")
+        self.assertIn(own["id"], [c["id"] for c in self.box.contexts()])
+        self.box.restart(own["id"])
+        self.assertEqual(self.box.run_code("y", context=own["id"]).error["name"], "NameError")
+        self.box.delete_context(own["id"])
+        with self.assertRaises(sandbar.NotFound):
+            self.box.run_code("1", context=own["id"])
+
+    def test_events_come_while_it_runs_and_interrupt_keeps_the_context(self):
+        a = number()
+        self.box.run_code(f"z = {a}")
+        seen = []
+
+        def on_event(event):
+            seen.append(event["type"])
+            if event["type"] == "stdout" and "round" in event["text"]:
+                self.box.interrupt("python")
+
+        cell = self.box.run_code("import time\nprint('round', flush=True)\nwhile True: time.sleep(0.05)", on_event=on_event)
+        self.assertEqual((cell.status, cell.error["name"]), ("error", "KeyboardInterrupt"))
+        self.assertEqual((seen[0], seen[-1]), ("started", "end"))
+        self.assertEqual(self.box.run_code("z").text, str(a))
+
+    def test_files_that_a_cell_makes(self):
+        text = str(number())
+        cell = self.box.run_code(f"open('made.txt', 'w').write('{text}')")
+        made = [f for f in cell.artifacts if f["path"].endswith("made.txt")]
+        self.assertEqual([f["size"] for f in made], [len(text)])
+        self.assertEqual(self.box.read_text("made.txt"), text)
+
+    def test_a_stopped_sandbox_goes_on(self):
+        box = Sandbox.create(runtime="python3.13", network=False)
+        text = str(number())
+        box.write("kept.txt", text)
+        box.stop()
+        self.assertEqual(box.run_code("open('kept.txt').read()").text, repr(text))
+        box.delete()

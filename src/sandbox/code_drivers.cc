@@ -1,0 +1,74 @@
+#include "sandbox/code_drivers.h"
+
+#include <fmt/format.h>
+
+#include <boost/json.hpp>
+
+#include "wire/ndjson.h"
+
+namespace sandbar::sandbox {
+namespace {
+
+// One word for bash, without a line break: an interrupt while a line is read must not make two of it.
+std::string ShellWord(std::string_view text) {
+  std::string out = "$'";
+  for (char c : text) {
+    if (c == '\\' || c == '\'') out += '\\';
+    out += c == '\n' ? std::string("\\n") : std::string(1, c);
+  }
+  return out + "'";
+}
+
+// Names of variables were checked before.
+std::string ShellRequest(const CodeSpec& spec) {
+  std::string out = "__sandbar_code=" + ShellWord(spec.code);
+  out += "; __sandbar_begin " + ShellWord(spec.cwd.value_or("")) + " && ";
+  for (const auto& [name, value] : spec.env) out += name + "=" + ShellWord(value) + " ";
+  return out + "eval \"$__sandbar_code\" </dev/null 250>&-\n";
+}
+
+std::string JsonEnv(const std::map<std::string, std::string>& env) {
+  boost::json::object out;
+  for (const auto& [name, value] : env) out[name] = value;
+  return wire::ToAsciiJson(out);
+}
+
+}  // namespace
+
+std::string_view CodeLanguageName(CodeLanguage language) {
+  switch (language) {
+    case CodeLanguage::kPython:
+      return "python";
+    case CodeLanguage::kJavascript:
+      return "javascript";
+    case CodeLanguage::kTypescript:
+      return "typescript";
+    case CodeLanguage::kBash:
+      break;
+  }
+  return "bash";
+}
+
+std::vector<std::string> DriverCommand(CodeLanguage language) {
+  switch (language) {
+    case CodeLanguage::kPython:
+      return {"python3", "-c", std::string(kPythonDriver)};
+    case CodeLanguage::kJavascript:
+    case CodeLanguage::kTypescript:
+      return {"node", "-e", std::string(kNodeDriver)};
+    case CodeLanguage::kBash:
+      break;
+  }
+  return {"bash", "-c", std::string(kBashDriver)};
+}
+
+std::string DriverRequest(int64_t count, CodeLanguage language, const CodeSpec& spec) {
+  if (language == CodeLanguage::kBash) return ShellRequest(spec);
+  const std::string cwd = spec.cwd.value_or("");
+  const std::string env = JsonEnv(spec.env);
+  return fmt::format("run {} {} {} {} {}\n", count, CodeLanguageName(language), spec.code.size(), cwd.size(),
+                     env.size()) +
+         spec.code + cwd + env;
+}
+
+}  // namespace sandbar::sandbox
