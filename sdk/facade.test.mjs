@@ -227,11 +227,11 @@ test("an API error is the official one", async () => {
 });
 
 // Programs as they are found: they import the official name and know nothing of us.
-async function program(source, { aliases = true, env = {} } = {}) {
+async function program(source, { aliases = true, env = {}, name = "main.mjs" } = {}) {
   const dir = await mkdtemp(join(fileURLToPath(new URL(".", import.meta.url)), "node_modules/.program-"));
   try {
-    await writeFile(join(dir, "main.mjs"), source);
-    const child = spawn(process.execPath, [`--import=${new URL("register.mjs", import.meta.url).href}`, join(dir, "main.mjs")], {
+    await writeFile(join(dir, name), source);
+    const child = spawn(process.execPath, [`--import=${new URL("register.mjs", import.meta.url).href}`, join(dir, name)], {
       env: { PATH: process.env.PATH, SANDBAR_URL: server.url, SANDBAR_TOKEN: server.token, ...(aliases && { SANDBAR_ALIASES: "1" }), ...env },
       stdio: ["ignore", "pipe", "pipe"],
     });
@@ -321,6 +321,24 @@ test("official spellings in one long program", async () => {
     [0, `${a + 1}\n`], ["/vercel/sandbox/app\ncommand\n0\n"], [["stderr:err\n", "stdout:out\n"]], ["x", true], ["http:", "running"], [true], [true], ["x"],
     ["stopped", "number", "number"],
   ]);
+});
+
+test("the same for programs that say require()", async () => {
+  const a = number();
+  const out = await program(`
+    const { Sandbox, APIError } = require("@vercel/sandbox");
+    (async () => {
+      const box = await Sandbox.create({ runtime: "node24", network: { allow: [] }, ports: [3000] });
+      try {
+        const { stdout } = await box.exec({ cmd: ["node", "-p", "${a} + 1"] });
+        const error = await Sandbox.get("nobody-has-this").catch((e) => e);
+        console.log(stdout.trim(), error instanceof APIError, require("@vercel/sandbox").Sandbox === Sandbox, new URL(box.domain(3000)).protocol);
+        await Sandbox.create({ netwrk: {} }).catch((e) => console.log(e.message));
+      } finally {
+        await box.close();
+      }
+    })();`, { name: "main.cjs" });
+  assert.equal(out, `${a + 1} true true http:\nSandbox.create: unknown option \`netwrk\`; did you mean \`network\`?\n`);
 });
 
 test("without the switch the official package stays what it is", async () => {

@@ -145,6 +145,18 @@ if (!globalThis[installed]) {
       seen.from = context.parentURL;
       return { url: facade, format: "module", shortCircuit: true };
     };
+    if (facade) {
+      // The same for require().
+      const makeFacade = module.createRequire(import.meta.url)("./facade.cjs");
+      const made = new WeakMap();
+      const realLoad = module._load;
+      module._load = function _load(request, ...rest) {
+        const loaded = realLoad.call(this, request, ...rest);
+        if (request !== "@vercel/sandbox") return loaded;
+        if (!made.has(loaded)) made.set(loaded, { ...loaded, ...makeFacade(loaded) });
+        return made.get(loaded);
+      };
+    }
     // registerHooks only where `register` is deprecated. Before Node.js 26 a load hook of that kind leaves a CommonJS
     // program that comes after --import with a poorer `require`, without the extensions that `next` and others need.
     if (module.registerHooks && parseInt(process.versions.node, 10) >= 26) {

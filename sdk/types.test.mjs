@@ -13,7 +13,7 @@ async function compile(source) {
   try {
     await writeFile(join(dir, "main.mts"), source);
     const options = ["--noEmit", "--strict", "--skipLibCheck", "--target", "es2022", "--lib", "es2023,esnext.disposable,dom", "--module", "nodenext", "--types", "node"];
-    return await new Promise((done) => execFile(process.execPath, [join(here, "node_modules/typescript/bin/tsc"), ...options, join(dir, "main.mts")],
+    return await new Promise((done) => execFile(process.execPath, [join(here, "node_modules/typescript/bin/tsc"), ...options, join(dir, "main.mts")], { cwd: here },
       (error, stdout) => done({ code: error?.code ?? 0, stdout })));
   } finally {
     await rm(dir, { recursive: true });

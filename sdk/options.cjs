@@ -11,18 +11,18 @@ const settings = {
   mounts: true, timeoutMs: "timeout", network: "networkPolicy", envs: "env", idleTimeoutMs: "__idleTimeoutMs",
 };
 
-export const CREATE = { ...common, ...settings, source: true, runtime: true, onResume: true };
-export const FORK = { ...common, ...settings, sourceSandbox: true, onResume: true };
-export const GET = { ...common, name: true, resume: true, onResume: true, sandboxId: "name" };
-export const GET_OR_CREATE = { ...CREATE, resume: true, onCreate: true, sandboxId: "name" };
-export const LIST = { ...common, limit: true, sortBy: true, sortOrder: true, namePrefix: true, cursor: true, tags: true };
-export const UPDATE = { ...settings, currentSnapshotId: true };
-export const COMMAND = {
+const CREATE = { ...common, ...settings, source: true, runtime: true, onResume: true };
+const FORK = { ...common, ...settings, sourceSandbox: true, onResume: true };
+const GET = { ...common, name: true, resume: true, onResume: true, sandboxId: "name" };
+const GET_OR_CREATE = { ...CREATE, resume: true, onCreate: true, sandboxId: "name" };
+const LIST = { ...common, limit: true, sortBy: true, sortOrder: true, namePrefix: true, cursor: true, tags: true };
+const UPDATE = { ...settings, currentSnapshotId: true };
+const COMMAND = {
   cmd: true, args: true, cwd: true, env: true, sudo: true, detached: true, stdout: true, stderr: true, signal: true,
   timeoutMs: true, timeout: "timeoutMs", command: "cmd", envs: "env",
 };
-export const FILE = { path: true, content: true, mode: true, cwd: true, data: "content", body: "content", signal: true };
-export const CODE = {
+const FILE = { path: true, content: true, mode: true, cwd: true, data: "content", body: "content", signal: true };
+const CODE = {
   code: true, language: true, context: true, timeoutMs: true, env: true, cwd: true, signal: true, onEvent: true,
   timeout: "timeoutMs", envs: "env",
 };
@@ -32,7 +32,7 @@ const POLICY = {
   injectionRules: true, forwardRules: true, allowed: "allow", domains: "allow", hosts: "allow",
 };
 
-export function readOptions(where, given, table) {
+function readOptions(where, given, table) {
   if (given === undefined || given === null) return {};
   if (typeof given !== "object" || Array.isArray(given)) throw new TypeError(`${where}: expected an object with options`);
   const out = {};
@@ -49,7 +49,7 @@ export function readOptions(where, given, table) {
 }
 
 // A policy that allows nothing is deny-all in one word.
-export function readPolicy(where, policy) {
+function readPolicy(where, policy) {
   if (policy === false || policy === "none" || policy === "deny-all") return "deny-all";
   if (policy === true || policy === "allow-all") return "allow-all";
   if (typeof policy === "string") throw new TypeError(`${where}: network policy "${policy}" is neither "deny-all" nor "allow-all"`);
@@ -83,3 +83,5 @@ function distance(a, b) {
   }
   return row[b.length];
 }
+
+module.exports = { CREATE, FORK, GET, GET_OR_CREATE, LIST, UPDATE, COMMAND, FILE, CODE, readOptions, readPolicy };
