@@ -1,9 +1,11 @@
 // The examples without a model: warm start, credentials that stay outside, live preview.
 import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { promisify } from "node:util";
 import { after, afterEach, test } from "node:test";
 import { startServer } from "../clients/server.mjs";
 import { makeWorld } from "../network/world.mjs";
-import { environment, example, nothingRuns, number } from "./run.mjs";
+import { environment, example, examples, node, nothingRuns, number } from "./run.mjs";
 
 const world = await makeWorld();
 const key = `key-${number(1e12)}`;
@@ -27,6 +29,16 @@ async function sdkToken() {
   const lines = await (await server.request("GET", "/sdk/env.sh")).text();
   return { VERCEL_OIDC_TOKEN: /VERCEL_OIDC_TOKEN='([^']+)'/.exec(lines)[1] };
 }
+
+test("the package for programs that say require()", async () => {
+  const code = `const { Sandbox } = require("sandbar");
+    Sandbox.create({ runtime: "node24", network: false, persistent: false }).then(async (box) => {
+      console.log((await box.exec("echo required")).stdout.trim());
+      await box.close();
+    });`;
+  const { stdout } = await promisify(execFile)(node, ["-e", code], { cwd: examples, env: environment(server) });
+  assert.equal(stdout, "required\n");
+});
 
 test("warm start: set up once, found again by name", async () => {
   const name = `warm-${number()}`;
