@@ -84,14 +84,14 @@ function(sb_module folder)
   endif()
 endfunction()
 
-# sb_embed(<folder> <header> [<constant> <file of src/<folder>/drivers>]…): texts that the program carries with it, as the
-# constants that the header declares.
+# sb_embed(<folder> <header> [<constant> <file>]…): texts that the programs carry with them, as the constants that the
+# header declares.
 function(sb_embed folder header)
   set(text "#include \"${folder}/${header}\"\nnamespace sandbar::${folder} {\n")
   set(rest ${ARGN})
   while(rest)
     list(POP_FRONT rest name file)
-    set(path ${CMAKE_SOURCE_DIR}/src/${folder}/drivers/${file})
+    set(path ${CMAKE_SOURCE_DIR}/${file})
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${path})
     file(READ ${path} content)
     string(APPEND text "const std::string_view ${name} = R\"SBTEXT(${content})SBTEXT\";\n")

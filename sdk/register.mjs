@@ -16,11 +16,20 @@ const installed = Symbol.for("sandbar.register");
 if (!globalThis[installed]) {
   globalThis[installed] = true;
 
-  const base = (process.env.SANDBAR_URL ?? "").replace(/\/+$/, "");
-  const ours = base ? new URL(base) : undefined;
+  // Read when it is needed: programs that load a .env file do so after their imports.
+  let base, ours, bareHost;
+  const look = () => {
+    const now = (process.env.SANDBAR_URL ?? "").replace(/\/+$/, "");
+    if (now === base) return;
+    ours = now ? new URL(now) : undefined;
+    bareHost = ours?.hostname.replace(/^\[|\]$/g, "");
+    base = now;
+  };
+  look();
   const realFetch = globalThis.fetch;
 
   const isVendor = (host) => {
+    look();
     const name = String(host ?? "").toLowerCase().replace(/\.$/, "");
     if (ours && name === ours.hostname) return false;
     return /(^|\.)vercel\.(com|run)$/.test(name);
@@ -32,13 +41,15 @@ if (!globalThis[installed]) {
     return error;
   };
 
-  const isPreview = (host) => ours && /^sb-[a-z0-9]+\.localhost$/i.test(String(host ?? ""));
-  const bareHost = ours?.hostname.replace(/^\[|\]$/g, "");
+  const isPreview = (host) => (look(), ours) && /^sb-[a-z0-9]+\.localhost$/i.test(String(host ?? ""));
   const localPreview = (subdomain) => `${ours.protocol}//${subdomain}.localhost${ours.port ? `:${ours.port}` : ""}`;
 
   // What domain() returns. The server's own idea of its port may differ from the address that we were given.
-  globalThis[Symbol.for("sandbar.domain")] = (route) =>
-    route.url && !isPreview(new URL(route.url).hostname) ? route.url.replace(/\/$/, "") : localPreview(route.subdomain);
+  globalThis[Symbol.for("sandbar.domain")] = (route) => {
+    look();
+    if (!base) throw refusal("SANDBAR_URL is not set");
+    return route.url && !isPreview(new URL(route.url).hostname) ? route.url.replace(/\/$/, "") : localPreview(route.subdomain);
+  };
 
   // Where a vendor URL leads instead; undefined: nowhere.
   const rewrite = (url) => {
@@ -116,26 +127,45 @@ if (!globalThis[installed]) {
   const apply = (source) =>
     source.replace(/`https:\/\/\$\{(\w+)\.subdomain\}\.vercel\.run`/g, 'globalThis[Symbol.for("sandbar.domain")]($1)');
   const wanted = /\/dist\/(session|sandbox)\.c?js$/;
-  if (base) {
+  if (base || process.env.SANDBAR_ALIASES) {
     const realCompile = module.prototype._compile;
     module.prototype._compile = function _compile(content, filename, ...rest) {
       const isOurs = typeof content === "string" && wanted.test(String(filename).replaceAll("\\", "/"));
       return realCompile.call(this, isOurs ? apply(content) : content, filename, ...rest);
     };
     const text = (source) => (typeof source === "string" ? source : new TextDecoder().decode(source));
-    if (module.registerHooks) {
-      module.registerHooks({
-        load(url, context, next) {
-          const loaded = next(url, context);
-          return wanted.test(url) && loaded.source ? { ...loaded, source: apply(text(loaded.source)) } : loaded;
-        },
-      });
+    const patch = (url, loaded) => (wanted.test(url) && loaded.source ? { ...loaded, source: apply(text(loaded.source)) } : loaded);
+    // SANDBAR_ALIASES=1: `import … from "@vercel/sandbox"` gets the facade beside this file, which in turn gets the
+    // official package from where the program has it.
+    const facade = process.env.SANDBAR_ALIASES ? new URL("./index.mjs", import.meta.url).href : "";
+    const seen = { from: undefined };
+    const divert = (specifier, context, next) => {
+      if (!facade || specifier !== "@vercel/sandbox" || !context.conditions.includes("import")) return next(specifier, context);
+      if (context.parentURL === facade) return next(specifier, { ...context, parentURL: seen.from ?? facade });
+      seen.from = context.parentURL;
+      return { url: facade, format: "module", shortCircuit: true };
+    };
+    if (facade) {
+      // The same for require().
+      const makeFacade = module.createRequire(import.meta.url)("./facade.cjs");
+      const made = new WeakMap();
+      const realLoad = module._load;
+      module._load = function _load(request, ...rest) {
+        const loaded = realLoad.call(this, request, ...rest);
+        if (request !== "@vercel/sandbox") return loaded;
+        if (!made.has(loaded)) made.set(loaded, { ...loaded, ...makeFacade(loaded) });
+        return made.get(loaded);
+      };
+    }
+    // registerHooks only where `register` is deprecated. Before Node.js 26 a load hook of that kind leaves a CommonJS
+    // program that comes after --import with a poorer `require`, without the extensions that `next` and others need.
+    if (module.registerHooks && parseInt(process.versions.node, 10) >= 26) {
+      module.registerHooks({ resolve: divert, load: (url, context, next) => patch(url, next(url, context)) });
     } else if (module.register) {
-      const hook = `const wanted = ${wanted}; const apply = ${apply}; const text = ${text};
-        export async function load(url, context, next) {
-          const loaded = await next(url, context);
-          return wanted.test(url) && loaded.source ? { ...loaded, source: apply(text(loaded.source)) } : loaded;
-        }`;
+      const hook = `const wanted = ${wanted}, facade = ${JSON.stringify(facade)}, seen = {};
+        const apply = ${apply}; const text = ${text}; const patch = ${patch};
+        export const resolve = ${divert};
+        export const load = async (url, context, next) => patch(url, await next(url, context));`;
       module.register(`data:text/javascript,${encodeURIComponent(hook)}`);
     }
     module.syncBuiltinESMExports();

@@ -1,7 +1,10 @@
 // The preload in a real Node.js child, against a server on loopback: rewritten, streamed, aborted, and never past us.
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import http from "node:http";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { fileURLToPath } from "node:url";
 
@@ -99,4 +102,16 @@ test("every other way to the vendor's hosts is refused, and telemetry goes nowhe
     ];`, url);
   assert.equal(got.pop(), 204);
   for (const message of got) assert.match(message, /is not contacted from here/);
+});
+
+test("a CommonJS program has everything that its `require` has without the preload", () => {
+  const dir = mkdtempSync(join(tmpdir(), "sandbar-register-"));
+  try {
+    writeFileSync(join(dir, "other.cjs"), "module.exports = typeof require.extensions;");
+    writeFileSync(join(dir, "main.cjs"), "console.log(typeof require.extensions['.js'], require.main === module, require('./other.cjs'));");
+    const out = execFileSync(process.execPath, [`--import=${preload}`, join(dir, "main.cjs")], { env: { ...process.env, NODE_OPTIONS: "", SANDBAR_URL: url }, encoding: "utf8" });
+    assert.equal(out, "function true object\n");
+  } finally {
+    rmSync(dir, { recursive: true });
+  }
 });

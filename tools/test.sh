@@ -21,11 +21,11 @@ if ! command -v node >/dev/null || [ "$(node -p 'process.versions.node.split("."
 fi
 create_user
 export npm_config_cache=${npm_config_cache:-$SANDBAR_CACHE/npm} npm_config_update_notifier=false
-for lock in tests/*/package-lock.json; do
+for lock in sdk/package-lock.json tests/*/package-lock.json examples/package-lock.json examples/*/package-lock.json; do
   [ -e "$lock" ] || continue
   dir=$(dirname "$lock")
   [ -e "$dir/node_modules/.package-lock.json" ] && [ "$dir/node_modules/.package-lock.json" -nt "$lock" ] ||
-    step "npm packages of $dir" "$LOGS/npm-${dir##*/}.log" npm ci --prefix "$dir" --no-audit --no-fund
+    step "npm packages of $dir" "$LOGS/npm-${dir//\//-}.log" npm ci --prefix "$dir" --no-audit --no-fund
 done
 
 # The recipes run beside the compiler.

@@ -6,8 +6,10 @@
 #include "api/call.h"
 #include "api/create_answers.h"
 #include "api/errors.h"
+#include "api/openapi.h"
 #include "api/preview.h"
 #include "api/web_guard.h"
+#include "assets/assets.h"
 #include "base/ids.h"
 #include "mcp/cells.h"
 #include "wire/url.h"
@@ -49,6 +51,7 @@ Api::Api(sandbox::Service* service, images::Catalog* catalog, ApiConfig config)
       previews_(std::make_unique<Previews>(service_, &config_)),
       create_answers_(std::make_unique<CreateAnswers>()) {
   SB_CHECK(config_.jwt_key.size() >= 32);
+  config_.openapi = OpenApiText(RouteTable(), assets::kOpenApiJson, config_.version);
 }
 
 Api::~Api() = default;

@@ -57,6 +57,7 @@ struct ApiConfig {
   std::string jwt_key;                       // at least 32 bytes
   std::string version;
   std::string register_mjs;  // text of sdk/register.mjs
+  std::string openapi;       // made by Api of the route table
   std::string jwks;          // public keys of what forwarded requests are signed with
   Prices prices;
   std::chrono::milliseconds stream_keep_alive{15'000};  // longest silence of a streamed answer

@@ -100,5 +100,8 @@ Task<> Mcp(Call* call);
 // native_sdk.cc
 Task<> SdkRegister(Call* call);
 Task<> SdkEnv(Call* call);
+Task<> SdkPython(Call* call);
+Task<> LlmsText(Call* call);
+Task<> OpenApi(Call* call);
 
 }  // namespace sandbar::api

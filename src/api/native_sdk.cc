@@ -10,6 +10,7 @@
 #include "api/auth.h"
 #include "api/call.h"
 #include "api/handlers.h"
+#include "assets/assets.h"
 #include "base/ids.h"
 
 namespace sandbar::api {
@@ -77,6 +78,22 @@ Task<> SdkEnv(Call* call) {
   JwtClaims claims{call->scope.team, call->scope.project, now + kEnvTokenMs};
   std::string script = EnvScript(*call, MintJwt(call->config->jwt_key, claims, now));
   co_return co_await call->ReplyText(std::move(script), "text/x-shellscript; charset=utf-8");
+}
+
+Task<> SdkPython(Call* call) {
+  std::string text(assets::kSandbarPy);
+  co_return co_await call->ReplyText(std::move(text), "text/x-python; charset=utf-8");
+}
+
+// With this server's own address, so that its examples can be copied.
+Task<> LlmsText(Call* call) {
+  std::string text = assets::Guide(call->base_url);
+  co_return co_await call->ReplyText(std::move(text), "text/plain; charset=utf-8");
+}
+
+Task<> OpenApi(Call* call) {
+  std::string text = call->config->openapi;
+  co_return co_await call->ReplyText(std::move(text), "application/json");
 }
 
 }  // namespace sandbar::api

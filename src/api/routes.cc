@@ -17,7 +17,10 @@ constexpr Route kRoutes[] = {
     {"HEAD", "/health", Health, Access::kOpen},
     {"GET", "/.well-known/jwks", Jwks, Access::kOpen},
     {"GET", "/sdk/register.mjs", SdkRegister, Access::kOpen},
+    {"GET", "/sdk/sandbar.py", SdkPython, Access::kOpen},
     {"GET", "/sdk/env.sh", SdkEnv},
+    {"GET", "/llms.txt", LlmsText, Access::kOpen},
+    {"GET", "/openapi.json", OpenApi, Access::kOpen},
 
     {"POST", SB_V2, CreateSandbox},
     {"GET", SB_V2, ListSandboxes},

@@ -75,8 +75,8 @@ TEST(Routes, OnlyTheseAreOpen) {
   for (const RouteInfo& row : ExpandRoutes(RouteTable())) {
     if (!row.needs_token) open.insert(row.method + " " + row.pattern);
   }
-  EXPECT_EQ(open,
-            (std::set<std::string>{"GET /health", "HEAD /health", "GET /sdk/register.mjs", "GET /.well-known/jwks"}));
+  EXPECT_EQ(open, (std::set<std::string>{"GET /health", "HEAD /health", "GET /sdk/register.mjs", "GET /sdk/sandbar.py",
+                                         "GET /llms.txt", "GET /openapi.json", "GET /.well-known/jwks"}));
 }
 
 }  // namespace

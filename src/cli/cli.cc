@@ -5,6 +5,7 @@
 #include <boost/asio/io_context.hpp>
 #include <optional>
 
+#include "assets/assets.h"
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "cli/server_process.h"
@@ -207,6 +208,18 @@ int Env(const Options& options, const Hooks& hooks) {
   return Out(lines) ? 0 : 141;
 }
 
+// The guide that the server has at /llms.txt, with the address of the one that would be used.
+int Skill(const Options& options) {
+  auto server = FindServer(options);
+  std::string url = server ? server->url : "http://" + std::string(kDefaultListen);
+  std::string text = assets::Guide(url);
+  if (options.json) {
+    json::object report{{"skill", text}};
+    text = wire::NdjsonLine(report);
+  }
+  return Out(text) ? 0 : 141;
+}
+
 int Version(const Options& options) {
   json::object report{{"version", kVersion}, {"compiler", __VERSION__}};
   std::string line = fmt::format("sandbar {}\n", kVersion);
@@ -288,6 +301,7 @@ int Main(const Options& options, const Hooks& hooks) {
           [&](const TokenCommand&) { return Token(options); },
           [&](const EnvCommand&) { return Env(options, hooks); },
           [&](const ImageCommand& c) { return hooks.image(options, c); },
+          [&](const SkillCommand&) { return Skill(options); },
           [&](const VersionCommand&) { return Version(options); },
           [&](const DoctorCommand& c) { return Doctor(options, c); },
       },

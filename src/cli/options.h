@@ -131,6 +131,7 @@ struct ImageCommand {
   std::vector<std::string> names;
   std::optional<std::string> images;
 };
+struct SkillCommand {};
 struct VersionCommand {};
 struct DoctorCommand {
   std::optional<std::string> listen, images;
@@ -141,7 +142,7 @@ using Command =
                  StopCommand, RmCommand, InspectCommand, NetCommand, TokenCommand, EnvCommand, ImageCommand,
                  VersionCommand, DoctorCommand, ForwardCommand, SnapshotCommand, ForkCommand, ResumeCommand,
                  UsageCommand, DiffCommand, PromoteCommand, RaceCommand, ExportCommand, ImportCommand, McpCommand,
-                 AgentCommand, EvalCommand>;
+                 AgentCommand, EvalCommand, SkillCommand>;
 
 struct Options {
   std::string data;         // --data, SANDBAR_DATA or /var/lib/sandbar

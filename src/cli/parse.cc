@@ -94,6 +94,7 @@ void AddServer(CLI::App* app, Raw* raw) {
   AddServeFlags(app->add_subcommand("up", "Start the server in the background and wait until it answers"), &raw->up);
   app->add_subcommand("down", "Stop every sandbox and the server");
   app->add_subcommand("token", "Print the API token");
+  app->add_subcommand("skill", "Print a short guide for coding agents");
   app->add_subcommand("env", "Print shell lines that point the Vercel SDK here: eval \"$(sandbar env)\"");
   app->add_subcommand("version", "Print the version");
   auto* doctor = app->add_subcommand("doctor", "Check what this machine offers, with a fix for what is missing");
@@ -312,6 +313,7 @@ Command Choose(const CLI::App* sub, Raw* raw) {
   if (name == "eval") return raw->eval;
   if (name == "mcp") return raw->mcp;
   if (name == "token") return TokenCommand{};
+  if (name == "skill") return SkillCommand{};
   if (name == "env") return EnvCommand{};
   if (name == "doctor") return raw->doctor;
   if (name == "diff") return raw->diff;

@@ -1,0 +1,87 @@
+// What the calls of the facade take, and how a wrong option is told: the official client drops unknown options without a
+// word, and a sandbox that was meant to be offline then is not.
+//
+//   const params = readOptions("Sandbox.create", given, CREATE);   // official names only, or a TypeError
+//
+// A table maps an option to true (official), or to the official name of which it is another spelling.
+const common = { signal: true, fetch: true, token: true, teamId: true, projectId: true, apiKey: "token" };
+const settings = {
+  name: true, ports: true, timeout: true, resources: true, networkPolicy: true, networkId: true, env: true, tags: true,
+  snapshotExpiration: true, keepLastSnapshots: true, region: true, failoverRegions: true, persistent: true, image: true,
+  mounts: true, timeoutMs: "timeout", network: "networkPolicy", envs: "env", idleTimeoutMs: "__idleTimeoutMs",
+};
+
+const CREATE = { ...common, ...settings, source: true, runtime: true, onResume: true };
+const FORK = { ...common, ...settings, sourceSandbox: true, onResume: true };
+const GET = { ...common, name: true, resume: true, onResume: true, sandboxId: "name" };
+const GET_OR_CREATE = { ...CREATE, resume: true, onCreate: true, sandboxId: "name" };
+const LIST = { ...common, limit: true, sortBy: true, sortOrder: true, namePrefix: true, cursor: true, tags: true };
+const UPDATE = { ...settings, currentSnapshotId: true };
+const COMMAND = {
+  cmd: true, args: true, cwd: true, env: true, sudo: true, detached: true, stdout: true, stderr: true, signal: true,
+  timeoutMs: true, timeout: "timeoutMs", command: "cmd", envs: "env",
+};
+const FILE = { path: true, content: true, mode: true, cwd: true, data: "content", body: "content", signal: true };
+const CODE = {
+  code: true, language: true, context: true, timeoutMs: true, env: true, cwd: true, signal: true, onEvent: true,
+  timeout: "timeoutMs", envs: "env",
+};
+const RESOURCES = { vcpus: true, memory: true, vcpu: "vcpus", cpu: "vcpus", cpus: "vcpus" };
+const POLICY = {
+  allow: true, subnets: true, mode: true, allowedDomains: true, allowedCIDRs: true, deniedCIDRs: true,
+  injectionRules: true, forwardRules: true, allowed: "allow", domains: "allow", hosts: "allow",
+};
+
+function readOptions(where, given, table) {
+  if (given === undefined || given === null) return {};
+  if (typeof given !== "object" || Array.isArray(given)) throw new TypeError(`${where}: expected an object with options`);
+  const out = {};
+  for (const [name, value] of Object.entries(given)) {
+    if (!Object.hasOwn(table, name) && !name.startsWith("__")) throw new TypeError(unknown(where, name, table));
+    if (value === undefined) continue;
+    const official = typeof table[name] === "string" ? table[name] : name;
+    if (official in out) throw new TypeError(`${where}: \`${name}\` and \`${official}\` are the same option; give one of them`);
+    out[official] = value;
+  }
+  if (out.resources) out.resources = readOptions(`${where}: resources`, out.resources, RESOURCES);
+  if (out.networkPolicy !== undefined) out.networkPolicy = readPolicy(where, out.networkPolicy);
+  return out;
+}
+
+// A policy that allows nothing is deny-all in one word.
+function readPolicy(where, policy) {
+  if (policy === false || policy === "none" || policy === "deny-all") return "deny-all";
+  if (policy === true || policy === "allow-all") return "allow-all";
+  if (typeof policy === "string") throw new TypeError(`${where}: network policy "${policy}" is neither "deny-all" nor "allow-all"`);
+  const read = readOptions(`${where}: network policy`, policy, POLICY);
+  const nothing = read.allow && Object.keys(read.allow).length === 0;
+  return nothing && Object.keys(read).length === 1 ? "deny-all" : read;
+}
+
+function unknown(where, name, table) {
+  const near = nearest(name, Object.keys(table));
+  return `${where}: unknown option \`${name}\`${near ? `; did you mean \`${near}\`?` : `; known are ${Object.keys(table).join(", ")}`}`;
+}
+
+// The known name at the smallest edit distance, if that is small enough to be a slip.
+function nearest(name, known) {
+  const rank = (other) => {
+    const [a, b] = [name.toLowerCase(), other.toLowerCase()];
+    return a.length > 3 && (a.startsWith(b) || b.startsWith(a)) ? 1 : distance(a, b);
+  };
+  const best = known.map((other) => [rank(other), other]).sort((x, y) => x[0] - y[0])[0];
+  return best && best[0] <= Math.max(2, Math.floor(name.length / 3)) ? best[1] : undefined;
+}
+
+function distance(a, b) {
+  let row = Array.from({ length: b.length + 1 }, (_, i) => i);
+  for (let i = 1; i <= a.length; i++) {
+    const next = [i];
+    for (let j = 1; j <= b.length; j++)
+      next[j] = Math.min(next[j - 1] + 1, row[j] + 1, row[j - 1] + (a[i - 1] === b[j - 1] ? 0 : 1));
+    row = next;
+  }
+  return row[b.length];
+}
+
+module.exports = { CREATE, FORK, GET, GET_OR_CREATE, LIST, UPDATE, COMMAND, FILE, CODE, readOptions, readPolicy };
