@@ -65,7 +65,7 @@ bool Answers(const ServerRef& server) {
 }
 
 // Uses the server that is there, else one that lives just for this command.
-int RunSomewhere(const Options& options, const RunCommand& command) {
+int RunSomewhere(const Options& options, bool keep, const ClientTask& task) {
   auto found = FindServer(options);
   StartedServer embedded;
   ServerRef server;
@@ -73,7 +73,7 @@ int RunSomewhere(const Options& options, const RunCommand& command) {
     server = *found;
   } else if (!found && found.error().code == Code::kForbidden) {
     return ExitCodeOf(found.error(), true);
-  } else if (command.keep) {
+  } else if (keep) {
     auto error =
         FailWithFix(Code::kUnavailable, "--keep needs a server that stays, and none is running for " + options.data,
                     "./sandbar up   # then the same command again");
@@ -88,7 +88,7 @@ int RunSomewhere(const Options& options, const RunCommand& command) {
   {
     asio::io_context io(1);
     ApiClient api(io.get_executor(), std::move(server));
-    code = Finish(Await(&io, Run(&api, &options, command)), true);
+    code = Finish(Await(&io, task(&api)), true);
   }
   StopEmbedded(&embedded);
   return code;
@@ -184,7 +184,13 @@ int Main(const Options& options, const Hooks& hooks) {
           [&](const ServeCommand& c) { return hooks.serve(options, c); },
           [&](const UpCommand& c) { return Up(options, c); },
           [&](const DownCommand&) { return Down(options, hooks); },
-          [&](const RunCommand& c) { return RunSomewhere(options, c); },
+          [&](const RunCommand& c) {
+            return RunSomewhere(options, c.keep, [o, &c](ApiClient* a) { return Run(a, o, c); });
+          },
+          [&](const CodeCommand& c) {
+            const ClientTask task = [o, &c](ApiClient* a) { return RunCode(a, o, c); };
+            return c.name.empty() ? RunSomewhere(options, false, task) : WithServer(options, true, task);
+          },
           [&](const ExecCommand& c) {
             return WithServer(options, true, [o, &c](ApiClient* a) { return Exec(a, o, c); });
           },

@@ -188,12 +188,13 @@
       globalThis[RUN] = () => session.post("Runtime.evaluate",
         { expression: `${code}\n//# sourceURL=${name}`, replMode: true, awaitPromise: true, objectGroup: "cell" },
         (error, result) => {
-          if (error) return reject(new Error(error.message));
+          // After an interrupt, which is what the caller below hears of first.
+          if (error) return void setImmediate(() => reject(new Error(error.message)));
           if (!result.exceptionDetails) return resolve(valueOf(result.result));
           const { exception, lineNumber, columnNumber } = result.exceptionDetails;
           const thrown = exception ? valueOf(exception) : new Interrupted();
           if (thrown instanceof SyntaxError && !String(thrown.stack).includes(`at ${name}`))
-            thrown.stack = `${name}:${lineNumber + 1}:${columnNumber + 1}\n${thrown.name}: ${thrown.message}`;
+            thrown.stack = `${name}:${Math.min(lineNumber + 1, code.split("\n").length)}:${columnNumber + 1}\n${thrown.name}: ${thrown.message}`;
           reject(thrown);
         });
       try {

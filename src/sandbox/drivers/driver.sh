@@ -4,7 +4,7 @@
 # which programs do not get.
 # shellcheck shell=bash
 __sandbar_driver=$(cat <<'DRIVER'
-exec 2>&251 251>&-
+exec 2>&251 251>&- 252<&-
 set +o history +H
 unset HISTFILE
 PS1= PS2= PS4='+ '
@@ -110,4 +110,4 @@ __sandbar_artifacts() {
 DRIVER
 )
 exec 250>&3 251>&2
-exec bash --noprofile --noediting --rcfile <(printf '%s\n' "$__sandbar_driver") -i <&3 3>&- 2>/dev/null
+exec bash --noprofile --noediting --rcfile /dev/fd/252 -i 252<<<"$__sandbar_driver" <&3 3>&- 2>/dev/null
