@@ -248,6 +248,9 @@
     }
     return hash.digest("hex");
   }
+  function writable(path) {
+    try { fs.accessSync(path, fs.constants.W_OK); return true; } catch { return false; }
+  }
   // Tells the regular files below `top` that were made or changed since; true when there are more than are told.
   function artifacts(top, since) {
     const folders = [top];
@@ -259,7 +262,8 @@
       for (const entry of listing.sort((a, b) => a.name < b.name ? -1 : 1)) {
         if (++entries > MAX_ENTRIES || found > MAX_ARTIFACTS) return true;
         const path = folder === "/" ? `/${entry.name}` : `${folder}/${entry.name}`;
-        if (entry.isDirectory() && !SKIPPED.has(entry.name)) folders.push(path);
+        // Where it may not write, it did not: images hold many files.
+        if (entry.isDirectory() && !SKIPPED.has(entry.name) && writable(path)) folders.push(path);
         if (!entry.isFile()) continue;
         try {
           const about = fs.lstatSync(path, { bigint: true });

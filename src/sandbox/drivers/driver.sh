@@ -102,8 +102,9 @@ __sandbar_artifacts() {
     fi
     path=${path//\\/\\\\}
     printf '{"type":"artifact","path":"%s","size":%d%s}\n' "${path//\"/\\\"}" "$size" "$sha" >&250
+    # Where it may not write, it did not: images hold many files.
   done < <(timeout 3 find "$__sandbar_top" -xdev \
-    \( -name node_modules -o -name .git -o -name __pycache__ -o -name .venv -o -name .cache \) -prune \
+    \( -type d ! -writable ! -path "$__sandbar_top" -o -name node_modules -o -name .git -o -name __pycache__ -o -name .venv -o -name .cache \) -prune \
     -o -type f -newerct "@$since" -printf '%s %C@ %p\0' 2>/dev/null || printf '0 0 \0')
   return 0
 }
