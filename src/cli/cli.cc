@@ -241,6 +241,10 @@ int Main(const Options& options, const Hooks& hooks) {
           [&](const RunCommand& c) {
             return Somewhere(options, true, StaysFor(c), [o, &c](ApiClient* a) { return Run(a, o, c); });
           },
+          [&](const CodeCommand& c) {
+            const ClientTask task = [o, &c](ApiClient* a) { return RunCode(a, o, c); };
+            return c.name.empty() ? Somewhere(options, true, "", task) : WithServer(options, true, task);
+          },
           [&](const AgentCommand& c) {
             return Somewhere(options, false,
                              c.options.sandbox ? "--sandbox"

@@ -41,6 +41,12 @@ struct RunCommand {
   bool persistent = false;
   std::vector<std::string> argv;
 };
+struct CodeCommand {
+  std::string name;  // empty: a sandbox that is gone afterwards
+  std::optional<std::string> language, context, code, out, image, runtime;
+  std::string file;  // when there is no code; "-": standard input
+  std::optional<int64_t> timeout_ms;
+};
 struct NetCommand {
   std::string verb;  // log, suggest, test, set
   std::string name;
@@ -142,7 +148,7 @@ using Command =
                  StopCommand, RmCommand, InspectCommand, NetCommand, TokenCommand, EnvCommand, ImageCommand,
                  VersionCommand, DoctorCommand, ForwardCommand, SnapshotCommand, ForkCommand, ResumeCommand,
                  UsageCommand, DiffCommand, PromoteCommand, RaceCommand, ExportCommand, ImportCommand, McpCommand,
-                 AgentCommand, EvalCommand, SkillCommand>;
+                 AgentCommand, EvalCommand, SkillCommand, CodeCommand>;
 
 struct Options {
   std::string data;         // --data, SANDBAR_DATA or /var/lib/sandbar

@@ -188,6 +188,36 @@ TEST(Parse, AgentAndEval) {
   EXPECT_TRUE(eval.self_test && eval.strict && !eval.list);
 }
 
+TEST(Parse, CodeKnowsItsSandboxItsFileAndItsLanguage) {
+  auto code = [](std::vector<const char*> words) {
+    auto p = ParseWords(std::move(words));
+    EXPECT_TRUE(p.options);
+    return p.options ? std::get<CodeCommand>(p.options->command) : CodeCommand{};
+  };
+  auto inline_ = code({"code", "-c", "print(1)"});
+  EXPECT_EQ(inline_.name, "");
+  EXPECT_EQ(inline_.code, "print(1)");
+  EXPECT_EQ(inline_.language, "python");
+  auto named = code({"code", "box", "-c", "-1", "--lang", "bash", "--timeout", "30s"});
+  EXPECT_EQ(named.name, "box");
+  EXPECT_EQ(named.language, "bash");
+  EXPECT_EQ(named.timeout_ms, 30'000);
+  EXPECT_EQ(code({"code", "a.mjs"}).language, "javascript");
+  EXPECT_EQ(code({"code", "a.ts"}).file, "a.ts");
+  auto both = code({"code", "box", "-", "--context", "ctx_1"});
+  EXPECT_EQ(both.name, "box");
+  EXPECT_EQ(both.file, "-");
+  EXPECT_FALSE(both.language) << "the context knows it";
+  using Words = std::vector<const char*>;
+  for (const Words& wrong : {Words{"code"}, Words{"code", "a", "b", "c"}, Words{"code", "a", "b", "-c", "1"},
+                             Words{"code", "--context", "x", "-c", "1"}, Words{"code", "--lang", "perl", "-c", "1"},
+                             Words{"code", "box", "--image", "i", "-c", "1"}}) {
+    auto p = ParseWords(wrong);
+    EXPECT_FALSE(p.options);
+    EXPECT_EQ(p.exit_code, 2);
+  }
+}
+
 TEST(Parse, Durations) {
   EXPECT_EQ(ParseDuration("90"), 90'000);
   EXPECT_EQ(ParseDuration("1500ms"), 1500);

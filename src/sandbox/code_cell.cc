@@ -14,7 +14,7 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr size_t kMaxLine = 8 << 20;
+constexpr size_t kMaxLine = 8 << 20, kCheapLine = 64 << 10;
 constexpr size_t kMaxName = 256, kMaxValue = 16 << 10, kMaxTraceback = 64 << 10, kMaxPathBytes = 4096;
 constexpr int64_t kMaxCpuMs = 1LL << 40;
 
@@ -144,10 +144,16 @@ void CodeCell::FlushOutput() {
 
 void CodeCell::DriverLine(std::string_view line) {
   if (ended_) return;
+  // What would be dropped anyway is not worth the time of reading it; an end is always short.
+  if (line.size() > kCheapLine && line.size() > kMaxDisplayBytes - display_bytes_) {
+    ++dropped_displays_;
+    return;
+  }
   wire::JsonLimits limits{kMaxLine, 32};
   auto parsed = wire::ParseJson(line, limits);
   if (!parsed || !parsed->is_object()) {
     ++bad_lines_;
+    display_bytes_ = std::min(kMaxDisplayBytes, display_bytes_ + line.size());
     return;
   }
   json::object& event = parsed->get_object();

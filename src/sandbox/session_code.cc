@@ -178,7 +178,7 @@ Task<std::shared_ptr<CodeCell>> Session::StartCode(CodeSpec spec) {
   const milliseconds timeout(spec.timeout_ms.value_or(kDefaultCodeTimeoutMs));
   auto cell = std::make_shared<CodeCell>(core_->ex, context->id, ++context->count, fresh, timeout);
   cell->started = begin;
-  context->cell = cell;
+  context->Begin(cell);
   context->last_used_at = NowMs();
   tasks_.Spawn(SuperviseCell(context, cell));
   std::string request = DriverRequest(context->count, context->spec.language, spec);
@@ -230,7 +230,9 @@ Task<> Session::SuperviseCell(ContextRef context, std::shared_ptr<CodeCell> cell
 Task<> Session::EndCell(ContextRef context, std::shared_ptr<CodeCell> cell, int code) {
   co_await asio::this_coro::throw_if_cancelled(false);
   const bool pushed = cell->push == CodeCell::Push::kKilled;
-  auto oom = co_await WasOutOfMemory(pushed ? 0 : code);
+  // A death with a known cause is not looked into.
+  const int suspicious = pushed ? 0 : code;
+  auto oom = co_await WasOutOfMemory(suspicious);
   auto usage = co_await live_->machine().GetUsage();
   if (usage) {
     const uint64_t cpu = usage->cpu_ns - std::min(cell->cpu_before_ns, usage->cpu_ns);
