@@ -156,8 +156,7 @@ TEST_F(McpFixture, CodeIsFollowedAndItsImagesShown) {
                     "\n");
     service_.EndLog();
   });
-  json::object answer = Call("run_code", R"({"code":"plot()"
-})").Json();
+  json::object answer = Call("run_code", R"j({"code":"plot()"})j").Json();
   EXPECT_EQ(TextOf(answer), "exit code 0 · 1.5 s · python [1]\nstdout:\nhi\nfiles written:\n/v/a b.csv  3");
 const json::array& content = answer.at("result").at("content").as_array();
 ASSERT_EQ(content.size(), 3U);
