@@ -63,6 +63,7 @@ TEST_F(McpFixture, ProgressComesWhileTheCommandRuns) {
 }
 
 TEST_F(McpFixture, AClientThatGoesTakesItsCommandWithIt) {
+  Start();
   for (const char* meta : {"{}", R"({"progressToken":1})"}) {
     OnLoop([&] { service_.number = 0; });
     Client client = Connect();
@@ -94,6 +95,7 @@ TEST_F(McpFixture, WhatTakesLongReturnsAHandle) {
 }
 
 TEST_F(McpFixture, LookingDoesNotWait) {
+  Start();
   OnLoop([&] { service_.Out(2, "so far"); });
   std::string text = TextOf(Call("read_output", R"({"handle":"cmd_1","waitMs":0})").Json());
   EXPECT_NE(text.find("stderr:\nso far\nstill running"), std::string::npos) << text;
@@ -143,6 +145,7 @@ TEST_F(McpFixture, TheSandboxOfAConnection) {
 }
 
 TEST_F(McpFixture, CodeIsFollowedAndItsImagesShown) {
+  Start();
   OnLoop([&] {
     service_.Out(1, R"({"type":"started","context":"python","executionCount":1})"
                     "\n"

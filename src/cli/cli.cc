@@ -65,7 +65,7 @@ bool Answers(const ServerRef& server) {
 }
 
 // Uses the server that is there, else one that lives just for this command.
-int WithAnyServer(const Options& options, const ClientTask& task) {
+int RunSomewhere(const Options& options, bool keep, const ClientTask& task) {
   auto found = FindServer(options);
   StartedServer embedded;
   ServerRef server;
@@ -73,6 +73,11 @@ int WithAnyServer(const Options& options, const ClientTask& task) {
     server = *found;
   } else if (!found && found.error().code == Code::kForbidden) {
     return ExitCodeOf(found.error(), true);
+  } else if (keep) {
+    auto error =
+        FailWithFix(Code::kUnavailable, "--keep needs a server that stays, and none is running for " + options.data,
+                    "./sandbar up   # then the same command again");
+    return ExitCodeOf(error.error(), true);
   } else {
     auto started = StartEmbedded(options);
     if (!started) return ExitCodeOf(started.error(), true);
@@ -87,19 +92,6 @@ int WithAnyServer(const Options& options, const ClientTask& task) {
   }
   StopEmbedded(&embedded);
   return code;
-}
-
-int RunSomewhere(const Options& options, const RunCommand& command) {
-  auto found = FindServer(options);
-  const bool stays = found && (Answers(*found) || std::getenv("SANDBAR_URL") != nullptr);
-  if (command.keep && !stays && (found || found.error().code != Code::kForbidden)) {
-    auto error =
-        FailWithFix(Code::kUnavailable, "--keep needs a server that stays, and none is running for " + options.data,
-                    "./sandbar up   # then the same command again");
-    return ExitCodeOf(error.error(), true);
-  }
-  const Options* o = &options;
-  return WithAnyServer(options, [o, &command](ApiClient* api) { return Run(api, o, command); });
 }
 
 int Up(const Options& options, const UpCommand& command) {
@@ -192,7 +184,13 @@ int Main(const Options& options, const Hooks& hooks) {
           [&](const ServeCommand& c) { return hooks.serve(options, c); },
           [&](const UpCommand& c) { return Up(options, c); },
           [&](const DownCommand&) { return Down(options, hooks); },
-          [&](const RunCommand& c) { return RunSomewhere(options, c); },
+          [&](const RunCommand& c) {
+            return RunSomewhere(options, c.keep, [o, &c](ApiClient* a) { return Run(a, o, c); });
+          },
+          [&](const CodeCommand& c) {
+            const ClientTask task = [o, &c](ApiClient* a) { return RunCode(a, o, c); };
+            return c.name.empty() ? RunSomewhere(options, false, task) : WithServer(options, true, task);
+          },
           [&](const ExecCommand& c) {
             return WithServer(options, true, [o, &c](ApiClient* a) { return Exec(a, o, c); });
           },
@@ -216,7 +214,9 @@ int Main(const Options& options, const Hooks& hooks) {
           [&](const ForwardCommand& c) {
             return WithServer(options, false, [o, &c](ApiClient* a) { return Forward(a, o, c); });
           },
-          [&](const McpCommand& c) { return WithAnyServer(options, [&c](ApiClient* a) { return Mcp(a, c); }); },
+          [&](const McpCommand& c) {
+            return RunSomewhere(options, false, [&c](ApiClient* a) { return Mcp(a, c); });
+          },
           [&](const TokenCommand&) { return Token(options); },
           [&](const EnvCommand&) { return Env(options, hooks); },
           [&](const ImageCommand& c) { return hooks.image(options, c); },

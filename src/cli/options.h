@@ -37,6 +37,12 @@ struct RunCommand {
   bool keep = false;
   std::vector<std::string> argv;
 };
+struct CodeCommand {
+  std::string name;  // empty: a sandbox that is gone afterwards
+  std::optional<std::string> language, context, code, out, image, runtime;
+  std::string file;  // when there is no code; "-": standard input
+  std::optional<int64_t> timeout_ms;
+};
 struct NetCommand {
   std::string verb;  // log, suggest, test, set
   std::string name;
@@ -96,7 +102,8 @@ struct DoctorCommand {
 
 using Command = std::variant<ServeCommand, UpCommand, DownCommand, RunCommand, PsCommand, ExecCommand, LogsCommand,
                              CpCommand, StopCommand, RmCommand, InspectCommand, NetCommand, TokenCommand, EnvCommand,
-                             ImageCommand, VersionCommand, DoctorCommand, ForwardCommand, McpCommand>;
+                             ImageCommand, VersionCommand, DoctorCommand, ForwardCommand, CodeCommand,
+                             McpCommand>;
 
 struct Options {
   std::string data;  // --data, SANDBAR_DATA or /var/lib/sandbar

@@ -178,7 +178,7 @@ Task<std::shared_ptr<CodeCell>> Session::StartCode(CodeSpec spec) {
   const milliseconds timeout(spec.timeout_ms.value_or(kDefaultCodeTimeoutMs));
   auto cell = std::make_shared<CodeCell>(core_->ex, context->id, ++context->count, fresh, timeout);
   cell->started = begin;
-  context->cell = cell;
+  context->Begin(cell);
   context->last_used_at = NowMs();
   tasks_.Spawn(SuperviseCell(context, cell));
   std::string request = DriverRequest(context->count, context->spec.language, spec);

@@ -188,12 +188,13 @@
       globalThis[RUN] = () => session.post("Runtime.evaluate",
         { expression: `${code}\n//# sourceURL=${name}`, replMode: true, awaitPromise: true, objectGroup: "cell" },
         (error, result) => {
-          if (error) return reject(new Error(error.message));
+          // After an interrupt, which is what the caller below hears of first.
+          if (error) return void setImmediate(() => reject(new Error(error.message)));
           if (!result.exceptionDetails) return resolve(valueOf(result.result));
           const { exception, lineNumber, columnNumber } = result.exceptionDetails;
           const thrown = exception ? valueOf(exception) : new Interrupted();
           if (thrown instanceof SyntaxError && !String(thrown.stack).includes(`at ${name}`))
-            thrown.stack = `${name}:${lineNumber + 1}:${columnNumber + 1}\n${thrown.name}: ${thrown.message}`;
+            thrown.stack = `${name}:${Math.min(lineNumber + 1, code.split("\n").length)}:${columnNumber + 1}\n${thrown.name}: ${thrown.message}`;
           reject(thrown);
         });
       try {
@@ -247,6 +248,9 @@
     }
     return hash.digest("hex");
   }
+  function writable(path) {
+    try { fs.accessSync(path, fs.constants.W_OK); return true; } catch { return false; }
+  }
   // Tells the regular files below `top` that were made or changed since; true when there are more than are told.
   function artifacts(top, since) {
     const folders = [top];
@@ -258,7 +262,8 @@
       for (const entry of listing.sort((a, b) => a.name < b.name ? -1 : 1)) {
         if (++entries > MAX_ENTRIES || found > MAX_ARTIFACTS) return true;
         const path = folder === "/" ? `/${entry.name}` : `${folder}/${entry.name}`;
-        if (entry.isDirectory() && !SKIPPED.has(entry.name)) folders.push(path);
+        // Where it may not write, it did not: images hold many files.
+        if (entry.isDirectory() && !SKIPPED.has(entry.name) && writable(path)) folders.push(path);
         if (!entry.isFile()) continue;
         try {
           const about = fs.lstatSync(path, { bigint: true });

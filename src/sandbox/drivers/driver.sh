@@ -4,7 +4,7 @@
 # which programs do not get.
 # shellcheck shell=bash
 __sandbar_driver=$(cat <<'DRIVER'
-exec 2>&251 251>&-
+exec 2>&251 251>&- 252<&-
 set +o history +H
 unset HISTFILE
 PS1= PS2= PS4='+ '
@@ -102,12 +102,13 @@ __sandbar_artifacts() {
     fi
     path=${path//\\/\\\\}
     printf '{"type":"artifact","path":"%s","size":%d%s}\n' "${path//\"/\\\"}" "$size" "$sha" >&250
+    # Where it may not write, it did not: images hold many files.
   done < <(timeout 3 find "$__sandbar_top" -xdev \
-    \( -name node_modules -o -name .git -o -name __pycache__ -o -name .venv -o -name .cache \) -prune \
+    \( -type d ! -writable ! -path "$__sandbar_top" -o -name node_modules -o -name .git -o -name __pycache__ -o -name .venv -o -name .cache \) -prune \
     -o -type f -newerct "@$since" -printf '%s %C@ %p\0' 2>/dev/null || printf '0 0 \0')
   return 0
 }
 DRIVER
 )
 exec 250>&3 251>&2
-exec bash --noprofile --noediting --rcfile <(printf '%s\n' "$__sandbar_driver") -i <&3 3>&- 2>/dev/null
+exec bash --noprofile --noediting --rcfile /dev/fd/252 -i 252<<<"$__sandbar_driver" <&3 3>&- 2>/dev/null
