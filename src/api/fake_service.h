@@ -63,8 +63,8 @@ class FakeService : public sandbox::Service {
   }
   void Out(uint8_t stream, std::string bytes) { Say(sandbox::LogChunk{stream, std::move(bytes), 0}); }
   void EndLog() { Say(sandbox::LogChunk{}); }
-  void Exit(int code) {
-    command_.exit_code = code;
+  void Exit(int status) {
+    command_.exit_code = status;
     command_.duration_ms = 5;
     changed_.Notify();
   }

@@ -63,6 +63,7 @@ TEST_F(McpFixture, ProgressComesWhileTheCommandRuns) {
 }
 
 TEST_F(McpFixture, AClientThatGoesTakesItsCommandWithIt) {
+  Start();
   for (const char* meta : {"{}", R"({"progressToken":1})"}) {
     OnLoop([&] { service_.number = 0; });
     Client client = Connect();
@@ -94,6 +95,7 @@ TEST_F(McpFixture, WhatTakesLongReturnsAHandle) {
 }
 
 TEST_F(McpFixture, LookingDoesNotWait) {
+  Start();
   OnLoop([&] { service_.Out(2, "so far"); });
   std::string text = TextOf(Call("read_output", R"({"handle":"cmd_1","waitMs":0})").Json());
   EXPECT_NE(text.find("stderr:\nso far\nstill running"), std::string::npos) << text;
@@ -143,6 +145,7 @@ TEST_F(McpFixture, TheSandboxOfAConnection) {
 }
 
 TEST_F(McpFixture, CodeIsFollowedAndItsImagesShown) {
+  Start();
   OnLoop([&] {
     service_.Out(1, R"({"type":"started","context":"python","executionCount":1})"
                     "\n"
@@ -156,8 +159,7 @@ TEST_F(McpFixture, CodeIsFollowedAndItsImagesShown) {
                     "\n");
     service_.EndLog();
   });
-  json::object answer = Call("run_code", R"({"code":"plot()"
-})").Json();
+  json::object answer = Call("run_code", R"j({"code":"plot()"})j").Json();
   EXPECT_EQ(TextOf(answer), "exit code 0 · 1.5 s · python [1]\nstdout:\nhi\nfiles written:\n/v/a b.csv  3");
 const json::array& content = answer.at("result").at("content").as_array();
 ASSERT_EQ(content.size(), 3U);
