@@ -5,42 +5,15 @@
 #include <memory>
 #include <tuple>
 
-#include "cli/options.h"
+#include "cli/parse_raw.h"
 
 namespace sandbar::cli {
-namespace {
 
-// Everything that CLI11 fills in; the chosen subcommand's part becomes the result.
-struct Raw {
-  Options options;
-  ServeCommand serve, up;
-  RunCommand run;
-  CodeCommand code;
-  std::vector<std::string> code_words;
-  PsCommand ps;
-  ExecCommand exec;
-  LogsCommand logs;
-  CpCommand cp;
-  StopCommand stop;
-  RmCommand rm;
-  InspectCommand inspect;
-  SnapshotCommand snapshot;
-  ForkCommand fork;
-  ResumeCommand resume;
-  NetCommand net;
-  DiffCommand diff;
-  PromoteCommand promote;
-  RaceCommand race;
-  ExportCommand export_;
-  ImportCommand import_;
-  ForwardCommand forward;
-  McpCommand mcp;
-  ImageCommand image;
-  DoctorCommand doctor;
-  AgentCommand agent;
-  EvalCommand eval;
-  std::string agent_timeout, run_timeout, exec_timeout, code_timeout, forward_port;
-};
+std::string CheckDuration(const std::string& text) {
+  return ParseDuration(text) ? std::string() : "'" + text + "' is no duration; write 90s, 5m or 2h";
+}
+
+namespace {
 
 void AddServeFlags(CLI::App* sub, ServeCommand* c) {
   sub->add_option("--listen", c->listen, "HOST:PORT to listen on (default 127.0.0.1:8787; port 0 picks one)");
@@ -49,10 +22,6 @@ void AddServeFlags(CLI::App* sub, ServeCommand* c) {
   sub->add_option("--tls-cert", c->tls_cert, "certificate chain (PEM); with --tls-key the server speaks HTTPS");
   sub->add_option("--tls-key", c->tls_key, "private key (PEM)");
   sub->add_flag("--insecure-http", c->insecure_http, "allow plain HTTP on an address that is not loopback");
-}
-
-std::string CheckDuration(const std::string& text) {
-  return ParseDuration(text) ? std::string() : "'" + text + "' is no duration; write 90s, 5m or 2h";
 }
 
 std::string CheckEnv(const std::string& text) {
@@ -178,55 +147,6 @@ void AddSandboxes(CLI::App* app, Raw* raw) {
       ->required();
 }
 
-void AddMcp(CLI::App* app, Raw* raw) {
-  auto* mcp = app->add_subcommand("mcp", "Serve MCP on standard input and output, for agents (docs/mcp.md)");
-  mcp->add_option("--sandbox", raw->mcp.sandbox,
-                  "work in this one, and leave it (default: a fresh one, removed at the end)");
-  mcp->add_flag("--admin-tools", raw->mcp.admin_tools, "the model also gets snapshot, fork and network");
-  auto* image = mcp->add_option("--image", raw->mcp.image, "image of a fresh sandbox, e.g. vercel/sandbox/universal");
-  mcp->add_option("--runtime", raw->mcp.runtime, "or its runtime: node24, node22, python3.13, bun")->excludes(image);
-  auto* net = mcp->add_option("--net", raw->mcp.network, "its network: deny-all (default) or allow-all")
-                  ->check(CLI::IsMember({"deny-all", "allow-all"}));
-  mcp->add_option("--allow", raw->mcp.allow, "a domain it may reach, e.g. example.com or *.example.com")
-      ->take_all()
-      ->allow_extra_args(false)
-      ->excludes(net);
-}
-
-void AddCode(CLI::App* app, Raw* raw) {
-  auto* code = app->add_subcommand("code", "Run code whose variables stay: sandbar code NAME -c 'x = 6 * 7'");
-  code->add_option("[NAME] FILE", raw->code_words,
-                   "NAME: its sandbox (default: a fresh one); FILE: the code, - is stdin");
-  code->add_option("-c", raw->code.code, "the code itself, instead of FILE");
-  code->add_option("--lang", raw->code.language, "python (default), javascript, typescript, bash; or by FILE's ending")
-      ->check(CLI::IsMember({"python", "javascript", "typescript", "bash"}));
-  code->add_option("--context", raw->code.context, "context of the sandbox (default: the language's own)");
-  code->add_option("--timeout", raw->code_timeout, "interrupt it after this, e.g. 30s (default 2m)")
-      ->check(CheckDuration);
-  code->add_option("--out", raw->code.out, "directory to save images to");
-  code->add_option("--image", raw->code.image, "image of a fresh sandbox");
-  code->add_option("--runtime", raw->code.runtime, "runtime of a fresh sandbox");
-}
-
-// One word is the file, two are the sandbox and the file; with -c the word is the sandbox. What is wrong, else empty.
-std::string ArrangeCode(CodeCommand* code, const std::vector<std::string>& words) {
-  if (words.size() > (code->code ? 1U : 2U)) return "too many words";
-  if (!code->code && words.empty()) return "no code given";
-  if (code->code ? !words.empty() : words.size() == 2) code->name = words.front();
-  if (!code->code) code->file = words.back();
-  if (code->name.empty() && code->context) return "--context needs the NAME of a sandbox";
-  if (!code->name.empty() && (code->image || code->runtime)) return "--image and --runtime are for a fresh sandbox";
-  if (code->image && code->runtime) return "--image and --runtime exclude each other";
-  if (!code->language && !code->context) {
-    const std::string ending = std::filesystem::path(code->file).extension().string();
-    code->language = "python";
-    if (ending == ".js" || ending == ".mjs" || ending == ".cjs") code->language = "javascript";
-    if (ending == ".ts" || ending == ".mts") code->language = "typescript";
-    if (ending == ".sh" || ending == ".bash") code->language = "bash";
-  }
-  return {};
-}
-
 void AddNet(CLI::App* app, Raw* raw) {
   auto* net = app->add_subcommand("net", "A sandbox's network: what it tried, and its policy");
   net->require_subcommand(1);
@@ -270,58 +190,6 @@ void AddCompare(CLI::App* app, Raw* raw) {
   race->add_option("--keep", raw->race.keep, "promote (default), fork or none")
       ->check(CLI::IsMember({"promote", "fork", "none"}));
   race->prefix_command();
-}
-
-void AddLimits(CLI::App* sub, agent::Limits* limits, std::string* timeout) {
-  sub->add_option("--max-steps", limits->max_steps, "replies of the model (default 20)")->check(CLI::Range(1, 10'000));
-  sub->add_option("--max-tokens", limits->max_tokens, "tokens in and out together")->check(CLI::PositiveNumber);
-  sub->add_option("--timeout", *timeout, "of the whole run, e.g. 90s, 5m (default 10m)")->check(CheckDuration);
-}
-
-void AddAgent(CLI::App* app, Raw* raw) {
-  agent::AgentOptions* o = &raw->agent.options;
-  auto* sub = app->add_subcommand("agent", "Let a model work on a task in a fresh sandbox: sandbar agent \"…\"");
-  sub->add_option("PROMPT", o->prompt, "the task")->required();
-  sub->add_option("--model", o->model, "anthropic:ID, openai:ID[@URL], scripted:FILE, replay:FILE (or SANDBAR_MODEL)");
-  AddLimits(sub, &o->limits, &raw->agent_timeout);
-  auto* image = sub->add_option("--image", o->image, "image, e.g. vercel/sandbox/universal");
-  auto* runtime =
-      sub->add_option("--runtime", o->runtime, "node24 (default), node22, python3.13, bun")->excludes(image);
-  auto* from = sub->add_option("--from", o->from, "a snapshot to start from")->excludes(image)->excludes(runtime);
-  auto* net = sub->add_option("--net", o->net, "deny (default), allow or allow:host,host");
-  sub->add_option("--sandbox", o->sandbox, "one that exists; it stays")
-      ->excludes(image)
-      ->excludes(runtime)
-      ->excludes(from)
-      ->excludes(net);
-  sub->add_option("--upload", o->upload, "directory whose files go into the working directory");
-  sub->add_option("--download", o->download, "files to fetch afterwards, e.g. 'out/*.csv'")
-      ->take_all()
-      ->allow_extra_args(false);
-  sub->add_option("--to", o->to, "directory for the downloads (default: here)");
-  sub->add_option("--record", o->record, "transcript, one JSON object per line");
-  sub->add_option("--html", o->html, "transcript as one HTML page");
-  sub->add_flag("-q,--quiet", o->quiet, "no live view");
-}
-
-void AddEval(CLI::App* app, Raw* raw) {
-  agent::EvalOptions* o = &raw->eval.options;
-  auto* sub = app->add_subcommand("eval", "Run a directory of eval cases, each trial in a fresh fork");
-  sub->add_option("DIR", o->path, "cases: .yaml and .mjs files (docs/evals.md)")->required();
-  sub->add_option("--model", o->model, "for every case (default: each case's own)");
-  sub->add_option("--trials", o->trials, "of every case")->check(CLI::Range(1, 1000));
-  sub->add_option("--max-concurrency", o->max_concurrency, "trials at a time (default 4)")->check(CLI::Range(1, 64));
-  sub->add_option("--tag", o->tags, "only cases with this tag; several: any of them")
-      ->take_all()
-      ->allow_extra_args(false);
-  sub->add_option("--junit", o->junit, "report as JUnit XML");
-  sub->add_option("--compare", o->compare, "table against an earlier run's --json output");
-  auto* record = sub->add_option("--record", o->record, "directory for the transcripts");
-  auto* replay = sub->add_option("--replay", o->replay, "directory of transcripts to take the replies from");
-  replay->excludes(record)->excludes("--model");
-  sub->add_flag("--strict", o->strict, "soft scores below their threshold fail");
-  sub->add_flag("--list", o->list, "list the cases and leave");
-  sub->add_flag("--self-test", o->self_test, "sabotage every case and demand that it goes red");
 }
 
 Command Choose(const CLI::App* sub, Raw* raw) {

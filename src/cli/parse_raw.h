@@ -1,0 +1,55 @@
+// Shared by the files that describe the command line to CLI11; nothing else includes it.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/options.h"
+
+namespace sandbar::cli {
+
+// Everything that CLI11 fills in; the chosen subcommand's part becomes the result.
+struct Raw {
+  Options options;
+  ServeCommand serve, up;
+  RunCommand run;
+  CodeCommand code;
+  std::vector<std::string> code_words;
+  PsCommand ps;
+  ExecCommand exec;
+  LogsCommand logs;
+  CpCommand cp;
+  StopCommand stop;
+  RmCommand rm;
+  InspectCommand inspect;
+  SnapshotCommand snapshot;
+  ForkCommand fork;
+  ResumeCommand resume;
+  NetCommand net;
+  DiffCommand diff;
+  PromoteCommand promote;
+  RaceCommand race;
+  ExportCommand export_;
+  ImportCommand import_;
+  ForwardCommand forward;
+  McpCommand mcp;
+  ImageCommand image;
+  DoctorCommand doctor;
+  AgentCommand agent;
+  EvalCommand eval;
+  std::string agent_timeout, run_timeout, exec_timeout, code_timeout, forward_port;
+};
+
+// For CLI11's ->check(): what is wrong with the text, else empty.
+std::string CheckDuration(const std::string& text);
+
+// parse_agents.cc
+void AddMcp(CLI::App* app, Raw* raw);
+void AddCode(CLI::App* app, Raw* raw);
+void AddAgent(CLI::App* app, Raw* raw);
+void AddEval(CLI::App* app, Raw* raw);
+// One word is the file, two are the sandbox and the file; with -c the word is the sandbox. What is wrong, else empty.
+std::string ArrangeCode(CodeCommand* code, const std::vector<std::string>& words);
+
+}  // namespace sandbar::cli
