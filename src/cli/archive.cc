@@ -14,14 +14,18 @@
 #include "base/ids.h"
 #include "cli/commands.h"
 #include "cli/output.h"
-#include "cli/tar_stream.h"
 #include "cli/zstd_file.h"
+#include "client/tar_stream.h"
 #include "wire/json_decode.h"
 #include "wire/ndjson.h"
 #include "wire/tar.h"
 #include "wire/url.h"
 
 namespace sandbar::cli {
+
+using client::TarHeader;
+using client::TarItem;
+using client::TarStream;
 namespace {
 
 namespace fs = std::filesystem;
