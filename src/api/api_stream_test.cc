@@ -50,12 +50,12 @@ TEST_F(ApiFixture, CodeStreamsItsEventsAndAGoneClientDropsThem) {
   EXPECT_EQ(client.ReadChunk(), "{\"type\":\"started\"}\n");
   OnLoop([&] {
     EXPECT_EQ(service_.asked, "demo");
-    EXPECT_EQ(service_.code->language, sandbox::CodeLanguage::kTypescript);
-    EXPECT_EQ(service_.code->code, "1");
-    EXPECT_EQ(service_.code->context, "c");
-    EXPECT_EQ(service_.code->timeout_ms, 5);
-    EXPECT_EQ(service_.code->env.at("A"), "b");
-    EXPECT_EQ(service_.code->cwd, "/x");
+    EXPECT_EQ(service_.code_spec->language, sandbox::CodeLanguage::kTypescript);
+    EXPECT_EQ(service_.code_spec->code, "1");
+    EXPECT_EQ(service_.code_spec->context, "c");
+    EXPECT_EQ(service_.code_spec->timeout_ms, 5);
+    EXPECT_EQ(service_.code_spec->env.at("A"), "b");
+    EXPECT_EQ(service_.code_spec->cwd, "/x");
     EXPECT_EQ(service_.readers, 1);
     service_.EndLog();
   });
