@@ -64,6 +64,25 @@ for (const kind of kinds) {
     assert.ok(unknown.isError);
   });
 
+  test(`${kind.name}: code that takes long returns a handle, too`, async (t) => {
+    const mcp = await kind.connect(server, at, t);
+    await mcp.call("run_code", { code: "import os, time\nif os.path.exists('on'): os.remove('on')\nkept = 41" });
+    const first = await mcp.call("run_code", { code: "print('one')\nwhile not os.path.exists('on'): time.sleep(0.05)\nprint('two')\nkept + 1" });
+    assert.match(first.text, /^running · [^\n]* · handle cell_\w+\nstdout:\none\nstill running/);
+    const handle = /handle (cell_\w+)/.exec(first.text)[1];
+    assert.match((await mcp.call("read_output", { handle, waitMs: 0 })).text, /^running [^]*one\n/);
+    await mcp.call("write_file", { path: "on", content: "" });
+    const ended = await until(async () => {
+      const got = await mcp.call("read_output", { handle });
+      return !got.text.startsWith("running") && got;
+    }, "the code ends");
+    assert.match(ended.text, /^exit code 0 · [^]*stdout:\none\ntwo\nresult:\n42$/);
+    const endless = await mcp.call("run_code", { code: "while True: pass" });
+    const killed = await mcp.call("read_output", { handle: /handle (cell_\w+)/.exec(endless.text)[1], kill: true });
+    assert.match(killed.text, /^exit code 1 · [^\n]* · error · [^]*KeyboardInterrupt/);
+    assert.match((await mcp.call("run_code", { code: "kept" })).text, /result:\n41$/, "the context lives on");
+  });
+
   test(`${kind.name}: a call that the client gives up ends its command`, async (t) => {
     const mcp = await kind.connect(server, at, t);
     const mark = `mark-${randomInt(1e9)}`;
