@@ -20,10 +20,10 @@ THIRD_PARTY = {
     "nftables/": {"os"},
     "libmnl/": {"os"},
     "boost/beast": {"wire", "net"},
-    "boost/asio": {"async", "net", "engine", "engine/namespaces", "engine/fake", "guest", "sandbox", "api", "cli", "daemon"},
-    "boost/json": {"wire", "net", "images", "sandbox", "api", "cli", "daemon", "store"},
+    "boost/asio": {"async", "net", "engine", "engine/namespaces", "engine/fake", "guest", "sandbox", "mcp", "api", "cli", "daemon"},
+    "boost/json": {"wire", "net", "images", "sandbox", "mcp", "api", "cli", "daemon", "store"},
     "openssl/": {"net", "sandbox", "api", "cli", "daemon"},
-    "zlib.h": {"wire", "guest", "cli"},
+    "zlib.h": {"wire", "guest", "cli", "mcp"},
 }
 # The privileged process parses no guest or network bytes: these must never reach it.
 SPAWNER_ONLY = {"spawner": {"base", "os", "spawner"}}

@@ -214,9 +214,7 @@ int Main(const Options& options, const Hooks& hooks) {
           [&](const ForwardCommand& c) {
             return WithServer(options, false, [o, &c](ApiClient* a) { return Forward(a, o, c); });
           },
-          [&](const McpCommand& c) {
-            return RunSomewhere(options, false, [&c](ApiClient* a) { return Mcp(a, c); });
-          },
+          [&](const McpCommand& c) { return RunSomewhere(options, false, [&c](ApiClient* a) { return Mcp(a, c); }); },
           [&](const TokenCommand&) { return Token(options); },
           [&](const EnvCommand&) { return Env(options, hooks); },
           [&](const ImageCommand& c) { return hooks.image(options, c); },
