@@ -74,7 +74,7 @@ class FakeService : public sandbox::Service {
   std::optional<sandbox::UpdateSpec> update;
   std::optional<sandbox::CommandSpec> command_spec;
   std::optional<sandbox::ListQuery> list;
-  std::optional<sandbox::CodeSpec> code;
+  std::optional<sandbox::CodeSpec> code_spec;
   std::string asked;  // name, id, path, mode: whatever names the object of the last call
   std::optional<std::string> cwd;
   bool flag = false;
@@ -233,7 +233,7 @@ class FakeService : public sandbox::Service {
   }
   Task<std::unique_ptr<sandbox::CodeStream>> RunCode(sandbox::Scope s, std::string name,
                                                      sandbox::CodeSpec spec) override {
-    code = std::move(spec);
+    code_spec = std::move(spec);
     SB_CO_TRYV(Begin(s, std::move(name)));
     co_return std::make_unique<Cell>(this);
   }

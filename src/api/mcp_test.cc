@@ -154,6 +154,7 @@ TEST_F(McpFixture, TheSandboxOfAConnection) {
 TEST_F(McpFixture, HowASandboxIsMadeIsInTheQuery) {
   EXPECT_EQ(Ask("POST", "/mcp?network=some", CallTool("list_files", "{}")).status, 400);
   EXPECT_EQ(Ask("POST", "/mcp?network=deny-all&allow=x.example", CallTool("list_files", "{}")).status, 400);
+  EXPECT_EQ(Ask("POST", "/mcp?image=x&runtime=node24", CallTool("list_files", "{}")).status, 400);
   EXPECT_EQ(Ask("POST", "/mcp?allow=not%20a%20name", CallTool("list_files", "{}")).status, 400);
 }
 
@@ -178,7 +179,7 @@ TEST_F(McpFixture, CodeIsFollowedAndItsImagesShown) {
   ASSERT_EQ(content.size(), 3U);
   EXPECT_EQ(content[1].at("type"), "image");
   EXPECT_EQ(content[2].at("uri"), "sandbar://demo/v/a%20b.csv");
-  EXPECT_EQ(OnLoop([&] { return service_.code->code; }), "plot()");
+  EXPECT_EQ(OnLoop([&] { return service_.code_spec->code; }), "plot()");
 }
 
 TEST_F(McpFixture, CodeWhoseClientIsGoneIsDropped) {

@@ -16,6 +16,7 @@ using std::chrono::milliseconds;
 
 constexpr std::string_view kDriverPrefix = "krn_";
 constexpr int kSigInt = 2, kSigKill = 9;
+constexpr int kAborted = 128 + 6;
 // How long an interrupted cell may take to end before its interpreter is killed, and the agent to say that it is dead.
 constexpr milliseconds kInterruptGrace{5000};
 constexpr milliseconds kKillGrace{10000};
@@ -230,13 +231,16 @@ Task<> Session::SuperviseCell(ContextRef context, std::shared_ptr<CodeCell> cell
 Task<> Session::EndCell(ContextRef context, std::shared_ptr<CodeCell> cell, int code) {
   co_await asio::this_coro::throw_if_cancelled(false);
   const bool pushed = cell->push == CodeCell::Push::kKilled;
-  auto oom = co_await WasOutOfMemory(pushed ? 0 : code);
+  // A death with a known cause is not looked into.
+  const int suspicious = pushed ? 0 : code;
+  auto oom = co_await WasOutOfMemory(suspicious);
   auto usage = co_await live_->machine().GetUsage();
   if (usage) {
     const uint64_t cpu = usage->cpu_ns - std::min(cell->cpu_before_ns, usage->cpu_ns);
     cell->UseMeasured(static_cast<int64_t>(cpu / 1000000), usage->memory_peak_bytes);
   }
-  if (oom && *oom) {
+  const bool heap_full = code == kAborted && cell->SaysHeapIsFull();
+  if ((oom && *oom) || heap_full) {
     cell->End("oom", fmt::format("out of memory (limit {} MiB): the interpreter was killed, the context starts afresh",
                                  row_.memory_mb));
   } else if (pushed) {

@@ -69,6 +69,9 @@ for (const kind of kinds) {
     const missing = await mcp.call("list_files", { path: "nowhere" });
     assert.ok(missing.isError);
     assert.match(missing.text, /No such file/);
+    const file = await mcp.call("list_files", { path: "deep/er/text.txt" });
+    assert.ok(file.isError);
+    assert.match(file.text, /is no directory; use read_file/);
 
     const none = await mcp.call("edit_file", { path: "deep/er/text.txt", oldString: "absent", newString: "x" });
     assert.ok(none.isError);
