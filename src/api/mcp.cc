@@ -76,6 +76,7 @@ Result<mcp::Host> MakeHost(const Call& call) {
   host.sandbox = host.sandbox_argument ? "mcp-" + sandbox::Sha256Hex(who).substr(0, 16) : name->second;
   host.make.image = call.query.Get("image");
   host.make.runtime = call.query.Get("runtime");
+  if (host.make.image && host.make.runtime) return Fail(Code::kBadRequest, "image and runtime: give one of them");
   SB_TRY(host.make.network, PolicyOf(call.query));
   host.server_info = {{"name", "sandbar"}, {"title", "Sandbar"}, {"version", call.config->version}};
   host.preview_url = [urls = call.preview_urls](const store::PortRoute& route) {

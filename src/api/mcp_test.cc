@@ -134,14 +134,28 @@ TEST_F(McpFixture, FilesGoThroughTheAgent) {
 }
 
 TEST_F(McpFixture, TheSandboxOfAConnection) {
-  Ask("POST", "/mcp/s/some%20name", CallTool("list_files", "{}"));
-  auto first = [&](const std::string& extra) {
-    Ask("POST", "/mcp" + extra, CallTool("read_output", R"({"handle":"x","waitMs":0,"sandbox":"mine"})"));
-    return OnLoop([&] { return service_.calls; });
+  service_.tokens["second"] = store::Token{.id = "tok_2"};
+  service_.fail = Error{Code::kStopping, "asked for"};
+  auto asked = [&](const std::string& path, const std::string& arguments, const std::string& extra = "") {
+    Ask("POST", path, CallTool("list_files", arguments), extra);
+    return OnLoop([&] { return service_.asked; });
   };
-  EXPECT_GT(first(""), 0);
+  EXPECT_EQ(asked("/mcp/s/some%20name", "{}"), "some name");
+  EXPECT_EQ(asked("/mcp", R"({"sandbox":"mine"})"), "mine");
+  const std::string own = asked("/mcp", "{}");
+  EXPECT_TRUE(own.starts_with("mcp-")) << own;
+  EXPECT_EQ(asked("/mcp", "{}"), own);
+  EXPECT_NE(asked("/mcp?projectId=prj_other", "{}"), own);
+  EXPECT_NE(asked("/mcp", "{}", "Authorization: Bearer second\r\n"), own);
   json::object listed = Ask("POST", "/mcp", R"({"jsonrpc":"2.0","id":1,"method":"tools/list"})").Json();
   EXPECT_TRUE(listed.at("result").at("tools").at(0).at("inputSchema").at("properties").as_object().contains("sandbox"));
+}
+
+TEST_F(McpFixture, HowASandboxIsMadeIsInTheQuery) {
+  EXPECT_EQ(Ask("POST", "/mcp?network=some", CallTool("list_files", "{}")).status, 400);
+  EXPECT_EQ(Ask("POST", "/mcp?network=deny-all&allow=x.example", CallTool("list_files", "{}")).status, 400);
+  EXPECT_EQ(Ask("POST", "/mcp?image=x&runtime=node24", CallTool("list_files", "{}")).status, 400);
+  EXPECT_EQ(Ask("POST", "/mcp?allow=not%20a%20name", CallTool("list_files", "{}")).status, 400);
 }
 
 TEST_F(McpFixture, CodeIsFollowedAndItsImagesShown) {
@@ -161,11 +175,11 @@ TEST_F(McpFixture, CodeIsFollowedAndItsImagesShown) {
   });
   json::object answer = Call("run_code", R"j({"code":"plot()"})j").Json();
   EXPECT_EQ(TextOf(answer), "exit code 0 · 1.5 s · python [1]\nstdout:\nhi\nfiles written:\n/v/a b.csv  3");
-const json::array& content = answer.at("result").at("content").as_array();
-ASSERT_EQ(content.size(), 3U);
-EXPECT_EQ(content[1].at("type"), "image");
-EXPECT_EQ(content[2].at("uri"), "sandbar://demo/v/a%20b.csv");
-EXPECT_EQ(OnLoop([&] { return service_.code->code; }), "plot()");
+  const json::array& content = answer.at("result").at("content").as_array();
+  ASSERT_EQ(content.size(), 3U);
+  EXPECT_EQ(content[1].at("type"), "image");
+  EXPECT_EQ(content[2].at("uri"), "sandbar://demo/v/a%20b.csv");
+  EXPECT_EQ(OnLoop([&] { return service_.code_spec->code; }), "plot()");
 }
 
 TEST_F(McpFixture, CodeWhoseClientIsGoneIsDropped) {

@@ -82,6 +82,22 @@ TEST(Parse, Snapshots) {
   EXPECT_FALSE(ParseWords({"export", "box"}).options);
 }
 
+TEST(Parse, McpIsDenyAllAndFreshUnlessToldOtherwise) {
+  auto plain = std::get<McpCommand>(ParseWords({"mcp"}).options->command);
+  EXPECT_FALSE(plain.sandbox);
+  EXPECT_FALSE(plain.admin_tools);
+  EXPECT_EQ(plain.network, "deny-all");
+  auto full = std::get<McpCommand>(
+      ParseWords({"mcp", "--sandbox", "box", "--admin-tools", "--allow", "a.example", "--allow", "b.example"})
+          .options->command);
+  EXPECT_EQ(full.sandbox, "box");
+  EXPECT_TRUE(full.admin_tools);
+  EXPECT_EQ(full.allow, (std::vector<std::string>{"a.example", "b.example"}));
+  EXPECT_EQ(ParseWords({"mcp", "--net", "allow-all", "--allow", "a.example"}).exit_code, 2);
+  EXPECT_EQ(ParseWords({"mcp", "--image", "x", "--runtime", "y"}).exit_code, 2);
+  EXPECT_EQ(ParseWords({"mcp", "words"}).exit_code, 2);
+}
+
 TEST(Parse, CommonOptionsAreTakenAfterTheSubcommandToo) {
   auto p = ParseWords({"ps", "-a", "--json", "--data", "/d"});
   ASSERT_TRUE(p.options);
