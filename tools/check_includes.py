@@ -14,16 +14,17 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 THIRD_PARTY = {
     "CLI/": {"cli"},
     "toml++/": {"daemon"},
+    "yaml-cpp/": {"agent"},
     "sqlite3.h": {"store"},
     "seccomp.h": {"os"},
     "sys/capability.h": {"os"},
     "nftables/": {"os"},
     "libmnl/": {"os"},
     "boost/beast": {"wire", "net"},
-    "boost/asio": {"async", "net", "engine", "engine/namespaces", "engine/fake", "guest", "sandbox", "api", "cli", "daemon"},
-    "boost/json": {"wire", "net", "images", "sandbox", "api", "cli", "daemon", "store"},
+    "boost/asio": {"async", "net", "engine", "engine/namespaces", "engine/fake", "guest", "sandbox", "api", "client", "agent", "cli", "daemon"},
+    "boost/json": {"wire", "net", "images", "sandbox", "api", "client", "agent", "cli", "daemon", "store"},
     "openssl/": {"net", "sandbox", "api", "cli", "daemon"},
-    "zlib.h": {"wire", "guest", "cli"},
+    "zlib.h": {"wire", "guest", "client"},
 }
 # The privileged process parses no guest or network bytes: these must never reach it.
 SPAWNER_ONLY = {"spawner": {"base", "os", "spawner"}}

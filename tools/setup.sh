@@ -6,7 +6,7 @@ set -euo pipefail
 # What the build needs, one line per reason.
 BUILD_PACKAGES=(
   clang-19 cmake ninja-build mold ccache pkg-config
-  libboost1.81-dev libboost-json1.81-dev libssl-dev zlib1g-dev libfmt-dev libtomlplusplus-dev libcli11-dev
+  libboost1.81-dev libboost-json1.81-dev libssl-dev zlib1g-dev libfmt-dev libtomlplusplus-dev libyaml-cpp-dev libcli11-dev
   libsqlite3-dev libre2-dev libidn2-dev libseccomp-dev libcap-dev libnftables-dev libmnl-dev
 )
 # What preparing images and running machines needs.

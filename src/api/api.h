@@ -1,5 +1,5 @@
 // The HTTP front: routing, auth, JSON shapes and streaming over the domain (sandbox::Service). Speaks the Vercel
-// Sandbox protocol (v1, v2..v4) and a small native API under /x/v1.
+// Sandbox protocol (v1, v2..v4), a small native API under /x/v1, and MCP under /mcp.
 // Single loop. The service, the catalog and the server that calls Handle are owned by the daemon and outlive it.
 //
 //   Api api(&service, &catalog, config);
@@ -26,6 +26,7 @@
 #include "async/task.h"
 #include "base/result.h"
 #include "images/images.h"
+#include "mcp/tools.h"
 #include "net/http_server.h"
 #include "sandbox/service.h"
 
@@ -47,6 +48,7 @@ struct ApiConfig {
   std::string openapi;                                  // made by Api of the route table
   std::string jwks;                                     // public keys of what forwarded requests are signed with
   std::chrono::milliseconds stream_keep_alive{15'000};  // longest silence of a streamed answer
+  mcp::Settings mcp;
 };
 
 class Api {

@@ -293,6 +293,7 @@ class FakeService : public sandbox::Service {
       if (auto* error = std::get_if<Error>(&step)) co_return std::unexpected(*error);
       co_return std::get<sandbox::LogChunk>(std::move(step));
     }
+    bool caught_up() const override { return at_ == service_->log_.size(); }
 
    private:
     FakeService* service_;

@@ -84,6 +84,9 @@ Task<> NativeImages(Call* call);
 Task<> NativeInspect(Call* call);
 Task<> NativeDenials(Call* call);
 
+// mcp.cc
+Task<> Mcp(Call* call);
+
 // native_sdk.cc
 Task<> SdkRegister(Call* call);
 Task<> SdkEnv(Call* call);

@@ -82,6 +82,9 @@ constexpr Route kRoutes[] = {
     {"GET", "/v2/projects/{project}", GetProject},
     {"POST", "/v11/projects", CreateProject},
 
+    {"POST", "/mcp", Mcp},
+    {"POST", "/mcp/s/{name}", Mcp},
+
     {"GET", "/x/v1/info", NativeInfo},
     {"GET", "/x/v1/routes", NativeRoutes},
     {"GET", "/x/v1/images", NativeImages},

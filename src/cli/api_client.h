@@ -1,33 +1,22 @@
-// The HTTP API as the command line uses it: JSON calls, NDJSON streams, and where the server is.
-// Single loop; one client per invocation. Errors carry the server's own message.
-//
-//   ApiClient api(ex, {"http://127.0.0.1:8787", token});
-//   json::object got = *co_await api.Call("GET", "/v2/sandboxes/demo", std::nullopt);
+// Where the server is, and the client that talks to it (client/api_client.h).
 #pragma once
 
-#include <boost/json/object.hpp>
-#include <boost/json/value.hpp>
-#include <memory>
-#include <optional>
 #include <string>
-#include <vector>
 
-#include "async/task.h"
 #include "cli/options.h"
-#include "net/http_client.h"
-#include "net/http_stream.h"
+#include "client/api_client.h"
 
 namespace sandbar::cli {
 
 namespace json = boost::json;
 
-inline constexpr char kTeam[] = "team_sandbar";
-inline constexpr char kProject[] = "prj_sandbar";
-
-struct ServerRef {
-  std::string url;  // no trailing slash
-  std::string token;
-};
+using client::ApiClient;
+using client::kProject;
+using client::NdjsonReader;
+using client::Number;
+using client::Object;
+using client::ServerRef;
+using client::Text;
 
 // SANDBAR_URL + SANDBAR_TOKEN, else what the server wrote into the data directory. kUnavailable: none is running there;
 // kForbidden: there may be one, but this user cannot read its token. Both say what to do.
@@ -41,48 +30,5 @@ struct Endpoint {
 std::string EndpointPath(const std::string& data);
 Result<Endpoint> ReadEndpoint(const std::string& data);
 Result<std::string> ReadSmallFile(const std::string& path);
-
-class ApiClient {
- public:
-  ApiClient(asio::any_io_executor ex, ServerRef server);
-
-  const std::string& url() const { return server_.url; }
-  // `path` may have a query; team and project are added. The answer must be a JSON object with a 2xx status.
-  Task<json::object> Call(std::string method, std::string path, std::optional<json::value> body);
-  // An answer to be read piece by piece; a non-2xx one is turned into an Error here.
-  Task<std::unique_ptr<net::ClientResponse>> Open(net::ClientRequest request);
-  Task<std::unique_ptr<net::ClientResponse>> Upload(net::ClientRequest request, net::BodyProducer body);
-  // A connection whose bytes are ours after the server agreed to `protocol`.
-  Task<std::unique_ptr<net::ByteStream>> Upgrade(net::ClientRequest request, std::string protocol);
-  // A request with url, token and content type filled in.
-  net::ClientRequest Request(const std::string& method, const std::string& path, std::string body) const;
-  // True when GET /health answers 200.
-  Task<bool> Healthy();
-
- private:
-  Task<std::unique_ptr<net::ClientResponse>> Check(std::unique_ptr<net::ClientResponse> response);
-  Error Explain(Error error) const;
-
-  ServerRef server_;
-  std::unique_ptr<net::HttpClient> http_;
-};
-
-// Lines of an NDJSON answer, parsed; nullopt at its proper end. Empty lines are keep-alives.
-class NdjsonReader {
- public:
-  explicit NdjsonReader(net::ClientResponse* response) : response_(response) {}
-  Task<std::optional<json::object>> Next();
-
- private:
-  net::ClientResponse* response_;  // outlives the reader
-  std::string buffer_;
-  size_t start_ = 0;
-  bool end_ = false;
-};
-
-// Convenience over parsed answers: empty or 0 when absent or of another type.
-std::string Text(const json::object& object, std::string_view key);
-int64_t Number(const json::object& object, std::string_view key);
-const json::object& Object(const json::object& object, std::string_view key);
 
 }  // namespace sandbar::cli

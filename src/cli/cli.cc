@@ -65,23 +65,23 @@ bool Answers(const ServerRef& server) {
   return healthy && *healthy;
 }
 
-// Uses the server that is there, else one that lives just for this command.
-int RunSomewhere(const Options& options, const RunCommand& command) {
+// Uses the server that is there, else one that lives just for this command. `staying`: what needs one that stays.
+int Somewhere(const Options& options, bool runs_command, const std::string& staying, const ClientTask& task) {
   auto found = FindServer(options);
   StartedServer embedded;
   ServerRef server;
   if (found && (Answers(*found) || std::getenv("SANDBAR_URL") != nullptr)) {
     server = *found;
   } else if (!found && found.error().code == Code::kForbidden) {
-    return ExitCodeOf(found.error(), true);
-  } else if (command.keep) {
+    return ExitCodeOf(found.error(), runs_command);
+  } else if (!staying.empty()) {
     auto error =
-        FailWithFix(Code::kUnavailable, "--keep needs a server that stays, and none is running for " + options.data,
+        FailWithFix(Code::kUnavailable, staying + " needs a server that stays, and none is running for " + options.data,
                     "./sandbar up   # then the same command again");
-    return ExitCodeOf(error.error(), true);
+    return ExitCodeOf(error.error(), runs_command);
   } else {
     auto started = StartEmbedded(options);
-    if (!started) return ExitCodeOf(started.error(), true);
+    if (!started) return ExitCodeOf(started.error(), runs_command);
     embedded = std::move(*started);
     server = embedded.server;
   }
@@ -89,10 +89,22 @@ int RunSomewhere(const Options& options, const RunCommand& command) {
   {
     asio::io_context io(1);
     ApiClient api(io.get_executor(), std::move(server));
-    code = Finish(Await(&io, Run(&api, &options, command)), true);
+    code = Finish(Await(&io, task(&api)), runs_command);
   }
   StopEmbedded(&embedded);
   return code;
+}
+
+int EvalSomewhere(const Options& options, const EvalCommand& command) {
+  auto plan = PlanEval(command.options);
+  if (!plan) {
+    Complain(plan.error());
+    return 2;
+  }
+  if (command.options.list) return ListCases(plan->cases, options.json) ? 0 : 141;
+  const Options* o = &options;
+  return Somewhere(options, false, "",
+                   [o, &command, &plan](ApiClient* api) { return Eval(api, o, command.options, std::move(*plan)); });
 }
 
 int Up(const Options& options, const UpCommand& command) {
@@ -197,7 +209,20 @@ int Main(const Options& options, const Hooks& hooks) {
           [&](const ServeCommand& c) { return hooks.serve(options, c); },
           [&](const UpCommand& c) { return Up(options, c); },
           [&](const DownCommand&) { return Down(options, hooks); },
-          [&](const RunCommand& c) { return RunSomewhere(options, c); },
+          [&](const RunCommand& c) {
+            return Somewhere(options, true, c.keep ? "--keep" : "", [o, &c](ApiClient* a) { return Run(a, o, c); });
+          },
+          [&](const AgentCommand& c) {
+            return Somewhere(options, false,
+                             c.options.sandbox ? "--sandbox"
+                             : c.options.from  ? "--from"
+                                               : "",
+                             [o, &c](ApiClient* a) { return Agent(a, o, c.options); });
+          },
+          [&](const EvalCommand& c) { return EvalSomewhere(options, c); },
+          [&](const ClaudeWorkerCommand& c) {
+            return WithServer(options, false, [&c](ApiClient* a) { return ClaudeWorker(a, c.options); });
+          },
           [&](const ExecCommand& c) {
             return WithServer(options, true, [o, &c](ApiClient* a) { return Exec(a, o, c); });
           },
@@ -221,6 +246,7 @@ int Main(const Options& options, const Hooks& hooks) {
           [&](const ForwardCommand& c) {
             return WithServer(options, false, [o, &c](ApiClient* a) { return Forward(a, o, c); });
           },
+          [&](const McpCommand& c) { return Somewhere(options, true, "", [&c](ApiClient* a) { return Mcp(a, c); }); },
           [&](const TokenCommand&) { return Token(options); },
           [&](const EnvCommand&) { return Env(options, hooks); },
           [&](const ImageCommand& c) { return hooks.image(options, c); },

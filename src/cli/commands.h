@@ -2,6 +2,7 @@
 // caller. They talk HTTP only, so they work from any machine that has SANDBAR_URL and SANDBAR_TOKEN.
 #pragma once
 
+#include "agent/eval_case.h"
 #include "async/task.h"
 #include "cli/api_client.h"
 #include "cli/options.h"
@@ -23,6 +24,17 @@ Task<int> Inspect(ApiClient* api, const Options* options, InspectCommand command
 Task<int> Net(ApiClient* api, const Options* options, NetCommand command);
 Task<int> Copy(ApiClient* api, const Options* options, CpCommand command);
 Task<int> Forward(ApiClient* api, const Options* options, ForwardCommand command);
+Task<int> Agent(ApiClient* api, const Options* options, agent::AgentOptions asked);
+Task<int> ClaudeWorker(ApiClient* api, agent::ClaudeWorkerOptions options);
+Task<int> Mcp(ApiClient* api, McpCommand command);
+// What `eval` needs before there is a server: the cases, and the run to compare with. Its errors are wrong usage.
+struct EvalPlan {
+  std::vector<agent::EvalCase> cases;
+  json::object before;
+};
+Result<EvalPlan> PlanEval(const agent::EvalOptions& asked);
+Result<> ListCases(const std::vector<agent::EvalCase>& cases, bool as_json);
+Task<int> Eval(ApiClient* api, const Options* options, agent::EvalOptions asked, EvalPlan plan);
 Task<int> RemoteEnv(ApiClient* api);
 
 int Doctor(const Options& options, const DoctorCommand& command);
@@ -30,6 +42,8 @@ int Doctor(const Options& options, const DoctorCommand& command);
 std::string EnvLines(const std::string& url, const std::string& jwt, const std::string& register_mjs);
 // Absolute path of sdk/register.mjs that belongs to this program; empty when it is not installed beside it.
 std::string FindRegisterMjs();
+// The same for sdk/eval-run.mjs.
+std::string FindEvalRunner();
 
 // Used by Run and Exec: starts the command, copies its output live, returns its exit code.
 Task<int> ExecIn(ApiClient* api, bool as_json, std::string session, json::object body);

@@ -6,7 +6,7 @@
 
 #include "cli/commands.h"
 #include "cli/output.h"
-#include "cli/tar_stream.h"
+#include "client/tar_stream.h"
 #include "wire/ndjson.h"
 #include "wire/url.h"
 
@@ -14,6 +14,8 @@ namespace sandbar::cli {
 namespace {
 
 namespace fs = std::filesystem;
+using client::TarItem;
+using client::TarStream;
 
 struct Place {
   std::string sandbox;  // empty: this machine

@@ -10,6 +10,8 @@
 #include <variant>
 #include <vector>
 
+#include "agent/options.h"
+
 namespace sandbar::cli {
 
 // `serve`, also used by `up` and by the embedded server of `run`.
@@ -76,6 +78,18 @@ struct ForwardCommand {
   int port = 0;
   int local = 0;  // 0: any free one
 };
+struct AgentCommand {
+  agent::AgentOptions options;
+};
+struct EvalCommand {
+  agent::EvalOptions options;
+};
+struct McpCommand {
+  std::optional<std::string> sandbox, image, runtime;
+  std::string network = "deny-all";
+  std::vector<std::string> allow;
+  bool admin_tools = false;
+};
 struct TokenCommand {};
 struct EnvCommand {};
 struct ImageCommand {
@@ -84,6 +98,9 @@ struct ImageCommand {
   std::optional<std::string> images;
 };
 struct SkillCommand {};
+struct ClaudeWorkerCommand {
+  agent::ClaudeWorkerOptions options;
+};
 struct VersionCommand {};
 struct DoctorCommand {
   std::optional<std::string> listen, images;
@@ -91,7 +108,8 @@ struct DoctorCommand {
 
 using Command = std::variant<ServeCommand, UpCommand, DownCommand, RunCommand, PsCommand, ExecCommand, LogsCommand,
                              CpCommand, StopCommand, RmCommand, InspectCommand, NetCommand, TokenCommand, EnvCommand,
-                             ImageCommand, VersionCommand, DoctorCommand, ForwardCommand, SkillCommand>;
+                             ImageCommand, VersionCommand, DoctorCommand, ForwardCommand, McpCommand, AgentCommand,
+                             EvalCommand, SkillCommand, ClaudeWorkerCommand>;
 
 struct Options {
   std::string data;  // --data, SANDBAR_DATA or /var/lib/sandbar

@@ -24,9 +24,13 @@ struct Raw {
   InspectCommand inspect;
   NetCommand net;
   ForwardCommand forward;
+  McpCommand mcp;
   ImageCommand image;
   DoctorCommand doctor;
-  std::string run_timeout, exec_timeout, forward_port;
+  AgentCommand agent;
+  ClaudeWorkerCommand claude_worker;
+  EvalCommand eval;
+  std::string agent_timeout, worker_timeout, worker_idle, run_timeout, exec_timeout, forward_port;
 };
 
 void AddServeFlags(CLI::App* sub, ServeCommand* c) {
@@ -149,6 +153,21 @@ void AddSandboxes(CLI::App* app, Raw* raw) {
       ->required();
 }
 
+void AddMcp(CLI::App* app, Raw* raw) {
+  auto* mcp = app->add_subcommand("mcp", "Serve MCP on standard input and output, for agents (docs/mcp.md)");
+  mcp->add_option("--sandbox", raw->mcp.sandbox,
+                  "work in this one, and leave it (default: a fresh one, removed at the end)");
+  mcp->add_flag("--admin-tools", raw->mcp.admin_tools, "the model also gets snapshot, fork and network");
+  auto* image = mcp->add_option("--image", raw->mcp.image, "image of a fresh sandbox, e.g. vercel/sandbox/universal");
+  mcp->add_option("--runtime", raw->mcp.runtime, "or its runtime: node24, node22, python3.13, bun")->excludes(image);
+  auto* net = mcp->add_option("--net", raw->mcp.network, "its network: deny-all (default) or allow-all")
+                  ->check(CLI::IsMember({"deny-all", "allow-all"}));
+  mcp->add_option("--allow", raw->mcp.allow, "a domain it may reach, e.g. example.com or *.example.com")
+      ->take_all()
+      ->allow_extra_args(false)
+      ->excludes(net);
+}
+
 void AddNet(CLI::App* app, Raw* raw) {
   auto* net = app->add_subcommand("net", "A sandbox's network: what it tried, and its policy");
   net->require_subcommand(1);
@@ -169,6 +188,73 @@ void AddNet(CLI::App* app, Raw* raw) {
       ->required();
 }
 
+void AddLimits(CLI::App* sub, agent::Limits* limits, std::string* timeout) {
+  sub->add_option("--max-steps", limits->max_steps, "replies of the model (default 20)")->check(CLI::Range(1, 10'000));
+  sub->add_option("--max-tokens", limits->max_tokens, "tokens in and out together")->check(CLI::PositiveNumber);
+  sub->add_option("--timeout", *timeout, "of the whole run, e.g. 90s, 5m (default 10m)")->check(CheckDuration);
+}
+
+void AddAgent(CLI::App* app, Raw* raw) {
+  agent::AgentOptions* o = &raw->agent.options;
+  auto* sub = app->add_subcommand("agent", "Let a model work on a task in a fresh sandbox: sandbar agent \"…\"");
+  sub->add_option("PROMPT", o->prompt, "the task")->required();
+  sub->add_option("--model", o->model, "anthropic:ID, openai:ID[@URL], scripted:FILE, replay:FILE (or SANDBAR_MODEL)");
+  AddLimits(sub, &o->limits, &raw->agent_timeout);
+  auto* image = sub->add_option("--image", o->image, "image, e.g. vercel/sandbox/universal");
+  auto* runtime =
+      sub->add_option("--runtime", o->runtime, "node24 (default), node22, python3.13, bun")->excludes(image);
+  auto* from = sub->add_option("--from", o->from, "a snapshot to start from")->excludes(image)->excludes(runtime);
+  auto* net = sub->add_option("--net", o->net, "deny (default), allow or allow:host,host");
+  sub->add_option("--sandbox", o->sandbox, "one that exists; it stays")
+      ->excludes(image)
+      ->excludes(runtime)
+      ->excludes(from)
+      ->excludes(net);
+  sub->add_option("--upload", o->upload, "directory whose files go into the working directory");
+  sub->add_option("--download", o->download, "files to fetch afterwards, e.g. 'out/*.csv'")
+      ->take_all()
+      ->allow_extra_args(false);
+  sub->add_option("--to", o->to, "directory for the downloads (default: here)");
+  sub->add_option("--record", o->record, "transcript, one JSON object per line");
+  sub->add_option("--html", o->html, "transcript as one HTML page");
+  sub->add_flag("-q,--quiet", o->quiet, "no live view");
+}
+
+void AddClaudeWorker(CLI::App* app, Raw* raw) {
+  agent::ClaudeWorkerOptions* o = &raw->claude_worker.options;
+  auto* sub =
+      app->add_subcommand("claude-worker", "Run the tools of Claude's managed agents in sandboxes of this server");
+  sub->add_option("--environment", o->environment, "id of the self-hosted environment (or ANTHROPIC_ENVIRONMENT_ID)");
+  auto* image = sub->add_option("--image", o->image, "image of the sandboxes");
+  auto* runtime =
+      sub->add_option("--runtime", o->runtime, "node24 (default), node22, python3.13, bun")->excludes(image);
+  sub->add_option("--from", o->from, "a snapshot to start from")->excludes(image)->excludes(runtime);
+  sub->add_option("--net", o->net, "deny (default), allow or allow:host,host");
+  sub->add_option("--timeout", raw->worker_timeout, "of a sandbox (default 1h)")->check(CheckDuration);
+  sub->add_option("--max-idle", raw->worker_idle, "of a session after a turn (default 60s)")->check(CheckDuration);
+  sub->add_flag("--once", o->once, "end when there is no work");
+}
+
+void AddEval(CLI::App* app, Raw* raw) {
+  agent::EvalOptions* o = &raw->eval.options;
+  auto* sub = app->add_subcommand("eval", "Run a directory of eval cases, each trial in a fresh fork");
+  sub->add_option("DIR", o->path, "cases: .yaml and .mjs files (docs/evals.md)")->required();
+  sub->add_option("--model", o->model, "for every case (default: each case's own)");
+  sub->add_option("--trials", o->trials, "of every case")->check(CLI::Range(1, 1000));
+  sub->add_option("--max-concurrency", o->max_concurrency, "trials at a time (default 4)")->check(CLI::Range(1, 64));
+  sub->add_option("--tag", o->tags, "only cases with this tag; several: any of them")
+      ->take_all()
+      ->allow_extra_args(false);
+  sub->add_option("--junit", o->junit, "report as JUnit XML");
+  sub->add_option("--compare", o->compare, "table against an earlier run's --json output");
+  auto* record = sub->add_option("--record", o->record, "directory for the transcripts");
+  auto* replay = sub->add_option("--replay", o->replay, "directory of transcripts to take the replies from");
+  replay->excludes(record)->excludes("--model");
+  sub->add_flag("--strict", o->strict, "soft scores below their threshold fail");
+  sub->add_flag("--list", o->list, "list the cases and leave");
+  sub->add_flag("--self-test", o->self_test, "sabotage every case and demand that it goes red");
+}
+
 Command Choose(const CLI::App* sub, Raw* raw) {
   const std::string& name = sub->get_name();
   if (name == "serve") return raw->serve;
@@ -186,6 +272,10 @@ Command Choose(const CLI::App* sub, Raw* raw) {
     std::tie(raw->forward.port, raw->forward.local) = *ParseForward(raw->forward_port);
     return raw->forward;
   }
+  if (name == "agent") return raw->agent;
+  if (name == "eval") return raw->eval;
+  if (name == "claude-worker") return raw->claude_worker;
+  if (name == "mcp") return raw->mcp;
   if (name == "token") return TokenCommand{};
   if (name == "skill") return SkillCommand{};
   if (name == "env") return EnvCommand{};
@@ -269,6 +359,10 @@ Parsed Parse(int argc, const char* const* argv) {
   AddServer(&app, &raw);
   AddSandboxes(&app, &raw);
   AddNet(&app, &raw);
+  AddAgent(&app, &raw);
+  AddClaudeWorker(&app, &raw);
+  AddEval(&app, &raw);
+  AddMcp(&app, &raw);
   for (auto* sub : app.get_subcommands(nullptr)) {
     // With fall-through the first foreign word of `run` and `exec` would not end the options: they get copies instead.
     if (sub->get_prefix_command()) {
@@ -298,6 +392,12 @@ Parsed Parse(int argc, const char* const* argv) {
   raw.run.argv = rest;
   raw.exec.argv = rest;
   if (!raw.run_timeout.empty()) raw.run.timeout_ms = ParseDuration(raw.run_timeout);
+  if (!raw.worker_timeout.empty()) raw.claude_worker.options.timeout_ms = *ParseDuration(raw.worker_timeout);
+  if (!raw.worker_idle.empty()) raw.claude_worker.options.max_idle_ms = *ParseDuration(raw.worker_idle);
+  if (!raw.agent_timeout.empty()) raw.agent.options.limits.timeout_ms = *ParseDuration(raw.agent_timeout);
+  if (raw.agent.options.model.empty()) raw.agent.options.model = Environment("SANDBAR_MODEL");
+  if (sub->get_name() == "agent" && raw.agent.options.model.empty())
+    return Usage("no model given", "sandbar agent --model anthropic:ID … (or set SANDBAR_MODEL)");
   if (!raw.exec_timeout.empty()) raw.exec.timeout_ms = ParseDuration(raw.exec_timeout);
   bool wants_command = sub->get_name() == "run" || sub->get_name() == "exec";
   if (wants_command && rest.empty())

@@ -7,15 +7,27 @@
 
 namespace sandbar::cli {
 
-std::string FindRegisterMjs() {
+namespace {
+
+// The checkout (build/<preset>/bin) and an installed tree (bin + share).
+std::string FindBeside(const std::string& name) {
   namespace fs = std::filesystem;
-  // The checkout (build/<preset>/bin) and an installed tree (bin + share).
-  for (const char* relative : {"../../../sdk/register.mjs", "../share/sandbar/register.mjs"}) {
+  for (const std::string relative : {"../../../sdk/", "../share/sandbar/"}) {
     std::error_code ec;
-    fs::path path = fs::canonical(fs::path(ProgramDirectory()) / relative, ec);
+    fs::path path = fs::canonical(fs::path(ProgramDirectory()) / (relative + name), ec);
     if (!ec) return path.string();
   }
   return {};
+}
+
+}  // namespace
+
+std::string FindRegisterMjs() {
+  return FindBeside("register.mjs");
+}
+
+std::string FindEvalRunner() {
+  return FindBeside("eval-run.mjs");
 }
 
 std::string EnvLines(const std::string& url, const std::string& jwt, const std::string& register_mjs) {

@@ -190,12 +190,14 @@ Keys TopLevel(Config* c) {
   Keys images = {{"dir", Str(&c->images)},
                  {"default", Str(&c->domain.default_image)},
                  {"default_runtime", Str(&c->domain.default_runtime)}};
+  Keys mcp = {{"handle_after", Duration(&c->mcp.handle_after_ms)}, {"idle", Duration(&c->mcp.idle_ms)}};
   Keys disk = {{"limit", OneOf(&c->disk_limit, {"btrfs", "none"})},
                {"pool_bytes", Int(&c->disk_pool_bytes, 0, kTerabyte * 64)}};
   return {{"server", Section("server", std::move(server))},
           {"limits", Section("limits", std::move(limits))},
           {"network", Section("network", std::move(network))},
           {"images", Section("images", std::move(images))},
+          {"mcp", Section("mcp", std::move(mcp))},
           {"disk", Section("disk", std::move(disk))},
           {"pool", Pools(&c->domain.pools)},
           {"extra_ca", Str(&c->extra_ca)},

@@ -9,6 +9,7 @@
 
 #include "base/result.h"
 #include "cli/options.h"
+#include "mcp/tools.h"
 #include "net/egress.h"
 #include "sandbox/config.h"
 
@@ -40,6 +41,7 @@ struct Config {
   sandbox::Config domain;
   net::EgressConfig egress;
   std::string forward_issuer = "https://oidc.vercel.com";  // of the tokens that forwarded requests carry
+  mcp::Settings mcp;
   int ready_fd = -1, lifeline_fd = -1;
 
   bool tls() const { return !tls_cert.empty(); }

@@ -81,6 +81,7 @@ api::ApiConfig ApiConfigOf(const Config& config, const std::string& jwt_key, con
   out.jwt_key = jwt_key;
   out.version = cli::kVersion;
   out.register_mjs = register_mjs;
+  out.mcp = config.mcp;
   return out;
 }
 

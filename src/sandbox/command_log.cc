@@ -256,6 +256,8 @@ class SegmentReader final : public LogReader {
     if (log_->pins_.erase(&position_) > 0) log_->Moved();
   }
 
+  bool caught_up() const override { return position_ >= log_->end_ && !log_->finished_; }
+
   Task<LogChunk> Next() override {
     for (;;) {
       if (position_ < log_->end_) {

@@ -141,6 +141,8 @@ class LogReader {
  public:
   virtual ~LogReader() = default;
   virtual Task<LogChunk> Next() = 0;
+  // All that was written so far has been read and the command goes on: Next() would wait.
+  virtual bool caught_up() const = 0;
 };
 
 struct StartedCommand {

@@ -7,17 +7,19 @@
 
 #include <zlib.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/fd.h"
 #include "base/result.h"
 
-namespace sandbar::cli {
+namespace sandbar::client {
 
 struct TarItem {
-  std::string name;  // in the archive, relative
-  std::string path;  // here
+  std::string name;                                   // in the archive, relative
+  std::string path;                                   // here
+  std::optional<std::string> content = std::nullopt;  // instead of a file
 };
 
 class TarStream {
@@ -48,4 +50,4 @@ class TarStream {
 // The 512-byte header (preceded by a pax one where needed) of a regular file. Exposed for the test.
 std::string TarHeader(const std::string& name, uint64_t size, unsigned mode);
 
-}  // namespace sandbar::cli
+}  // namespace sandbar::client

@@ -1,4 +1,4 @@
-#include "cli/tar_stream.h"
+#include "client/tar_stream.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
-namespace sandbar::cli {
+namespace sandbar::client {
 namespace {
 
 namespace fs = std::filesystem;
@@ -61,13 +61,17 @@ TEST_F(TarStreamTest, GnuTarReadsWhatWeWrite) {
                              {"d/big", File("big", big)},
                              {long_name, File("long", "long")},
                              {"caf\xC3\xA9", File("utf8", "utf8")},
-                             {"exact", File("exact", std::string(512, 'e'))}});
+                             {"exact", File("exact", std::string(512, 'e'))},
+                             {"given/a", "", "from memory"},
+                             {"given/b", "", std::string(512, 'g')}});
   ASSERT_EQ(said, "");
   EXPECT_EQ(Read("empty"), "");
   EXPECT_EQ(Read("d/big"), big);
   EXPECT_EQ(Read(long_name), "long");
   EXPECT_EQ(Read("caf\xC3\xA9"), "utf8");
   EXPECT_EQ(Read("exact"), std::string(512, 'e'));
+  EXPECT_EQ(Read("given/a"), "from memory");
+  EXPECT_EQ(Read("given/b"), std::string(512, 'g'));
 }
 
 TEST_F(TarStreamTest, KeepsTheMode) {
@@ -95,4 +99,4 @@ TEST(TarHeader, PaxRecordCountsItself) {
 }
 
 }  // namespace
-}  // namespace sandbar::cli
+}  // namespace sandbar::client

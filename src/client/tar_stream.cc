@@ -1,4 +1,4 @@
-#include "cli/tar_stream.h"
+#include "client/tar_stream.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cstring>
 
-namespace sandbar::cli {
+namespace sandbar::client {
 namespace {
 
 constexpr size_t kBlock = 512;
@@ -71,6 +71,11 @@ TarStream::~TarStream() {
 }
 
 Result<> TarStream::Open(const TarItem& item) {
+  if (item.content) {
+    plain_ += TarHeader(item.name, item.content->size(), 0644) + *item.content;
+    plain_.append((kBlock - item.content->size() % kBlock) % kBlock, '\0');
+    return {};
+  }
   // Without O_NONBLOCK the open of a FIFO would wait for a writer.
   file_ = Fd(::open(item.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file_) return FailErrno(item.path);
@@ -132,4 +137,4 @@ Result<std::string> TarStream::Next() {
   return out;
 }
 
-}  // namespace sandbar::cli
+}  // namespace sandbar::client

@@ -1,0 +1,164 @@
+#include "agent/box.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "wire/ndjson.h"
+#include "wire/url.h"
+
+namespace sandbar::agent {
+namespace {
+
+using client::Number;
+using client::Object;
+using client::Text;
+namespace fs = std::filesystem;
+
+std::string NamedPath(const std::string& name) {
+  return "/v2/sandboxes/" + wire::EncodeComponent(name);
+}
+std::string SessionPath(const std::string& session) {
+  return "/v2/sandboxes/sessions/" + wire::EncodeComponent(session);
+}
+
+Result<Box> ReadBox(const json::object& view) {
+  const json::object& session = Object(view, "session");
+  const json::object& sandbox = Object(view, "sandbox");
+  Box box{Text(sandbox, "name"), Text(session, "id"), Text(session, "cwd"), ""};
+  if (box.name.empty() || box.session.empty()) return Fail(Code::kProtocol, "the server's answer names no session");
+  std::string image = Text(sandbox, "image");
+  if (image.empty()) image = Text(sandbox, "runtime");
+  const std::string network = Text(Object(session, "networkPolicy"), "mode");
+  const json::object& isolation = Object(session, "isolation");
+  box.describe =
+      fmt::format("{}, class {} ({}), network {}", image.substr(0, image.find('@')), Number(isolation, "class"),
+                  Text(isolation, "engine"), network.empty() ? "as set" : network);
+  return box;
+}
+
+Task<std::string> Produce(client::TarStream* tar) {
+  co_return tar->Next();
+}
+
+void AddOutput(std::string* out, const std::string& piece, size_t keep, bool* truncated) {
+  const size_t room = keep - std::min(keep, out->size());
+  out->append(piece, 0, room);
+  if (piece.size() > room) *truncated = true;
+}
+
+}  // namespace
+
+Result<json::value> ParseNet(const std::string& text) {
+  if (text == "deny" || text == "deny-all") return json::object{{"mode", "deny-all"}};
+  if (text == "allow" || text == "allow-all") return json::object{{"mode", "allow-all"}};
+  if (!text.starts_with("allow:"))
+    return Fail(Code::kBadRequest, "'" + text + "' is not deny, allow or allow:host,host");
+  json::array hosts;
+  for (size_t at = 6; at <= text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    if (end == at) return Fail(Code::kBadRequest, "'" + text + "' has an empty host; write allow:host,host");
+    hosts.emplace_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return json::object{{"allow", std::move(hosts)}};
+}
+
+Task<Box> CreateBox(client::ApiClient* api, BoxSpec spec) {
+  SB_CO_TRY(json::value policy, ParseNet(spec.net));
+  json::object body{{"projectId", client::kProject},
+                    {"timeout", spec.timeout_ms},
+                    {"persistent", false},
+                    {"networkPolicy", std::move(policy)}};
+  if (spec.image) body["image"] = *spec.image;
+  if (spec.snapshot) body["source"] = json::object{{"type", "snapshot"}, {"snapshotId", *spec.snapshot}};
+  if (!spec.image && !spec.snapshot) body["runtime"] = spec.runtime.value_or("node24");
+  std::string path = spec.image ? "/v3/sandboxes" : "/v2/sandboxes";
+  json::value sent = std::move(body);
+  SB_CO_TRY(json::object view, co_await api->Call("POST", std::move(path), std::move(sent)));
+  co_return ReadBox(view);
+}
+
+Task<Box> OpenBox(client::ApiClient* api, std::string name) {
+  SB_CO_TRY(json::object view, co_await api->Call("GET", NamedPath(name) + "?resume=true", std::nullopt));
+  co_return ReadBox(view);
+}
+
+Task<Box> ForkBox(client::ApiClient* api, std::string name, int64_t timeout_ms) {
+  json::value body = json::object{{"persistent", false}, {"timeout", timeout_ms}};
+  SB_CO_TRY(json::object view, co_await api->Call("POST", NamedPath(name) + "/fork", std::move(body)));
+  co_return ReadBox(view);
+}
+
+Task<> FreezeBox(client::ApiClient* api, Box box) {
+  SB_CO_TRYV(co_await api->Call("POST", SessionPath(box.session) + "/snapshot", std::nullopt));
+  co_return Result<>{};
+}
+
+Task<> DeleteBox(client::ApiClient* api, std::string name) {
+  auto gone = co_await api->Call("DELETE", NamedPath(name) + "?deleteOrphanSnapshots=true", std::nullopt);
+  if (!gone && gone.error().code != Code::kNotFound) co_return std::unexpected(std::move(gone).error());
+  co_return Result<>{};
+}
+
+Task<Ran> RunIn(client::ApiClient* api, Box box, std::vector<std::string> argv, int64_t timeout_ms, size_t keep) {
+  json::array args;
+  for (size_t i = 1; i < argv.size(); ++i) args.emplace_back(argv[i]);
+  json::object body{
+      {"command", argv.front()}, {"args", std::move(args)}, {"wait", true}, {"logs", true}, {"timeout", timeout_ms}};
+  net::ClientRequest request = api->Request("POST", SessionPath(box.session) + "/cmd", wire::ToAsciiJson(body));
+  SB_CO_TRY(auto response, co_await api->Open(std::move(request)));
+  client::NdjsonReader lines(response.get());
+  Ran ran;
+  std::optional<int> exit_code;
+  while (true) {
+    SB_CO_TRY(auto line, co_await lines.Next());
+    if (!line) break;
+    const std::string stream = Text(*line, "stream");
+    if (stream == "stdout") AddOutput(&ran.out, Text(*line, "data"), keep, &ran.truncated);
+    if (stream == "stderr") AddOutput(&ran.err, Text(*line, "data"), keep, &ran.truncated);
+    if (stream == "error") co_return Fail(Code::kClosed, Text(Object(*line, "data"), "message"));
+    const json::value* code = Object(*line, "command").if_contains("exitCode");
+    if (code != nullptr && code->is_int64()) exit_code = static_cast<int>(code->as_int64());
+  }
+  if (!exit_code) co_return Fail(Code::kClosed, "the output ended before the command did: the sandbox is gone");
+  ran.exit_code = *exit_code;
+  co_return ran;
+}
+
+Task<> WriteFiles(client::ApiClient* api, Box box, std::vector<client::TarItem> files) {
+  if (files.empty()) co_return Result<>{};
+  for (client::TarItem& item : files) {
+    fs::path path = item.name.starts_with('/') ? fs::path(item.name) : fs::path(box.cwd) / item.name;
+    item.name = path.lexically_normal().string().substr(1);
+    if (item.name.empty()) co_return Fail(Code::kBadRequest, "a file to write has no name");
+  }
+  client::TarStream tar(std::move(files));
+  net::ClientRequest request = api->Request("POST", SessionPath(box.session) + "/fs/write", "");
+  request.headers.push_back({"content-type", "application/gzip"});
+  request.headers.push_back({"x-cwd", "/"});
+  net::BodyProducer body = [&tar] { return Produce(&tar); };
+  SB_CO_TRY(auto response, co_await api->Upload(std::move(request), std::move(body)));
+  SB_CO_TRYV(co_await response->ReadAll(1 << 20));
+  co_return Result<>{};
+}
+
+Task<std::string> ReadFileIn(client::ApiClient* api, Box box, std::string path, size_t limit) {
+  json::object body{{"path", path}, {"cwd", box.cwd}};
+  net::ClientRequest request = api->Request("POST", SessionPath(box.session) + "/fs/read", wire::ToAsciiJson(body));
+  SB_CO_TRY(auto response, co_await api->Open(std::move(request)));
+  co_return co_await response->ReadAll(limit);
+}
+
+Result<std::vector<client::TarItem>> FilesBelow(const std::string& dir) {
+  std::error_code ec;
+  if (!fs::is_directory(dir, ec)) return Fail(Code::kBadRequest, dir + " is no directory");
+  std::vector<client::TarItem> items;
+  for (auto it = fs::recursive_directory_iterator(dir, ec); !ec && it != fs::end(it); it.increment(ec))
+    if (it->is_regular_file() && !it->is_symlink())
+      items.push_back({fs::relative(it->path(), dir).string(), it->path().string()});
+  if (ec) return Fail(Code::kIo, dir + ": " + ec.message());
+  return items;
+}
+
+}  // namespace sandbar::agent

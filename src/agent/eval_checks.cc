@@ -1,0 +1,211 @@
+#include "agent/eval_checks.h"
+
+#include <fmt/format.h>
+#include <re2/re2.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "agent/transcript.h"
+#include "wire/ndjson.h"
+
+namespace sandbar::agent {
+namespace {
+
+constexpr size_t kMaxFile = 4 << 20;
+constexpr int64_t kCheckerMs = 120'000;
+
+bool Matches(const std::string& pattern, const std::string& text) {
+  return re2::RE2::PartialMatch(text, re2::RE2(pattern, re2::RE2::Quiet));
+}
+
+void Verdict(CheckResult* out, bool good, std::string why) {
+  out->score = good ? 1 : 0;
+  if (!good) out->message = std::move(why);
+}
+
+// The share of the words that are (or are not) in the text.
+void JudgeWords(const Words& words, const std::string& text, bool wanted, CheckResult* out) {
+  size_t good = 0;
+  std::string bad;
+  for (const std::string& word : words.items) {
+    if (text.contains(word) == wanted) {
+      ++good;
+    } else {
+      bad += (bad.empty() ? "'" : ", '") + word + "'";
+    }
+  }
+  out->score = static_cast<double>(good) / static_cast<double>(words.items.size());
+  if (!bad.empty()) out->message = fmt::format("{} {} in: {}", bad, wanted ? "not" : "is", OneLine(text, 200));
+}
+
+int Count(const ToolCheck& check, const Outcome& outcome) {
+  return static_cast<int>(std::ranges::count_if(outcome.calls, [&](const CalledTool& call) {
+    return ToolName(call.name) == ToolName(check.name) &&
+           (!check.input || Matches(*check.input, wire::ToAsciiJson(call.input)));
+  }));
+}
+
+void JudgeCalled(const ToolCheck& check, const Outcome& outcome, CheckResult* out) {
+  const int n = Count(check, outcome);
+  const int low = check.times.value_or(check.min.value_or(1));
+  const int high = check.times.value_or(check.max.value_or(INT32_MAX));
+  Verdict(out, n >= low && n <= high, fmt::format("{} was called {} times", check.name, n));
+}
+
+void JudgeOrder(const std::vector<std::string>& order, const Outcome& outcome, CheckResult* out) {
+  size_t next = 0;
+  for (const CalledTool& call : outcome.calls)
+    if (next < order.size() && ToolName(call.name) == ToolName(order[next])) ++next;
+  std::string called;
+  for (const CalledTool& call : outcome.calls) called += (called.empty() ? "" : ", ") + call.name;
+  Verdict(out, next == order.size(), "called were: " + OneLine(called, 200));
+}
+
+void JudgeNoFailures(const Outcome& outcome, CheckResult* out) {
+  out->score = 1;
+  for (const CalledTool& call : outcome.calls)
+    if (call.is_error || call.exit_code.value_or(0) != 0)
+      Verdict(out, false, fmt::format("{} failed: {}", call.name, OneLine(wire::ToAsciiJson(call.input), 120)));
+}
+
+Task<> JudgeFile(client::ApiClient* api, Box box, const FileCheck* check, CheckResult* out) {
+  std::string path = check->path;
+  auto text = co_await ReadFileIn(api, std::move(box), std::move(path), kMaxFile);
+  const bool gone = !text && (text.error().code == Code::kNotFound || text.error().code == Code::kBadRequest ||
+                              text.error().code == Code::kFileError);
+  if (!text && !gone) co_return std::unexpected(std::move(text).error());
+  if (!check->exists.value_or(true)) {
+    Verdict(out, gone, check->path + " exists");
+  } else if (gone) {
+    Verdict(out, false, check->path + ": " + text.error().message);
+  } else {
+    out->score = 1;
+    if (check->includes) JudgeWords(*check->includes, *text, true, out);
+    if (check->equals && *text != *check->equals)
+      Verdict(out, false, check->path + " has other content: " + OneLine(*text, 200));
+    if (check->matches && !Matches(*check->matches, *text))
+      Verdict(out, false, check->path + " does not match: " + OneLine(*text, 200));
+  }
+  co_return Result<>{};
+}
+
+std::string LastLine(std::string_view text) {
+  while (text.ends_with('\n') || text.ends_with('\r')) text.remove_suffix(1);
+  const size_t at = text.rfind('\n');
+  return std::string(at == std::string_view::npos ? text : text.substr(at + 1));
+}
+
+void JudgeScore(const Ran& ran, CheckResult* out) {
+  const std::string line = LastLine(ran.out);
+  double score = 0;
+  auto [end, ec] = std::from_chars(line.data(), line.data() + line.size(), score);
+  const bool good = ec == std::errc() && end == line.data() + line.size() && score >= 0 && score <= 1;
+  if (!good) return Verdict(out, false, "the checker's last line is no number from 0 to 1: " + OneLine(line, 100));
+  out->score = score;
+  if (score < 1) out->message = fmt::format("score {}", score);
+}
+
+Task<> JudgeChecker(client::ApiClient* api, Box box, const CheckerCheck* check, CheckResult* out) {
+  std::vector<client::TarItem> files;
+  for (const auto& [name, content] : check->files) files.push_back({name, "", content});
+  SB_CO_TRYV(co_await WriteFiles(api, box, std::move(files)));
+  std::vector<std::string> argv{"sh", "-c", check->command};
+  SB_CO_TRY(Ran ran, co_await RunIn(api, box, std::move(argv), check->timeout_ms.value_or(kCheckerMs)));
+  if (ran.exit_code != 0) {
+    const std::string said = ran.err.empty() ? ran.out : ran.err;
+    Verdict(out, false, fmt::format("exit code {}: {}", ran.exit_code, OneLine(said, 400)));
+  } else if (check->score) {
+    JudgeScore(ran, out);
+  } else {
+    out->score = 1;
+  }
+  co_return Result<>{};
+}
+
+}  // namespace
+
+std::string CheckName(const EvalCheck& c) {
+  if (c.name) return *c.name;
+  auto list = [](const std::vector<std::string>& items) {
+    std::string out;
+    for (const std::string& item : items) out += (out.empty() ? "" : ", ") + OneLine(item, 40);
+    return out;
+  };
+  if (c.includes) return "includes " + list(c.includes->items);
+  if (c.excludes) return "excludes " + list(c.excludes->items);
+  if (c.matches) return "matches " + OneLine(*c.matches, 60);
+  if (c.called_tool) return "calledTool " + c.called_tool->name;
+  if (c.not_called_tool) return "notCalledTool " + c.not_called_tool->name;
+  if (c.tool_order) return "toolOrder " + list(*c.tool_order);
+  if (c.max_tool_calls) return fmt::format("maxToolCalls {}", *c.max_tool_calls);
+  if (c.min_tool_calls) return fmt::format("minToolCalls {}", *c.min_tool_calls);
+  if (c.max_steps) return fmt::format("maxSteps {}", *c.max_steps);
+  if (c.no_failed_actions) return "noFailedActions";
+  if (c.file) return "file " + OneLine(c.file->path, 60);
+  if (c.checker) return "checker " + OneLine(c.checker->command, 60);
+  if (c.max_seconds) return fmt::format("maxSeconds {}", *c.max_seconds);
+  return fmt::format("maxTokens {}", c.max_tokens.value_or(0));
+}
+
+bool DemandsWork(const EvalCheck& c) {
+  const bool forbids = c.excludes || c.not_called_tool || c.max_tool_calls || c.max_steps || c.no_failed_actions ||
+                       c.max_seconds || c.max_tokens || (c.file && !c.file->exists.value_or(true));
+  return !forbids;
+}
+
+bool JudgeOutcome(const EvalCheck& check, const Outcome& outcome, CheckResult* out) {
+  const int calls = static_cast<int>(outcome.calls.size());
+  if (check.includes) {
+    JudgeWords(*check.includes, outcome.answer, true, out);
+  } else if (check.excludes) {
+    JudgeWords(*check.excludes, outcome.answer, false, out);
+  } else if (check.matches) {
+    Verdict(out, Matches(*check.matches, outcome.answer), "the answer is: " + OneLine(outcome.answer, 200));
+  } else if (check.called_tool) {
+    JudgeCalled(*check.called_tool, outcome, out);
+  } else if (check.not_called_tool) {
+    const int n = Count(*check.not_called_tool, outcome);
+    Verdict(out, n == 0, fmt::format("{} was called {} times", check.not_called_tool->name, n));
+  } else if (check.tool_order) {
+    JudgeOrder(*check.tool_order, outcome, out);
+  } else if (check.max_tool_calls) {
+    Verdict(out, calls <= *check.max_tool_calls, fmt::format("{} tool calls", calls));
+  } else if (check.min_tool_calls) {
+    Verdict(out, calls >= *check.min_tool_calls, fmt::format("{} tool calls", calls));
+  } else if (check.max_steps) {
+    Verdict(out, outcome.steps <= *check.max_steps, fmt::format("{} steps", outcome.steps));
+  } else if (check.no_failed_actions) {
+    if (*check.no_failed_actions)
+      JudgeNoFailures(outcome, out);
+    else
+      out->score = 1;
+  } else if (check.max_seconds) {
+    Verdict(out, outcome.ms <= *check.max_seconds * 1000, fmt::format("{} s", outcome.ms / 1000));
+  } else if (check.max_tokens) {
+    Verdict(out, outcome.usage.total() <= *check.max_tokens, fmt::format("{} tokens", outcome.usage.total()));
+  } else {
+    return false;
+  }
+  return true;
+}
+
+Task<std::vector<CheckResult>> RunChecks(client::ApiClient* api, Box box, const EvalCase* c, const Outcome* outcome) {
+  std::vector<CheckResult> results;
+  for (const EvalCheck& check : c->body.checks) {
+    CheckResult result;
+    result.name = CheckName(check);
+    result.soft = check.soft;
+    result.threshold = check.threshold.value_or(1);
+    result.demands = DemandsWork(check);
+    if (!JudgeOutcome(check, *outcome, &result)) {
+      Task<> judging =
+          check.file ? JudgeFile(api, box, &*check.file, &result) : JudgeChecker(api, box, &*check.checker, &result);
+      SB_CO_TRYV(co_await std::move(judging));
+    }
+    results.push_back(std::move(result));
+  }
+  co_return results;
+}
+
+}  // namespace sandbar::agent

@@ -1,0 +1,76 @@
+// `sandbar agent`: a thin front of agent/session.h.
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "agent/session.h"
+#include "agent/transcript.h"
+#include "cli/commands.h"
+#include "cli/output.h"
+#include "cli/signals.h"
+#include "wire/ndjson.h"
+
+namespace sandbar::cli {
+namespace {
+
+std::string HostEnvironment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? std::string() : std::string(value);
+}
+
+// The last line: which end it was, and why.
+std::string Verdict(const agent::Outcome& outcome) {
+  const std::string spent =
+      fmt::format("{} step{}, {:.1f} s, {}+{} tokens", outcome.steps, outcome.steps == 1 ? "" : "s",
+                  static_cast<double>(outcome.ms) / 1000, outcome.usage.input, outcome.usage.output);
+  switch (outcome.status) {
+    case agent::Status::kAnswered:
+      return Paint(2, Colour::kGreen, "answered") + ": " + spent;
+    case agent::Status::kFailed:
+      return Paint(2, Colour::kRed, "failed") + ": " + outcome.reason + " (" + spent + ")";
+    case agent::Status::kConfiguration:
+      return Paint(2, Colour::kRed, "configuration error") + ": " + outcome.reason;
+    case agent::Status::kLimit:
+      return Paint(2, Colour::kYellow, "limit hit") + ": " + outcome.reason + " (" + spent + ")";
+    case agent::Status::kInterrupted:
+      return Paint(2, Colour::kYellow, "interrupted") + ": the task is not finished (" + spent + ")";
+  }
+  return outcome.reason;
+}
+
+Result<> Print(const agent::SessionDone& done, bool as_json) {
+  if (as_json) {
+    json::object report = agent::ToJson(done.outcome);
+    report["sandbox"] = done.sandbox;
+    report["files"] = json::array(done.files.begin(), done.files.end());
+    return Out(wire::NdjsonLine(report));
+  }
+  if (done.outcome.status != agent::Status::kAnswered) return {};
+  // A terminal acts on escape sequences, and the answer may come from anywhere; a file gets every byte.
+  std::string answer = ::isatty(1) == 1 ? agent::Printable(done.outcome.answer) : done.outcome.answer;
+  if (!answer.ends_with('\n')) answer += '\n';
+  return Out(answer);
+}
+
+}  // namespace
+
+Task<int> Agent(ApiClient* api, const Options* options, agent::AgentOptions asked) {
+  auto ex = co_await asio::this_coro::executor;
+  // From here on a signal ends the run in order: one that comes while the sandbox is being made is not lost.
+  Signals signals(ex, {SIGINT, SIGTERM, SIGHUP});
+  agent::SessionHooks hooks;
+  hooks.stop = [&signals] { return signals.Wait(); };
+  hooks.say = [](const std::string& line) { static_cast<void>(WriteAll(2, line + "\n")); };
+  hooks.environment = HostEnvironment;
+  const bool as_json = options->json;
+  SB_CO_TRY(agent::SessionDone done, co_await agent::RunSession(api, std::move(asked), std::move(hooks)));
+  auto printed = Print(done, as_json);
+  for (const std::string& file : done.files) Note("downloaded " + file);
+  Note(Verdict(done.outcome));
+  if (!printed) co_return std::unexpected(std::move(printed).error());
+  co_return agent::ExitCode(done.outcome.status);
+}
+
+}  // namespace sandbar::cli

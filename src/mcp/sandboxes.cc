@@ -1,0 +1,116 @@
+// Tools about the sandbox itself: ports, and for operators snapshots, forks and the network policy.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/json.hpp>
+
+#include "mcp/open.h"
+#include "mcp/output.h"
+#include "net/policy_json.h"
+#include "wire/json_decode.h"
+#include "wire/ndjson.h"
+
+namespace sandbar::mcp {
+namespace {
+
+struct ExposeArgs {
+  int port = 0;
+  void Check(wire::JsonIssues& issues) const { issues.Range("port", port, 1024, 65535); }
+};
+BOOST_DESCRIBE_STRUCT(ExposeArgs, (), (port))
+
+struct NoArgs {};
+BOOST_DESCRIBE_STRUCT(NoArgs, (), ())
+
+struct ForkArgs {
+  std::optional<std::string> name;
+};
+BOOST_DESCRIBE_STRUCT(ForkArgs, (), (name))
+
+// The two plain modes may be written as a word.
+struct PolicyArg {
+  net::PolicyBody body;
+  void ReadJson(wire::JsonDecoder& decoder, const json::value& value) {
+    if (value.is_string()) {
+      json::object mode{{"mode", value}};
+      body.ReadJson(decoder, mode);
+    } else {
+      body.ReadJson(decoder, value);
+    }
+  }
+};
+
+struct NetworkArgs {
+  std::optional<PolicyArg> policy;
+};
+BOOST_DESCRIBE_STRUCT(NetworkArgs, (), (policy))
+
+std::string Denials(const sandbox::NetworkView& view) {
+  std::string text;
+  for (const net::Denial& d : view.denials) text += fmt::format("denied: {} ({})\n", d.target, d.reason);
+  return CutText(text, kTextCap / 2);
+}
+
+}  // namespace
+
+Task<ToolResult> ExposePort(ToolCall* call) {
+  SB_CO_TRY(ExposeArgs args, wire::DecodeValue<ExposeArgs>(call->arguments));
+  SB_CO_TRY(Opened opened, co_await OpenSandbox(call));
+  sandbox::UpdateSpec change;
+  change.ports.emplace();
+  for (const store::PortRoute& route : opened.sandbox.routes) change.ports->push_back(route.port);
+  if (std::ranges::find(*change.ports, args.port) == change.ports->end()) change.ports->push_back(args.port);
+  std::string name = call->sandbox;
+  auto updated = co_await call->host->service->Update(call->host->scope, std::move(name), std::move(change));
+  if (!updated) co_return std::unexpected(std::move(updated).error());
+  auto route = std::ranges::find(updated->routes, args.port, &store::PortRoute::port);
+  if (route == updated->routes.end()) co_return Fail(Code::kInternal, "the port has no route");
+  co_return TextResult(fmt::format("port {} is published at {}\nA server has to listen on it (any address).", args.port,
+                                   call->host->preview_url(*route)));
+}
+
+Task<ToolResult> TakeSnapshot(ToolCall* call) {
+  SB_CO_TRYV(wire::DecodeValue<NoArgs>(call->arguments));
+  SB_CO_TRY(Opened opened, co_await OpenSandbox(call));
+  std::string session = opened.session.id;
+  auto taken = co_await call->host->service->TakeSnapshot(call->host->scope, std::move(session), std::nullopt);
+  if (!taken) co_return std::unexpected(std::move(taken).error());
+  co_return TextResult(fmt::format("snapshot {} ({} bytes); running commands have ended, the next call goes on from it",
+                                   taken->snapshot.id, taken->snapshot.size_bytes));
+}
+
+Task<ToolResult> ForkSandbox(ToolCall* call) {
+  SB_CO_TRY(ForkArgs args, wire::DecodeValue<ForkArgs>(call->arguments));
+  SB_CO_TRY(Opened opened, co_await FindSandbox(call));
+  sandbox::ForkSpec spec;
+  spec.name = args.name;
+  std::string name = call->sandbox;
+  auto view = co_await call->host->service->Fork(call->host->scope, std::move(name), std::move(spec));
+  if (!view) co_return std::unexpected(std::move(view).error());
+  const bool bare = opened.sandbox.current_snapshot.empty();
+  co_return TextResult(fmt::format("sandbox {} runs{}", view->sandbox.name,
+                                   bare ? " from the image alone: there is no snapshot yet (use snapshot first)" : ""));
+}
+
+Task<ToolResult> SetNetwork(ToolCall* call) {
+  SB_CO_TRY(NetworkArgs args, wire::DecodeValue<NetworkArgs>(call->arguments));
+  SB_CO_TRY(Opened opened, co_await OpenSandbox(call));
+  std::string session = opened.session.id;
+  if (args.policy) {
+    // The sandbox's own, for its next session; and that of the one that runs.
+    sandbox::UpdateSpec change;
+    change.network = args.policy->body.policy;
+    std::string name = call->sandbox;
+    auto updated = co_await call->host->service->Update(call->host->scope, std::move(name), std::move(change));
+    if (!updated) co_return std::unexpected(std::move(updated).error());
+    net::NetworkPolicy policy = args.policy->body.policy;
+    auto set = co_await call->host->service->SetNetwork(call->host->scope, session, std::move(policy));
+    if (!set) co_return std::unexpected(std::move(set).error());
+  }
+  auto view = co_await call->host->service->Network(call->host->scope, std::move(session));
+  if (!view) co_return std::unexpected(std::move(view).error());
+  co_return TextResult("network policy: " + wire::ToAsciiJson(net::AnswerJson(view->policy->policy())) + "\n" +
+                       Denials(*view));
+}
+
+}  // namespace sandbar::mcp

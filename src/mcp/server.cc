@@ -1,0 +1,143 @@
+#include "mcp/server.h"
+
+#include <signal.h>
+
+#include <boost/json.hpp>
+
+namespace sandbar::mcp {
+namespace {
+
+constexpr std::string_view kInstructions =
+    "Runs code in a disposable Linux sandbox. It is made at the first call, keeps its files and processes between "
+    "calls, "
+    "and is removed when idle. It has no network unless the operator allowed it. Relative paths start in its working "
+    "directory.";
+
+json::object Capabilities() {
+  return {{"tools", json::object{{"listChanged", false}}}};
+}
+
+json::object Initialize(const Host& host, const json::object& params) {
+  return {{"protocolVersion", NegotiatedVersion(params)},
+          {"capabilities", Capabilities()},
+          {"serverInfo", host.server_info},
+          {"instructions", kInstructions}};
+}
+
+json::object Discover(const Host& host) {
+  json::array versions;
+  for (std::string_view version : KnownVersions()) versions.emplace_back(version);
+  return {{"supportedVersions", std::move(versions)},
+          {"capabilities", Capabilities()},
+          {"serverInfo", host.server_info},
+          {"instructions", kInstructions}};
+}
+
+std::optional<RpcError> BadParams(std::string message) {
+  return RpcError{kInvalidParams, std::move(message), std::nullopt};
+}
+
+struct Prepared {
+  const Tool* tool = nullptr;
+  ToolCall call;
+  std::optional<RpcError> error;
+};
+
+// Finds the tool and takes apart what the protocol says about the call; the arguments themselves are the tool's.
+Prepared Prepare(const Host* host, const json::object& params) {
+  Prepared out;
+  const json::value* name = params.if_contains("name");
+  if (name == nullptr || !name->is_string()) {
+    out.error = BadParams("params.name: must be the name of a tool");
+    return out;
+  }
+  out.tool = FindTool(*host, name->get_string());
+  if (out.tool == nullptr) {
+    out.error = BadParams("unknown tool: " + std::string(name->get_string()).substr(0, 64));
+    return out;
+  }
+  out.call.host = host;
+  out.call.sandbox = host->sandbox;
+  if (const json::value* arguments = params.if_contains("arguments")) {
+    if (!arguments->is_object()) {
+      out.error = BadParams("params.arguments: must be an object");
+      return out;
+    }
+    out.call.arguments = arguments->get_object();
+  }
+  if (const json::value* chosen = out.call.arguments.if_contains("sandbox");
+      chosen != nullptr && host->sandbox_argument) {
+    if (!chosen->is_string()) {
+      out.error = BadParams("params.arguments.sandbox: must be a string");
+      return out;
+    }
+    out.call.sandbox = std::string(chosen->get_string());
+    out.call.arguments.erase("sandbox");
+  }
+  return out;
+}
+
+Task<ToolResult> Guarded(const Tool* tool, ToolCall* call) {
+  std::string thrown;
+  try {
+    co_return co_await tool->function(call);
+  } catch (const std::exception& e) {
+    thrown = e.what();
+  }
+  // Asio throws at the next await of a cancelled coroutine; any other exception is a bug of ours.
+  auto state = co_await asio::this_coro::cancellation_state;
+  if (state.cancelled() == asio::cancellation_type::none) SB_BUG("exception in a tool: " + thrown);
+  co_return Fail(Code::kInternal, "exception in a tool: " + thrown);
+}
+
+json::object ToJson(ToolResult result) {
+  json::object out{{"content", std::move(result.content)}};
+  if (result.is_error) out["isError"] = true;
+  return out;
+}
+
+}  // namespace
+
+asio::awaitable<json::object> Answer(const Host* host, Message message, Progress* progress, Waited* waited) {
+  json::object result;
+  bool cacheable = false;
+  if (message.method == "initialize" && !message.modern) {
+    result = Initialize(*host, message.params);
+  } else if (message.method == "server/discover") {
+    result = Discover(*host);
+    cacheable = true;
+    message.modern = true;
+  } else if (message.method == "ping") {
+    result = {};
+  } else if (message.method == "tools/list") {
+    result["tools"] = ListTools(*host);
+    cacheable = true;
+  } else if (message.method == "tools/call") {
+    Prepared prepared = Prepare(host, message.params);
+    if (prepared.error) co_return ErrorMessage(message.id, *prepared.error);
+    prepared.call.progress = progress;
+    prepared.call.waited = waited;
+    auto done = co_await Guarded(prepared.tool, &prepared.call);
+    if (!done) {
+      // A model can correct itself only by what it gets to read.
+      done = TextResult(host->public_message(done.error()));
+      done->is_error = true;
+    }
+    result = ToJson(*std::move(done));
+  } else {
+    co_return ErrorMessage(message.id,
+                           RpcError{kMethodNotFound, "unknown method: " + message.method.substr(0, 64), std::nullopt});
+  }
+  if (message.modern) StampModern(result, host->server_info, cacheable);
+  co_return ResultMessage(message.id, std::move(result));
+}
+
+Task<> Abandon(const Host* host, Waited waited) {
+  if (waited.command.empty()) co_return Result<>{};
+  auto killed =
+      co_await host->service->KillCommand(host->scope, std::move(waited.session), std::move(waited.command), SIGKILL);
+  if (!killed) co_return std::unexpected(std::move(killed).error());
+  co_return Result<>{};
+}
+
+}  // namespace sandbar::mcp

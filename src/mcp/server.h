@@ -1,0 +1,22 @@
+// One MCP message in, its answer out: initialize, discover, ping, tools. Knows no transport; keeps nothing between
+// messages. Single loop.
+//
+//   json::object answer = co_await Answer(&host, std::move(message), &progress, &waited);
+//   // the client went away meanwhile, and the task was cancelled:
+//   co_await Abandon(&host, waited);
+#pragma once
+
+#include <boost/json/object.hpp>
+
+#include "mcp/protocol.h"
+#include "mcp/tools.h"
+
+namespace sandbar::mcp {
+
+// The answer to a valid request. `progress` may be null. Both pointers outlive the task.
+asio::awaitable<json::object> Answer(const Host* host, Message message, Progress* progress, Waited* waited);
+
+// Ends the command that a cancelled call waited for.
+Task<> Abandon(const Host* host, Waited waited);
+
+}  // namespace sandbar::mcp

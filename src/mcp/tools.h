@@ -1,0 +1,103 @@
+// The tools that a model gets, and what a call of one has at hand. Each is a coroutine over the domain's service: what
+// it cannot do is an Error, what a program in the sandbox did wrong is a result. Single loop; a Host and a ToolCall
+// outlive the call.
+//
+//   ToolCall call{.host = &host, .arguments = …};
+//   auto result = co_await FindTool(host, "run_command")->function(&call);
+#pragma once
+
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "async/task.h"
+#include "sandbox/service.h"
+
+namespace sandbar::mcp {
+
+namespace json = boost::json;
+
+struct Settings {
+  int64_t handle_after_ms = 40'000;  // clients give up on a call after 60 s
+  int64_t idle_ms = 15 * 60'000;     // a sandbox made here ends this long after the last call
+  int64_t progress_ms = 1000;        // between two reports
+};
+
+// What a client was connected to.
+struct Host {
+  sandbox::Service* service = nullptr;
+  sandbox::Scope scope;
+  Settings settings;
+  std::string sandbox;            // what a call is about that names none
+  bool sandbox_argument = false;  // a call may name another one
+  bool admin = false;             // snapshot, fork, network
+  sandbox::CreateSpec make;       // how a sandbox that is not there is made
+  json::object server_info;
+  std::function<std::string(const store::PortRoute&)> preview_url;
+  std::function<std::string(const Error&)> public_message;
+};
+
+// Tells the client that a call is still at work. Sends nothing when the client did not ask.
+class Progress {
+ public:
+  virtual ~Progress() = default;
+  virtual Task<> Report(double progress, std::string text) = 0;
+};
+
+// The command that a call waits for: whoever ends the call early ends it too.
+struct Waited {
+  std::string session, command;
+  bool abandoned = false;  // the client is gone
+};
+
+struct ToolCall {
+  const Host* host = nullptr;
+  std::string sandbox;
+  json::object arguments;
+  Progress* progress = nullptr;
+  Waited* waited = nullptr;
+};
+
+struct ToolResult {
+  json::array content;
+  bool is_error = false;
+};
+ToolResult TextResult(std::string_view text);
+
+using ToolFunction = Task<ToolResult> (*)(ToolCall*);
+
+struct Tool {
+  std::string_view name;
+  std::string_view description;
+  std::string_view properties;  // JSON Schema of the arguments
+  std::string_view required;    // a JSON array
+  ToolFunction function;
+  bool read_only = false;
+  bool destructive = false;
+  bool idempotent = false;
+  bool admin = false;
+};
+
+// Null: there is none, or not for this client.
+const Tool* FindTool(const Host& host, std::string_view name);
+json::array ListTools(const Host& host);
+
+// commands.cc
+Task<ToolResult> RunCommand(ToolCall* call);
+Task<ToolResult> ReadOutput(ToolCall* call);
+// files.cc
+Task<ToolResult> ReadFile(ToolCall* call);
+Task<ToolResult> WriteFile(ToolCall* call);
+Task<ToolResult> EditFile(ToolCall* call);
+Task<ToolResult> ListFiles(ToolCall* call);
+// sandboxes.cc
+Task<ToolResult> ExposePort(ToolCall* call);
+Task<ToolResult> TakeSnapshot(ToolCall* call);
+Task<ToolResult> ForkSandbox(ToolCall* call);
+Task<ToolResult> SetNetwork(ToolCall* call);
+
+}  // namespace sandbar::mcp
