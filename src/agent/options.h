@@ -1,4 +1,4 @@
-// What `sandbar agent` and `sandbar eval` are asked to do, as plain values.
+// What `sandbar agent`, `eval` and `claude-worker` are asked to do, as plain values.
 #pragma once
 
 #include <cstdint>
@@ -40,6 +40,15 @@ struct EvalOptions {
   bool strict = false;
   bool list = false;
   bool self_test = false;
+};
+
+struct ClaudeWorkerOptions {
+  std::string environment;  // its id
+  std::optional<std::string> image, runtime, from;
+  std::string net = "deny";        // see ParseNet
+  int64_t timeout_ms = 3'600'000;  // of a sandbox
+  int64_t max_idle_ms = 60'000;    // of a session, after a turn
+  bool once = false;               // end when there is no work
 };
 
 }  // namespace sandbar::agent

@@ -48,6 +48,10 @@ json::object Responses(const json::object& short_form) {
     out[code] = std::move(good);
   }
   out["default"] = json::object{{"$ref", "#/components/responses/Error"}};
+  if (const json::value* error = Find(short_form, "error")) {
+    json::object by_media{{"application/json", *error}};
+    out["default"] = json::object{{"description", "It failed"}, {"content", Content(by_media)}};
+  }
   return out;
 }
 

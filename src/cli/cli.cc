@@ -253,6 +253,9 @@ int Main(const Options& options, const Hooks& hooks) {
                              [o, &c](ApiClient* a) { return Agent(a, o, c.options); });
           },
           [&](const EvalCommand& c) { return EvalSomewhere(options, c); },
+          [&](const ClaudeWorkerCommand& c) {
+            return WithServer(options, false, [&c](ApiClient* a) { return ClaudeWorker(a, c.options); });
+          },
           [&](const ExecCommand& c) {
             return WithServer(options, true, [o, &c](ApiClient* a) { return Exec(a, o, c); });
           },

@@ -41,6 +41,7 @@ Task<int> Race(ApiClient* api, const Options* options, RaceCommand command);
 Task<int> Export(ApiClient* api, const Options* options, ExportCommand command);
 Task<int> Import(ApiClient* api, const Options* options, ImportCommand command);
 Task<int> Agent(ApiClient* api, const Options* options, agent::AgentOptions asked);
+Task<int> ClaudeWorker(ApiClient* api, agent::ClaudeWorkerOptions options);
 Task<int> Mcp(ApiClient* api, McpCommand command);
 // What `eval` needs before there is a server: the cases, and the run to compare with. Its errors are wrong usage.
 struct EvalPlan {

@@ -138,6 +138,9 @@ struct ImageCommand {
   std::optional<std::string> images;
 };
 struct SkillCommand {};
+struct ClaudeWorkerCommand {
+  agent::ClaudeWorkerOptions options;
+};
 struct VersionCommand {};
 struct DoctorCommand {
   std::optional<std::string> listen, images;
@@ -148,7 +151,7 @@ using Command =
                  StopCommand, RmCommand, InspectCommand, NetCommand, TokenCommand, EnvCommand, ImageCommand,
                  VersionCommand, DoctorCommand, ForwardCommand, SnapshotCommand, ForkCommand, ResumeCommand,
                  UsageCommand, DiffCommand, PromoteCommand, RaceCommand, ExportCommand, ImportCommand, McpCommand,
-                 AgentCommand, EvalCommand, SkillCommand, CodeCommand>;
+                 AgentCommand, EvalCommand, SkillCommand, CodeCommand, ClaudeWorkerCommand>;
 
 struct Options {
   std::string data;         // --data, SANDBAR_DATA or /var/lib/sandbar

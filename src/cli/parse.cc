@@ -215,6 +215,7 @@ Command Choose(const CLI::App* sub, Raw* raw) {
     return raw->forward;
   }
   if (name == "agent") return raw->agent;
+  if (name == "claude-worker") return raw->claude_worker;
   if (name == "eval") return raw->eval;
   if (name == "mcp") return raw->mcp;
   if (name == "token") return TokenCommand{};
@@ -308,6 +309,7 @@ Parsed Parse(int argc, const char* const* argv) {
   AddNet(&app, &raw);
   AddCompare(&app, &raw);
   AddAgent(&app, &raw);
+  AddClaudeWorker(&app, &raw);
   AddEval(&app, &raw);
   AddMcp(&app, &raw);
   for (auto* sub : app.get_subcommands(nullptr)) {
@@ -344,6 +346,8 @@ Parsed Parse(int argc, const char* const* argv) {
   if (raw.agent.options.model.empty()) raw.agent.options.model = Environment("SANDBAR_MODEL");
   if (sub->get_name() == "agent" && raw.agent.options.model.empty())
     return Usage("no model given", "sandbar agent --model anthropic:ID … (or set SANDBAR_MODEL)");
+  if (!raw.worker_timeout.empty()) raw.claude_worker.options.timeout_ms = *ParseDuration(raw.worker_timeout);
+  if (!raw.worker_idle.empty()) raw.claude_worker.options.max_idle_ms = *ParseDuration(raw.worker_idle);
   if (!raw.exec_timeout.empty()) raw.exec.timeout_ms = ParseDuration(raw.exec_timeout);
   bool wants_command = sub->get_prefix_command();
   if (wants_command && rest.empty())

@@ -88,6 +88,21 @@ void AddAgent(CLI::App* app, Raw* raw) {
   sub->add_flag("-q,--quiet", o->quiet, "no live view");
 }
 
+void AddClaudeWorker(CLI::App* app, Raw* raw) {
+  agent::ClaudeWorkerOptions* o = &raw->claude_worker.options;
+  auto* sub =
+      app->add_subcommand("claude-worker", "Run the tools of Claude's managed agents in sandboxes of this server");
+  sub->add_option("--environment", o->environment, "id of the self-hosted environment (or ANTHROPIC_ENVIRONMENT_ID)");
+  auto* image = sub->add_option("--image", o->image, "image of the sandboxes");
+  auto* runtime =
+      sub->add_option("--runtime", o->runtime, "node24 (default), node22, python3.13, bun")->excludes(image);
+  sub->add_option("--from", o->from, "a snapshot to start from")->excludes(image)->excludes(runtime);
+  sub->add_option("--net", o->net, "deny (default), allow or allow:host,host");
+  sub->add_option("--timeout", raw->worker_timeout, "of a sandbox (default 1h)")->check(CheckDuration);
+  sub->add_option("--max-idle", raw->worker_idle, "of a session after a turn (default 60s)")->check(CheckDuration);
+  sub->add_flag("--once", o->once, "end when there is no work");
+}
+
 void AddEval(CLI::App* app, Raw* raw) {
   agent::EvalOptions* o = &raw->eval.options;
   auto* sub = app->add_subcommand("eval", "Run a directory of eval cases, each trial in a fresh fork");

@@ -37,8 +37,9 @@ struct Raw {
   ImageCommand image;
   DoctorCommand doctor;
   AgentCommand agent;
+  ClaudeWorkerCommand claude_worker;
   EvalCommand eval;
-  std::string agent_timeout, run_timeout, exec_timeout, code_timeout, forward_port;
+  std::string agent_timeout, worker_timeout, worker_idle, run_timeout, exec_timeout, code_timeout, forward_port;
 };
 
 // For CLI11's ->check(): what is wrong with the text, else empty.
@@ -48,6 +49,7 @@ std::string CheckDuration(const std::string& text);
 void AddMcp(CLI::App* app, Raw* raw);
 void AddCode(CLI::App* app, Raw* raw);
 void AddAgent(CLI::App* app, Raw* raw);
+void AddClaudeWorker(CLI::App* app, Raw* raw);
 void AddEval(CLI::App* app, Raw* raw);
 // One word is the file, two are the sandbox and the file; with -c the word is the sandbox. What is wrong, else empty.
 std::string ArrangeCode(CodeCommand* code, const std::vector<std::string>& words);

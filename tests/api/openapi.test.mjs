@@ -42,7 +42,8 @@ async function ask(operation, { path = {}, query, body, media = "application/jso
   const text = await response.text();
   assert.equal(response.status, expected, `${operation}: ${text}`);
   if (!what.responses[response.status]) {
-    check(JSON.parse(text), ["components", "schemas", "Error"], `error of ${operation}`);
+    const error = what.responses.default.content ? [...place, "responses", "default", "content", "application/json", "schema"] : ["components", "schemas", "Error"];
+    check(JSON.parse(text), error, `error of ${operation}`);
     return JSON.parse(text);
   }
   const content = what.responses[response.status].content;
@@ -215,6 +216,19 @@ test("cells and contexts", async () => {
   for (const verb of ["interrupt", "restart"]) await ask(`POST ${X}/contexts/{context}/${verb}`, { path: at });
   await ask(`DELETE ${X}/contexts/{context}`, { path: at });
   await ask(`POST ${X}/code`, { path, body: { language: "bash", context: "none-such", code: "true" }, status: 404 });
+});
+
+test("MCP", async () => {
+  const rpc = (method, params, id = 1) => ({ jsonrpc: "2.0", id, method, params });
+  const hello = { protocolVersion: "2025-11-25", capabilities: {}, clientInfo: { name: "t", version: "1" } };
+  const accept = { accept: "application/json, text/event-stream" };
+  for (const [operation, path] of [["POST /mcp", {}], ["POST /mcp/s/{name}", { name: "doc-box" }]]) {
+    assert.ok((await ask(operation, { path, headers: accept, body: rpc("initialize", hello) })).result.serverInfo);
+    assert.ok((await ask(operation, { path, headers: accept, body: rpc("tools/list", {}, "two") })).result.tools.length > 0);
+    assert.ok((await ask(operation, { path, headers: accept, body: rpc("no/such", {}) })).error.code);
+  }
+  const ran = await ask("POST /mcp/s/{name}", { path: { name: "doc-box" }, headers: accept, body: rpc("tools/call", { name: "run_command", arguments: { command: "echo $((6 * 7))" } }) });
+  assert.match(ran.result.content[0].text, /42/);
 });
 
 test("snapshots, fork, stop, delete", async () => {
