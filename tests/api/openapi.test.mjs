@@ -247,9 +247,36 @@ test("snapshots, fork, stop, delete", async () => {
   const from = await ask("POST /v3/sandboxes", { body: { source: { type: "snapshot", snapshotId: snapshot.id } } });
   for (const name of ["doc-fork", "doc-box", from.sandbox.name]) await ask(`DELETE ${V}/{name}`, { path: { name }, query: { deleteOrphanSnapshots: "false" } });
   await ask(`DELETE ${V}/snapshots/{snapshot}`, { path: id });
-  await ask(`GET ${V}/drives`);
-  await ask(`POST ${V}/drives/{drive}`, { path: { drive: "d" }, status: 422 });
-  await ask(`DELETE ${V}/drives/{drive}`, { path: { drive: "d" }, status: 404 });
+});
+
+test("drives", async () => {
+  for (const drives of [`${V}/drives`, "/v1/drives"]) {
+    await ask(`POST ${drives}/{drive}`, { path: { drive: "doc-drive" }, body: { projectId: "prj_sandbar", maxSizeBytes: 1 << 26 } });
+    const mounted = await ask(`POST ${V}`, { body: { name: "doc-mounts", runtime: "node24", idleTimeoutMs: 600_000, mounts: { "/data": { drive: "doc-drive", mode: "read-write" } } } });
+    assert.ok(mounted.sandbox.mounts["/data"]);
+    const { drives: list } = await ask(`GET ${drives}`);
+    assert.equal(list[0].currentSandboxName, "doc-mounts");
+    await ask(`DELETE ${drives}/{drive}`, { path: { drive: "doc-drive" }, status: 409 });
+    await ask(`DELETE ${V}/{name}`, { path: { name: "doc-mounts" } });
+    await ask(`DELETE ${drives}/{drive}`, { path: { drive: "doc-drive" } });
+  }
+});
+
+test("compare, race, promote, verify, usage, notices", async () => {
+  const made = await ask(`POST ${V}`, { body: { name: "doc-base", runtime: "node24", networkPolicy: { mode: "deny-all" } } });
+  await ask(`POST ${S}/cmd`, { path: { session: made.session.id }, body: { command: "sh", args: ["-c", "echo x > f; mkdir d; ln -s f l"], wait: true } });
+  const { snapshot } = await ask(`POST ${S}/stop`, { path: { session: made.session.id } });
+  assert.equal((await ask("POST /x/v1/snapshots/{snapshot}/verify", { path: { snapshot: snapshot.id } })).snapshot.verified, true);
+  const { changes } = await ask("GET /x/v1/diff", { query: { a: "doc-base" } });
+  assert.ok(changes.some((c) => c.path.endsWith("/f") && c.change === "added"));
+  const race = await ask("POST /x/v1/race", { body: { source: "doc-base", command: "sh", args: ["-c", "echo score: $$; echo y > f"], count: 2, score: "score: ([0-9]+)", best: "lowest", keep: "fork" } });
+  const fork = race.racers[race.winner].name;
+  const { session: racing } = await ask(`GET ${V}/{name}`, { path: { name: fork } });
+  if (racing.status === "running") await ask(`POST ${S}/stop`, { path: { session: racing.id } });
+  assert.equal((await ask("POST /x/v1/sandboxes/{name}/promote", { path: { name: fork }, body: { into: "doc-base" } })).sandbox, "doc-base");
+  await ask("GET /x/v1/notices", { query: { sandbox: "doc-base" } });
+  assert.ok((await ask("GET /x/v1/usage")).projects.length > 0);
+  for (const name of [fork, "doc-base"]) await ask(`DELETE ${V}/{name}`, { path: { name } });
 });
 
 test("version 1", async () => {
