@@ -75,6 +75,15 @@ TEST_F(McpFixture, AClientThatGoesTakesItsCommandWithIt) {
   }
 }
 
+TEST_F(McpFixture, AServerThatClosesLeavesTheCommandAlone) {
+  Client client = Connect();
+  client.Request("POST", kPath, CallTool("run_command", R"({"command":"x"})", R"({"progressToken":1})"), kEvents);
+  Until([&] { return service_.readers == 1; });
+  asio::co_spawn(io_, server_->Close(), asio::use_future).get();
+  EXPECT_EQ(OnLoop([&] { return service_.readers; }), 0);
+  EXPECT_EQ(OnLoop([&] { return service_.number; }), 0) << "it is the sandbox's, which goes on";
+}
+
 TEST_F(McpFixture, AClientThatOnlyReadsLeavesTheCommandAlone) {
   Client client = Connect();
   client.Request("POST", kPath, CallTool("read_output", R"({"handle":"cmd_1"})"));
