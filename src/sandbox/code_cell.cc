@@ -16,6 +16,7 @@ namespace json = boost::json;
 
 constexpr size_t kMaxLine = 8 << 20, kCheapLine = 64 << 10;
 constexpr size_t kMaxName = 256, kMaxValue = 16 << 10, kMaxTraceback = 64 << 10, kMaxPathBytes = 4096;
+constexpr size_t kErrEnd = 8 << 10;
 constexpr int64_t kMaxCpuMs = 1LL << 40;
 
 struct Suffix {
@@ -122,6 +123,10 @@ void CodeCell::EmitText(uint8_t stream, std::string_view text) {
 
 void CodeCell::Output(uint8_t stream, std::string_view bytes) {
   if (ended_) return;
+  if (stream == 2) {
+    err_end_ += bytes.substr(bytes.size() - std::min(bytes.size(), kErrEnd));
+    if (err_end_.size() > 2 * kErrEnd) err_end_.erase(0, err_end_.size() - kErrEnd);
+  }
   EmitText(stream, (stream == 2 ? err_ : out_).Feed(bytes));
 }
 

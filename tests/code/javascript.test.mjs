@@ -69,7 +69,7 @@ test("what nobody awaits fails beside the cell", async () => {
 
 test("display, rich values, env, cwd, children, artifacts", async () => {
   const n = number();
-  const cell = await js.ok(`display.html("<b>${n}</b>"); display.png(Buffer.from("png${n}")); await display({ n: ${n} });\n({ [Symbol.for("Jupyter.display")]: () => ({ "text/markdown": "**${n}**" }) })`);
+  const cell = await js.ok(`display.html("<b>${n}</b>"); display.png(Buffer.from("png${n}")); display({ n: ${n} });\n({ [Symbol.for("Jupyter.display")]: () => ({ "text/markdown": "**${n}**" }) })`);
   assert.equal(cell.displays[0]["text/html"], `<b>${n}</b>`);
   assert.equal(Buffer.from(cell.displays[1]["image/png"], "base64").toString(), `png${n}`);
   assert.equal(cell.displays[2]["text/plain"], `{ n: ${n} }`);
@@ -105,4 +105,25 @@ test("an endless loop and an endless wait are interrupted, and the context stays
     const next = await js.ok("kept");
     assert.deepEqual([next.text, next.started.fresh], [String(n), false]);
   }
+});
+
+test("a full heap is oom, and the next cell works in a fresh context", async () => {
+  const n = number();
+  const cell = await js.run("require('node:v8').setFlagsFromString('--max-old-space-size=100'); const hog = []; for (;;) hog.push(new Array(1e5).fill(hog.length))");
+  assert.equal(cell.status, "oom", JSON.stringify(cell.events));
+  const next = await js.ok(`${n} + 1`);
+  assert.deepEqual([next.text, next.started.fresh], [String(n + 1), true]);
+});
+
+test("1,000 cells in one context do not make the interpreter grow", async () => {
+  const rss = async () => Number((await js.ok("gc?.(); process.memoryUsage.rss()")).text) / (1 << 20);
+  await js.ok("require('node:v8').setFlagsFromString('--expose-gc'); globalThis.gc = require('node:vm').runInNewContext('gc'); let sum = 0");
+  const some = async (count) => {
+    for (let i = 0; i < count; i++) await js.ok(`const step = ${number()}; sum += step; console.log("x".repeat(100), step); ({ sum, list: [step] })`);
+  };
+  await some(300);
+  const before = await rss();
+  await some(700);
+  const after = await rss();
+  assert.ok(after - before < 32, `${before} -> ${after} MiB`);
 });

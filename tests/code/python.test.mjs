@@ -170,3 +170,10 @@ test("what threads print between cells comes with the next one", async () => {
   for (let i = 0; i < 200 && !seen.includes(`late ${n}`); i++) seen += (await py.ok("time.sleep(0.02)")).stdout;
   assert.match(seen, new RegExp(`late ${n}`));
 });
+
+test("threads may show values while the cell does", async () => {
+  const cell = await py.ok(`import threading\nworkers = [threading.Thread(target=lambda i=i: [display({"application/json": {"i": i, "j": j, "pad": "x" * 5000}}, raw=True) for j in range(50)]) for i in range(4)]\n[w.start() for w in workers]\nfor j in range(50): display({"application/json": {"i": 4, "j": j, "pad": "x" * 5000}}, raw=True)\n[w.join() for w in workers]\nNone`);
+  assert.deepEqual(cell.end.truncated, {});
+  assert.deepEqual([0, 1, 2, 3, 4].map((i) => cell.displays.filter((d) => d["application/json"].i === i).map((d) => d["application/json"].j).join()),
+    Array(5).fill(Array.from({ length: 50 }, (_, j) => j).join()));
+});

@@ -3,7 +3,7 @@
 # program prints can be taken for one. Modules are imported when they are needed: a cold context answers at once.
 def _driver():
     # Parts of the interpreter itself: `signal` and `ast` would cost as much as its start.
-    import _signal as signal, os, sys, time
+    import _signal as signal, _thread as threads, os, sys, time
     from _ast import Expr, Expression
 
     ONLY_AST, TOP_LEVEL_AWAIT, IS_COROUTINE, COARSE_CLOCK = 0x400, 0x2000, 0x80, 5
@@ -22,6 +22,7 @@ def _driver():
         channel = os.dup(3)
     os.close(3)
     pid, ours = os.getpid(), globals()
+    main_thread, lock = threads.get_ident(), threads.RLock()
 
     class State:
         interruptible = False  # a cell runs and was not interrupted yet
@@ -60,17 +61,17 @@ def _driver():
 
     def send(line):
         data = memoryview(line.encode("ascii") + b"\n")
-        State.sending += 1
+        own = threads.get_ident() == main_thread  # interrupts come to this one
+        State.sending += own
         try:
-            while data:
-                data = data[os.write(channel, data):]
+            with lock:
+                while data:
+                    data = data[os.write(channel, data):]
         finally:
-            State.sending -= 1
-        if State.pending and not State.sending:
+            State.sending -= own
+        if own and State.pending and not State.sending:
             State.pending = False
             on_interrupt(0, None)
-
-    lock = __import__("_thread").RLock()
 
     def send_bundle(kind, data):
         parts = {mime: dumps(value) for mime, value in data.items()}
@@ -79,9 +80,8 @@ def _driver():
             note = f"[{largest} of {len(parts.pop(largest))} bytes is too large to show]"
             parts["text/plain"] = quote(note)
         body = ",".join(f"{quote(mime)}:{text}" for mime, text in parts.items())
-        with lock:
-            flush()
-            send(f'{{"type":"{kind}","data":{{{body}}}}}')
+        flush()
+        send(f'{{"type":"{kind}","data":{{{body}}}}}')
 
     def flush():
         for stream in {sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__}:
