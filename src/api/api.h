@@ -35,6 +35,7 @@
 namespace sandbar::api {
 
 class CreateAnswers;
+class McpCalls;
 class Previews;
 class WebGuard;
 
@@ -95,6 +96,7 @@ class Api {
   std::unique_ptr<WebGuard> guard_;
   std::unique_ptr<Previews> previews_;
   std::unique_ptr<CreateAnswers> create_answers_;
+  std::unique_ptr<McpCalls> mcp_calls_;
   std::unique_ptr<mcp::Cells> cells_;  // made with the first request, on its loop
 };
 

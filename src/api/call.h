@@ -24,6 +24,7 @@ namespace sandbar::api {
 
 struct ApiConfig;
 class CreateAnswers;
+class McpCalls;
 
 inline constexpr size_t kMaxJsonBody = 4 << 20;
 
@@ -34,6 +35,7 @@ struct Call {
   const ApiConfig* config = nullptr;
   CreateAnswers* create_answers = nullptr;
   mcp::Cells* cells = nullptr;
+  McpCalls* mcp_calls = nullptr;
   std::string base_url;  // of this server, without a slash at its end
   PreviewUrls preview_urls;
 

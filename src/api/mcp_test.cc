@@ -75,6 +75,47 @@ TEST_F(McpFixture, AClientThatGoesTakesItsCommandWithIt) {
   }
 }
 
+TEST_F(McpFixture, AMessageCancelsTheRequestOfTheSameClientOnly) {
+  std::string initialize =
+      R"({"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25"}})";
+  const std::string session = Ask("POST", kPath, initialize).Get("mcp-session-id");
+  ASSERT_FALSE(session.empty());
+  EXPECT_NE(Ask("POST", kPath, initialize).Get("mcp-session-id"), session);
+  const std::string mine = "Mcp-Session-Id: " + session + "\r\n";
+  auto cancel = [&](const std::string& extra, const std::string& id) {
+    std::string body = R"({"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":)" + id + "}}";
+    EXPECT_EQ(Ask("POST", kPath, body, extra).status, 202);
+  };
+  for (const char* meta : {"{}", R"({"progressToken":1})"}) {
+    OnLoop([&] { service_.number = 0; });
+    Client client = Connect();
+    client.Request("POST", kPath, CallTool("run_command", R"({"command":"x"})", meta), kEvents + mine);
+    Until([&] { return service_.readers == 1; });
+    cancel("Mcp-Session-Id: other\r\n", "7");
+    cancel("", "7");
+    cancel(mine, "8");
+    cancel(mine, "\"7\"");
+    cancel(mine, "null");
+    EXPECT_EQ(OnLoop([&] { return service_.number; }), 0);
+    EXPECT_EQ(OnLoop([&] { return service_.readers; }), 1);
+    cancel(mine, "7");
+    Answer answer = client.ReadAnswer();
+    EXPECT_FALSE(client.cut());
+    EXPECT_EQ(answer.body.find("result"), std::string::npos) << "nobody waits for it";
+    EXPECT_EQ(OnLoop([&] { return service_.number; }), SIGKILL);
+    cancel(mine, "7");
+  }
+}
+
+TEST_F(McpFixture, AServerThatClosesLeavesTheCommandAlone) {
+  Client client = Connect();
+  client.Request("POST", kPath, CallTool("run_command", R"({"command":"x"})", R"({"progressToken":1})"), kEvents);
+  Until([&] { return service_.readers == 1; });
+  asio::co_spawn(io_, server_->Close(), asio::use_future).get();
+  EXPECT_EQ(OnLoop([&] { return service_.readers; }), 0);
+  EXPECT_EQ(OnLoop([&] { return service_.number; }), 0) << "it is the sandbox's, which goes on";
+}
+
 TEST_F(McpFixture, AClientThatOnlyReadsLeavesTheCommandAlone) {
   Client client = Connect();
   client.Request("POST", kPath, CallTool("read_output", R"({"handle":"cmd_1"})"));

@@ -214,10 +214,10 @@ TEST(CodeDrivers, RequestsAreFramedOrQuoted) {
   for (CodeLanguage l :
        {CodeLanguage::kPython, CodeLanguage::kJavascript, CodeLanguage::kTypescript, CodeLanguage::kBash}) {
     auto argv = DriverCommand(l);
-    ASSERT_EQ(argv.size(), 3u);
+    ASSERT_GE(argv.size(), 3u);
     // One argument may have 128 KiB.
-    EXPECT_GT(argv[2].size(), 1000u);
-    EXPECT_LT(argv[2].size(), 100000u);
+    EXPECT_GT(argv.back().size(), 1000u);
+    EXPECT_LT(argv.back().size(), 100000u);
   }
 }
 

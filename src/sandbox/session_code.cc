@@ -19,6 +19,7 @@ constexpr int kSigInt = 2, kSigKill = 9;
 constexpr int kAborted = 128 + 6;
 // How long an interrupted cell may take to end before its interpreter is killed, and the agent to say that it is dead.
 constexpr milliseconds kInterruptGrace{5000};
+constexpr milliseconds kInterruptAgain{500};
 constexpr milliseconds kKillGrace{10000};
 constexpr size_t kMaxEnvBytes = 64 << 10;
 
@@ -210,11 +211,17 @@ Task<> Session::SuperviseCell(ContextRef context, std::shared_ptr<CodeCell> cell
   auto usage = co_await live_->machine().GetUsage();
   if (usage) cell->cpu_before_ns = usage->cpu_ns;
   while (!cell->ended()) {
-    const auto left = cell->due - CodeCell::Clock::now();
+    const std::chrono::nanoseconds left = cell->due - CodeCell::Clock::now();
     if (left > left.zero()) {
+      const bool interrupted = cell->push == CodeCell::Push::kInterrupted;
+      const std::chrono::nanoseconds pause =
+          interrupted ? std::min<std::chrono::nanoseconds>(left, kInterruptAgain) : left;
       auto change = cell->changed.Wait();
-      auto r = co_await WithTimeout(std::move(change), left);
+      auto r = co_await WithTimeout(std::move(change), pause);
       if (!r && r.error().code == Code::kCancelled) co_return std::unexpected(std::move(r).error());
+      // An interpreter may miss one that comes while it goes from one state to another (node does).
+      auto link = live_->link();
+      if (!r && interrupted && cell->begun && link) link->Kill(context->command, kSigInt);
       continue;
     }
     if (cell->push == CodeCell::Push::kKilled) {

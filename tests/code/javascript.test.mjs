@@ -69,7 +69,7 @@ test("what nobody awaits fails beside the cell", async () => {
 
 test("display, rich values, env, cwd, children, artifacts", async () => {
   const n = number();
-  const cell = await js.ok(`display.html("<b>${n}</b>"); display.png(Buffer.from("png${n}")); await display({ n: ${n} });\n({ [Symbol.for("Jupyter.display")]: () => ({ "text/markdown": "**${n}**" }) })`);
+  const cell = await js.ok(`display.html("<b>${n}</b>"); display.png(Buffer.from("png${n}")); display({ n: ${n} });\n({ [Symbol.for("Jupyter.display")]: () => ({ "text/markdown": "**${n}**" }) })`);
   assert.equal(cell.displays[0]["text/html"], `<b>${n}</b>`);
   assert.equal(Buffer.from(cell.displays[1]["image/png"], "base64").toString(), `png${n}`);
   assert.equal(cell.displays[2]["text/plain"], `{ n: ${n} }`);

@@ -16,6 +16,7 @@ trap 'builtin exit 143' TERM
 # A cell begins, in the directory that is named, if one is. The request is one line that calls this and then evaluates.
 __sandbar_begin() {
   __sandbar_home= __sandbar_status=
+  trap - INT
   __sandbar_since=$EPOCHREALTIME
   __sandbar_cpu=$(__sandbar_ticks)
   __sandbar_state=running
@@ -55,6 +56,7 @@ __sandbar_failed() {
 __sandbar_prompt() {
   local status=$?
   [ "$__sandbar_state" = running ] || return
+  trap '' INT # from here on an interrupt is too late; before, it leads here again
   set +eEux
   trap - ERR
   __sandbar_state=idle
