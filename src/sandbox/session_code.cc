@@ -172,6 +172,8 @@ Task<std::shared_ptr<CodeCell>> Session::StartCode(CodeSpec spec) {
     context->starting = true;
     auto started = co_await StartDriver(context);
     context->starting = false;
+    // One that was only meant by its language is not left behind.
+    if (!started && LanguageNamed(context->id)) contexts_.erase(context->id);
     if (!started) co_return std::unexpected(std::move(started).error());
   }
   const std::string command = context->command;

@@ -157,6 +157,7 @@ test("bad input is refused with the field and the fix", async () => {
   await assert.rejects(py.contexts("POST", "/python/explode"), { status: 404 });
   await assert.rejects(new Cells(server, "no-such-sandbox", "python").run("1"), { status: 404 });
   await assert.rejects(new Cells(server, py.name, "javascript").run("1"), { status: 400, message: /no node, which javascript needs/ });
+  assert.deepEqual((await py.contexts("GET")).contexts.filter((c) => c.language === "javascript"), []);
 });
 
 test("a crash of the server loses the contexts, says so, and leaves no interpreter behind", async () => {
