@@ -99,6 +99,8 @@ function(sb_embed folder header)
   file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/${folder}_texts.cc CONTENT "@text@}  // namespace sandbar::${folder}\n" @ONLY)
   add_library(sb_${folder}_texts STATIC ${CMAKE_BINARY_DIR}/${folder}_texts.cc)
   target_link_libraries(sb_${folder}_texts PRIVATE sb_options sb_sanitize sb_asio Boost::headers fmt::fmt)
+  # Of the file: the target's own options come before the warnings that they would have to follow.
+  set_source_files_properties(${CMAKE_BINARY_DIR}/${folder}_texts.cc PROPERTIES COMPILE_OPTIONS -Wno-overlength-strings)
   target_link_libraries(sb_${folder} PUBLIC sb_${folder}_texts)
 endfunction()
 

@@ -1,5 +1,6 @@
 #include "api/openapi.h"
 
+#include <algorithm>
 #include <boost/json.hpp>
 
 #include "base/result.h"
@@ -38,14 +39,17 @@ json::array Parameters(std::string_view pattern, const json::object& short_form)
   return out;
 }
 
+// "status": the code of success, several with spaces between them, or "default": there is none.
 json::object Responses(const json::object& short_form) {
   const json::value* status = Find(short_form, "status");
-  std::string_view code = status == nullptr ? "200" : std::string_view(status->as_string());
+  std::string_view codes = status == nullptr ? "200" : std::string_view(status->as_string());
   json::object out;
-  if (code != "default") {
+  while (!codes.empty() && codes != "default") {
     json::object good{{"description", "done"}};
     if (const json::value* answer = Find(short_form, "answer")) good["content"] = Content(*answer);
-    out[code] = std::move(good);
+    out[codes.substr(0, codes.find(' '))] = std::move(good);
+    codes.remove_prefix(std::min(codes.size(), codes.find(' ')));
+    if (!codes.empty()) codes.remove_prefix(1);
   }
   out["default"] = json::object{{"$ref", "#/components/responses/Error"}};
   if (const json::value* error = Find(short_form, "error")) {
