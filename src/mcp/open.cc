@@ -87,7 +87,8 @@ Task<Opened> OpenSandbox(const ToolCall* call) {
     }
     auto made = co_await Make(call);
     if (made) made->note = note;
-    if (made || made.error().code != Code::kConflict) co_return made;
+    // Perhaps somebody else has just made it.
+    if (made || made.error().code != Code::kBadRequest || i + 1 == kTries) co_return made;
   }
 }
 
