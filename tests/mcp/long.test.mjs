@@ -128,6 +128,13 @@ test("a sandbox that nobody calls goes; the next call gets a new one and is told
   assert.match(fresh.text, /^exit code 2 [^]*note: the sandbox had been stopped[^]*new, empty one$/);
 });
 
+test("first calls that come at once share one sandbox", async (t) => {
+  const clients = await Promise.all(Array.from({ length: 4 }, () => http1.connect(server, { path: "/mcp/s/rush" }, t)));
+  const hosts = await Promise.all(clients.map((mcp) => mcp.call("run_command", { command: "cat /proc/sys/kernel/random/boot_id; echo $$ >> seen; hostname" })));
+  for (const host of hosts) assert.match(host.text, /^exit code 0 /);
+  assert.match((await clients[0].call("run_command", { command: "wc -l < seen" })).text, /\n4/);
+});
+
 test("somebody else's stopped sandbox is not replaced", async (t) => {
   const made = await server.create({ name: "others", persistent: false, projectId: "prj_sandbar" });
   await server.call("POST", `/v2/sandboxes/sessions/${made.session.id}/stop`, { body: {} });
