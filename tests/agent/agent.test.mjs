@@ -301,12 +301,13 @@ test("a transcript replays without a model service; the page escapes what it sho
   assert.match(cut.last, /no reply number 2/);
 });
 
-test("cells keep their variables, images reach the model, an unknown tool can be mended", async () => {
+test("cells keep their variables, images reach the model, refused calls can be mended", async () => {
   const number = random(1000, 9999);
   const png = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
   const steps = [
     { tool: "run_code", input: { language: "javascript", code: `globalThis.kept = ${number}; require("fs").writeFileSync("a.png", Buffer.from("${png}", "base64")); 1` } },
     { tool: "no_such_tool", input: {} },
+    { tool: "write_file", input: { path: "big", content: "x".repeat(6 << 20) } },
     { calls: [{ tool: "run_code", input: { language: "javascript", code: "kept * 2" } }, { tool: "read_file", input: { path: "a.png" } }] },
   ];
   const service = await models(({ body, results }) => {
@@ -319,7 +320,8 @@ test("cells keep their variables, images reach the model, an unknown tool can be
   const blocks = service.requests.at(-1).body.messages.at(-1).content.flatMap((b) => b.content);
   const image = blocks.find((b) => b.type === "image");
   assert.deepEqual(image.source, { type: "base64", media_type: "image/png", data: png });
-  assert.equal(service.requests[2].body.messages.at(-1).content[0].is_error, true);
+  for (const n of [2, 3]) assert.equal(service.requests[n].body.messages.at(-1).content[0].is_error, true);
+  assert.match(service.requests[3].body.messages.at(-1).content[0].content[0].text, /larger than/);
 });
 
 test("a sandbox that is removed under the agent is a failure, not a fresh start", async () => {
