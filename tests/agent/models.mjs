@@ -75,7 +75,7 @@ export async function startModels(script) {
     const prompt = body.messages.find((m) => m.role === "user").content;
     requests.push({ url: request.url, headers: request.headers, body });
     const n = requests.length;
-    const reply = script({ prompt, results: resultsOf(body, anthropic), request: n, body, headers: request.headers });
+    const reply = await script({ prompt, results: resultsOf(body, anthropic), request: n, body, headers: request.headers });
     if (reply.hang) return;
     if (reply.status) {
       response.writeHead(reply.status, { "content-type": "application/json", ...reply.headers });
