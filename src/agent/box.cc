@@ -84,6 +84,14 @@ Task<Box> OpenBox(client::ApiClient* api, std::string name) {
   co_return ReadBox(view);
 }
 
+Task<> StillThere(client::ApiClient* api, Box box) {
+  auto view = co_await api->Call("GET", NamedPath(box.name), std::nullopt);
+  if (!view && view.error().code != Code::kNotFound) co_return std::unexpected(std::move(view).error());
+  if (!view || Text(Object(*view, "session"), "id") != box.session)
+    co_return Fail(Code::kClosed, "the sandbox was removed while the agent worked");
+  co_return Result<>{};
+}
+
 Task<Box> ForkBox(client::ApiClient* api, std::string name, int64_t timeout_ms) {
   json::value body = json::object{{"persistent", false}, {"timeout", timeout_ms}};
   SB_CO_TRY(json::object view, co_await api->Call("POST", NamedPath(name) + "/fork", std::move(body)));

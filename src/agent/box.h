@@ -34,6 +34,9 @@ Result<json::value> ParseNet(const std::string& text);
 Task<Box> CreateBox(client::ApiClient* api, BoxSpec spec);
 // One that exists; started when it is stopped.
 Task<Box> OpenBox(client::ApiClient* api, std::string name);
+// Fails with kClosed when the box was replaced or removed meanwhile: the server makes a new, empty one for a tool call
+// that finds none, and work that went on there is not the work that was asked for.
+Task<> StillThere(client::ApiClient* api, Box box);
 Task<Box> ForkBox(client::ApiClient* api, std::string name, int64_t timeout_ms);
 // The session stops; forks of the box begin with what it has now.
 Task<> FreezeBox(client::ApiClient* api, Box box);

@@ -184,10 +184,15 @@ Task<std::string> EvalRunner::Ready(Prepared* prepared) {
 }
 
 Task<std::string> EvalRunner::Prepare(const EvalCase* c) {
+  using namespace asio::experimental::awaitable_operators;
   const EvalSetup setup = c->body.setup.value_or(EvalSetup());
   BoxSpec spec{setup.image, setup.runtime, setup.snapshot, setup.net.value_or("deny"), kSetupMs + kGraceMs};
   SB_CO_TRY(Box box, co_await CreateBox(api_, std::move(spec)));
-  auto filled = co_await Fill(box, c);
+  Task<> fill = Fill(box, c);
+  Task<> stop = Stopped();
+  auto first = co_await (std::move(fill) || std::move(stop));
+  Result<> filled = Fail(Code::kCancelled, "interrupted");
+  if (first.index() == 0) filled = std::get<0>(std::move(first));
   if (filled) filled = co_await FreezeBox(api_, box);
   if (!filled) {
     co_await Remove(box.name);
@@ -205,7 +210,6 @@ Task<> EvalRunner::Fill(Box box, const EvalCase* c) {
   for (const auto& [name, content] : c->body.setup->files) files.push_back({name, "", content});
   SB_CO_TRYV(co_await WriteFiles(api_, box, std::move(files)));
   for (const std::string& command : c->body.setup->commands) {
-    if (stopping_) co_return Fail(Code::kCancelled, "interrupted");
     std::vector<std::string> argv{"sh", "-c", command};
     SB_CO_TRY(Ran ran, co_await RunIn(api_, box, std::move(argv), kSetupMs));
     if (ran.exit_code != 0)
@@ -256,6 +260,7 @@ Task<> EvalRunner::Trial(Unit* unit, Box box) {
   end["type"] = "end";
   record(std::move(end));
   if (transcript.failed()) co_return std::unexpected(*transcript.failed());
+  SB_CO_TRYV(co_await StillThere(api_, box));
   // Without an answer there is nothing to judge: the first check says so.
   CheckResult answered{"answered", false, 0, 1, std::string(Name(run.outcome().status)) + ": " + run.outcome().reason};
   if (run.outcome().status == Status::kAnswered) answered = {"answered", false, 1, 1, ""};

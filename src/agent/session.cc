@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
+
 #include "agent/transcript.h"
 #include "base/ids.h"
 
@@ -14,7 +16,7 @@ constexpr auto kDeleteTime = std::chrono::minutes(2);
 
 bool IsConfiguration(Code code) {
   return code == Code::kBadRequest || code == Code::kNotFound || code == Code::kUnsupported ||
-         code == Code::kUnauthenticated || code == Code::kForbidden || code == Code::kSnapshotGone;
+         code == Code::kUnauthenticated || code == Code::kForbidden;
 }
 
 class Session {
@@ -25,7 +27,9 @@ class Session {
   Task<SessionDone> Run() {
     // Everything that can be wrong in the settings is found before a sandbox exists.
     if (auto ready = co_await Prepare(); !ready) {
-      done_.outcome.status = IsConfiguration(ready.error().code) ? Status::kConfiguration : Status::kFailed;
+      // Nothing ran yet, so what has stopped or is gone is something that was named.
+      const bool named = IsConfiguration(ready.error().code) || ready.error().code == Code::kStopped;
+      done_.outcome.status = named ? Status::kConfiguration : Status::kFailed;
       done_.outcome.reason = std::move(ready).error().message;
       done_.outcome.ms = NowMs() - started_;
       co_return Finish();
@@ -45,7 +49,7 @@ class Session {
     if (options_.upload) {
       SB_CO_TRY(files_, FilesBelow(*options_.upload));
     }
-    SB_CO_TRY(transcript_, Transcript::Open(options_.record, !options_.html.empty()));
+    SB_CO_TRYV(OpenFiles());
     BoxSpec spec{options_.image, options_.runtime, options_.from, options_.net, options_.limits.timeout_ms + kGraceMs};
     Task<Box> opening = options_.sandbox ? OpenBox(api_, *options_.sandbox) : CreateBox(api_, std::move(spec));
     SB_CO_TRY(box_, co_await std::move(opening));
@@ -61,6 +65,19 @@ class Session {
          {"maxTokens", options_.limits.max_tokens},
          {"timeoutMs", options_.limits.timeout_ms}});
     co_return Result<>{};
+  }
+
+  // Where things shall go at the end: what cannot be written is better known before the work than after it.
+  Result<> OpenFiles() {
+    std::error_code ec;
+    if (!options_.download.empty() && !std::filesystem::is_directory(options_.to, ec))
+      return Fail(Code::kBadRequest, "--to " + options_.to + " is no directory");
+    if (!options_.html.empty())
+      if (auto made = WriteFile(options_.html, ""); !made) return Fail(Code::kBadRequest, made.error().message);
+    auto transcript = Transcript::Open(options_.record, !options_.html.empty());
+    if (!transcript) return Fail(Code::kBadRequest, transcript.error().message);
+    transcript_ = std::move(*transcript);
+    return {};
   }
 
   Task<> Race() {
@@ -86,6 +103,8 @@ class Session {
     std::string system = SystemPrompt(box_, options_.sandbox ? "" : options_.net);
     std::string prompt = options_.prompt;
     SB_CO_TRYV(co_await run_->Go(std::move(system), std::move(prompt)));
+    // One that was there before may go on from its own snapshot.
+    if (!options_.sandbox) SB_CO_TRYV(co_await StillThere(api_, box_));
     for (const std::string& glob : options_.download) {
       std::string pattern = glob, to = options_.to;
       auto files = co_await Download(api_, box_, std::move(pattern), std::move(to));

@@ -10,6 +10,7 @@
 #include "api/web_guard.h"
 #include "assets/assets.h"
 #include "base/ids.h"
+#include "mcp/cells.h"
 #include "wire/url.h"
 
 namespace sandbar::api {
@@ -52,6 +53,10 @@ Api::Api(sandbox::Service* service, images::Catalog* catalog, ApiConfig config)
 }
 
 Api::~Api() = default;
+
+asio::awaitable<void> Api::Close() {
+  if (cells_) co_await cells_->Close();
+}
 
 void Api::SetPort(uint16_t port) {
   config_.port = port;
@@ -115,6 +120,9 @@ Task<> Api::Dispatch(net::HttpExchange* exchange) {
   call.service = service_;
   call.catalog = catalog_;
   call.config = &config_;
+  auto ex = co_await asio::this_coro::executor;
+  if (!cells_) cells_ = std::make_unique<mcp::Cells>(ex);
+  call.cells = cells_.get();
   call.base_url = BaseUrl(request);
   call.preview_urls = PreviewUrlsOf(config_);
   call.params = std::move(match.params);

@@ -6,6 +6,8 @@
 //   auto server = ListenHttp(ex, host, port, options, [&](HttpExchange* x) { return api.Handle(x); },
 //                            [&](const Error& e) { return api.OnError(e); });
 //   api.SetPort((*server)->port());     // when port 0 picked one
+//   …
+//   co_await server->Close(), then api.Close()
 //
 // Every request passes, in this order: Host and Origin (web_guard.h), the route table (routes.h), the token and its
 // scope (auth.h), the handler (handlers.h); what fails becomes {"error":{"code","message"}} by errors.h.
@@ -65,6 +67,9 @@ class Api {
   // For the server's own failures (parsing, limits).
   net::HttpResponse OnError(const Error& error) const;
 
+  // Ends what goes on after its request. After the server's own Close, before destruction.
+  asio::awaitable<void> Close();
+
   // Every route with its alternatives spelled out, without the optional /api.
   static std::vector<RouteInfo> Routes();
 
@@ -78,6 +83,7 @@ class Api {
   ApiConfig config_;
   std::unique_ptr<WebGuard> guard_;
   std::unique_ptr<Previews> previews_;
+  std::unique_ptr<mcp::Cells> cells_;  // made with the first request, on its loop
 };
 
 }  // namespace sandbar::api

@@ -186,6 +186,7 @@ class ApiFixture : public ::testing::Test {
   ~ApiFixture() override {
     if (!thread_.joinable()) return;
     asio::co_spawn(io_, server_->Close(), asio::use_future).get();
+    asio::co_spawn(io_, api_->Close(), asio::use_future).get();
     guard_.reset();
     thread_.join();
   }

@@ -16,6 +16,10 @@
 #include "sandbox/service.h"
 #include "wire/url.h"
 
+namespace sandbar::mcp {
+class Cells;
+}
+
 namespace sandbar::api {
 
 struct ApiConfig;
@@ -27,6 +31,7 @@ struct Call {
   sandbox::Service* service = nullptr;
   images::Catalog* catalog = nullptr;
   const ApiConfig* config = nullptr;
+  mcp::Cells* cells = nullptr;
   std::string base_url;  // of this server, without a slash at its end
   PreviewUrls preview_urls;
 

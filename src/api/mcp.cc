@@ -65,6 +65,7 @@ Result<net::NetworkPolicy> PolicyOf(const wire::Query& query) {
 Result<mcp::Host> MakeHost(const Call& call) {
   mcp::Host host;
   host.service = call.service;
+  host.cells = call.cells;
   host.scope = call.scope;
   host.settings = call.config->mcp;
   host.admin = call.Flag("admin");

@@ -25,19 +25,21 @@ std::string Verdict(const agent::Outcome& outcome) {
   const std::string spent =
       fmt::format("{} step{}, {:.1f} s, {}+{} tokens", outcome.steps, outcome.steps == 1 ? "" : "s",
                   static_cast<double>(outcome.ms) / 1000, outcome.usage.input, outcome.usage.output);
+  // One line without control characters: parts of it come from models and sandboxes.
+  const std::string reason = agent::OneLine(outcome.reason, 1000);
   switch (outcome.status) {
     case agent::Status::kAnswered:
       return Paint(2, Colour::kGreen, "answered") + ": " + spent;
     case agent::Status::kFailed:
-      return Paint(2, Colour::kRed, "failed") + ": " + outcome.reason + " (" + spent + ")";
+      return Paint(2, Colour::kRed, "failed") + ": " + reason + " (" + spent + ")";
     case agent::Status::kConfiguration:
-      return Paint(2, Colour::kRed, "configuration error") + ": " + outcome.reason;
+      return Paint(2, Colour::kRed, "configuration error") + ": " + reason;
     case agent::Status::kLimit:
-      return Paint(2, Colour::kYellow, "limit hit") + ": " + outcome.reason + " (" + spent + ")";
+      return Paint(2, Colour::kYellow, "limit hit") + ": " + reason + " (" + spent + ")";
     case agent::Status::kInterrupted:
       return Paint(2, Colour::kYellow, "interrupted") + ": the task is not finished (" + spent + ")";
   }
-  return outcome.reason;
+  return reason;
 }
 
 Result<> Print(const agent::SessionDone& done, bool as_json) {
@@ -67,7 +69,7 @@ Task<int> Agent(ApiClient* api, const Options* options, agent::AgentOptions aske
   const bool as_json = options->json;
   SB_CO_TRY(agent::SessionDone done, co_await agent::RunSession(api, std::move(asked), std::move(hooks)));
   auto printed = Print(done, as_json);
-  for (const std::string& file : done.files) Note("downloaded " + file);
+  for (const std::string& file : done.files) Note("downloaded " + agent::OneLine(file, 400));
   Note(Verdict(done.outcome));
   if (!printed) co_return std::unexpected(std::move(printed).error());
   co_return agent::ExitCode(done.outcome.status);

@@ -70,15 +70,18 @@ int Somewhere(const Options& options, bool runs_command, const std::string& stay
   auto found = FindServer(options);
   StartedServer embedded;
   ServerRef server;
+  const int wrong_settings = runs_command ? kExitOurs : 2;
   if (found && (Answers(*found) || std::getenv("SANDBAR_URL") != nullptr)) {
     server = *found;
   } else if (!found && found.error().code == Code::kForbidden) {
-    return ExitCodeOf(found.error(), runs_command);
+    Complain(found.error());
+    return wrong_settings;
   } else if (!staying.empty()) {
     auto error =
         FailWithFix(Code::kUnavailable, staying + " needs a server that stays, and none is running for " + options.data,
                     "./sandbar up   # then the same command again");
-    return ExitCodeOf(error.error(), runs_command);
+    Complain(error.error());
+    return wrong_settings;
   } else {
     auto started = StartEmbedded(options);
     if (!started) return ExitCodeOf(started.error(), runs_command);

@@ -128,6 +128,35 @@ TEST(Parse, ImageVerbs) {
   EXPECT_TRUE(ls.options->json);
 }
 
+TEST(Parse, AgentAndEval) {
+  auto p = ParseWords({"agent", "do it", "--model", "scripted:a", "--max-steps", "3", "--timeout", "90s", "--download",
+                       "a", "--download", "b", "--net", "allow:a.example", "--json"});
+  ASSERT_TRUE(p.options);
+  const auto& asked = std::get<AgentCommand>(p.options->command).options;
+  EXPECT_EQ(asked.prompt, "do it");
+  EXPECT_EQ(asked.limits.max_steps, 3);
+  EXPECT_EQ(asked.limits.timeout_ms, 90'000);
+  EXPECT_THAT(asked.download, ElementsAre("a", "b"));
+  EXPECT_TRUE(p.options->json);
+  for (std::vector<const char*> wrong : {std::vector<const char*>{"agent"},
+                                         {"agent", "x"},
+                                         {"agent", "x", "--model", "m", "--max-steps", "0"},
+                                         {"agent", "x", "--model", "m", "--sandbox", "a", "--net", "allow"},
+                                         {"agent", "x", "--model", "m", "--sandbox", "a", "--from", "b"},
+                                         {"eval"},
+                                         {"eval", "d", "--trials", "0"},
+                                         {"eval", "d", "--record", "a", "--replay", "b"},
+                                         {"eval", "d", "--model", "m", "--replay", "b"}})
+    EXPECT_EQ(ParseWords(wrong).exit_code, 2) << wrong.size() << wrong.back();
+  auto e = ParseWords({"eval", "dir", "--trials", "4", "--tag", "a", "--tag", "b", "--self-test", "--strict"});
+  ASSERT_TRUE(e.options);
+  const auto& eval = std::get<EvalCommand>(e.options->command).options;
+  EXPECT_EQ(eval.path, "dir");
+  EXPECT_EQ(eval.trials, 4);
+  EXPECT_THAT(eval.tags, ElementsAre("a", "b"));
+  EXPECT_TRUE(eval.self_test && eval.strict && !eval.list);
+}
+
 TEST(Parse, Durations) {
   EXPECT_EQ(ParseDuration("90"), 90'000);
   EXPECT_EQ(ParseDuration("1500ms"), 1500);

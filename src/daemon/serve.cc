@@ -210,6 +210,7 @@ Task<> RunUntilStopped(Running* r) {
   std::error_code ec;
   std::filesystem::remove(cli::EndpointPath(r->config->data), ec);
   if (r->http) co_await r->http->Close();
+  if (r->api) co_await r->api->Close();
   if (r->domain && built && ending == Ending::kStopAll) {
     auto stopped = co_await r->domain->StopAll();
     if (!stopped) log::Warn("stopping the sandboxes: {}", stopped.error().message);

@@ -8,6 +8,7 @@
 
 #include "async/cancelled.h"
 #include "base/ids.h"
+#include "mcp/code.h"
 #include "mcp/open.h"
 #include "mcp/output.h"
 #include "wire/json_decode.h"
@@ -202,6 +203,9 @@ Task<ToolResult> RunCommand(ToolCall* call) {
 Task<ToolResult> ReadOutput(ToolCall* call) {
   SB_CO_TRY(OutputArgs args, wire::DecodeValue<OutputArgs>(call->arguments));
   SB_CO_TRY(Opened opened, co_await FindSandbox(call));
+  const int64_t most = call->host->settings.handle_after_ms;
+  const std::chrono::milliseconds wait(std::clamp<int64_t>(args.wait_ms.value_or(most), 0, most));
+  if (IsCellHandle(args.handle)) co_return co_await ReadCell(call, args.handle, wait, args.kill);
   Watch watch;
   watch.output = Output(static_cast<uint64_t>(std::max<int64_t>(0, args.after.value_or(0))));
   std::string session = opened.session.id;
@@ -216,14 +220,10 @@ Task<ToolResult> ReadOutput(ToolCall* call) {
     if (!watch.ended) {
       SB_CO_TRYV(co_await End(call, &watch, SIGKILL, kKillGrace));
     }
+  } else if (wait.count() > 0) {
+    SB_CO_TRYV(co_await WatchFor(call, &watch, wait));
   } else {
-    const int64_t most = call->host->settings.handle_after_ms;
-    const std::chrono::milliseconds wait(std::clamp<int64_t>(args.wait_ms.value_or(most), 0, most));
-    if (wait.count() > 0) {
-      SB_CO_TRYV(co_await WatchFor(call, &watch, wait));
-    } else {
-      SB_CO_TRYV(co_await Look(&watch));
-    }
+    SB_CO_TRYV(co_await Look(&watch));
   }
   if (watch.ended) {
     SB_CO_TRYV(co_await TakeExit(call, &watch));

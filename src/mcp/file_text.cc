@@ -73,15 +73,16 @@ bool LineRange::Feed(std::string_view bytes) {
       text_.append(piece.substr(0, n));
       full_ = n < piece.size();
     }
-    if (end != std::string_view::npos && !full_) ++line_;
+    open_ = end == std::string_view::npos;
+    if (!open_ && !full_) ++line_;
   }
   return true;
 }
 
 std::string LineRange::Render() const {
   if (!any_) {
-    if (line_ == 1 && offset_ == 1) return "(empty file)";
-    return fmt::format("(no line {}: the file has {} lines)", offset_, line_ - 1);
+    if (offset_ == 1) return "(empty file)";
+    return fmt::format("(no line {}: the file has {} lines)", offset_, open_ ? line_ : line_ - 1);
   }
   std::string out = CutText(text_, text_.size());
   if (full_) {

@@ -40,6 +40,7 @@ class LineRange {
   bool full_ = false;  // the cap was reached inside line_
   bool more_ = false;  // there are lines after the range
   bool any_ = false;
+  bool open_ = false;  // line_ has begun
 };
 
 struct Replaced {

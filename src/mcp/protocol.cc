@@ -9,7 +9,6 @@ namespace {
 constexpr std::string_view kVersions[] = {kModern, kNewestLegacy, "2025-06-18", "2025-03-26", "2024-11-05"};
 constexpr std::string_view kVersionKey = "io.modelcontextprotocol/protocolVersion";
 constexpr std::string_view kServerInfoKey = "io.modelcontextprotocol/serverInfo";
-constexpr int64_t kCacheMs = 300'000;  // tools change with the server's version only
 
 std::optional<std::string> TextOf(const json::object& object, std::string_view key) {
   const json::value* value = object.if_contains(key);
@@ -132,11 +131,11 @@ json::object ProgressMessage(const json::value& token, double progress, std::str
   return {{"jsonrpc", "2.0"}, {"method", "notifications/progress"}, {"params", std::move(params)}};
 }
 
-void StampModern(json::object& result, const json::object& server_info, bool cacheable) {
+void StampModern(json::object& result, const json::object& server_info, std::optional<int64_t> ttl_ms) {
   result["resultType"] = "complete";
   result["_meta"] = json::object{{kServerInfoKey, server_info}};
-  if (!cacheable) return;
-  result["ttlMs"] = kCacheMs;
+  if (!ttl_ms) return;
+  result["ttlMs"] = *ttl_ms;
   result["cacheScope"] = "private";
 }
 

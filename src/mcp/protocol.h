@@ -10,6 +10,7 @@
 
 #include <boost/json/object.hpp>
 #include <boost/json/value.hpp>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -68,8 +69,8 @@ json::object ErrorMessage(const json::value& id, const RpcError& error);
 json::object ResultMessage(const json::value& id, json::object result);
 json::object ProgressMessage(const json::value& token, double progress, std::string_view text);
 
-// What goes around every result of the newer era.
-void StampModern(json::object& result, const json::object& server_info, bool cacheable);
+// What every result of the newer era carries. `ttl_ms`: for how long it may be kept, where the method says so.
+void StampModern(json::object& result, const json::object& server_info, std::optional<int64_t> ttl_ms);
 // The version that `initialize` answers: the client's own when we speak it, else our newest of that era.
 std::string NegotiatedVersion(const json::object& params);
 

@@ -4,6 +4,9 @@
 
 #include <boost/json.hpp>
 
+#include "mcp/cells.h"
+#include "mcp/resources.h"
+
 namespace sandbar::mcp {
 namespace {
 
@@ -13,8 +16,10 @@ constexpr std::string_view kInstructions =
     "and is removed when idle. It has no network unless the operator allowed it. Relative paths start in its working "
     "directory.";
 
+constexpr int64_t kFixedMs = 300'000;
+
 json::object Capabilities() {
-  return {{"tools", json::object{{"listChanged", false}}}};
+  return {{"tools", json::object{{"listChanged", false}}}, {"resources", json::object{}}};
 }
 
 json::object Initialize(const Host& host, const json::object& params) {
@@ -96,43 +101,64 @@ json::object ToJson(ToolResult result) {
   return out;
 }
 
+// Methods whose answer depends on the connection alone; these may be kept for a while.
+std::optional<json::object> Fixed(const Host& host, const Message& message) {
+  if (message.method == "server/discover") return Discover(host);
+  if (message.method == "tools/list") return json::object{{"tools", ListTools(host)}};
+  if (message.method == "resources/list") return ListResources();
+  if (message.method == "resources/templates/list") return ListResourceTemplates();
+  return std::nullopt;
+}
+
+Task<json::object> Read(const Host* host, const json::object* params) {
+  const json::value* uri = params->if_contains("uri");
+  if (uri == nullptr || !uri->is_string()) co_return Fail(Code::kBadRequest, "params.uri: must be a string");
+  std::string text(uri->get_string());
+  co_return co_await ReadResource(host, std::move(text));
+}
+
+asio::awaitable<json::object> CallTool(Prepared* prepared) {
+  auto done = co_await Guarded(prepared->tool, &prepared->call);
+  if (done) co_return ToJson(*std::move(done));
+  // A model can correct itself only by what it gets to read.
+  ToolResult failed = TextResult(prepared->call.host->public_message(done.error()));
+  failed.is_error = true;
+  co_return ToJson(std::move(failed));
+}
+
 }  // namespace
 
 asio::awaitable<json::object> Answer(const Host* host, Message message, Progress* progress, Waited* waited) {
   json::object result;
-  bool cacheable = false;
-  if (message.method == "initialize" && !message.modern) {
+  std::optional<int64_t> ttl_ms;
+  const bool modern = message.modern || message.method == "server/discover";
+  if (auto fixed = Fixed(*host, message)) {
+    result = *std::move(fixed);
+    ttl_ms = kFixedMs;
+  } else if (message.method == "initialize" && !message.modern) {
     result = Initialize(*host, message.params);
-  } else if (message.method == "server/discover") {
-    result = Discover(*host);
-    cacheable = true;
-    message.modern = true;
-  } else if (message.method == "ping") {
-    result = {};
-  } else if (message.method == "tools/list") {
-    result["tools"] = ListTools(*host);
-    cacheable = true;
+  } else if (message.method == "resources/read") {
+    auto read = co_await Read(host, &message.params);
+    RpcError error{kInvalidParams, read ? "" : host->public_message(read.error()), std::nullopt};
+    if (!read) co_return ErrorMessage(message.id, error);
+    result = *std::move(read);
+    ttl_ms = 0;
   } else if (message.method == "tools/call") {
     Prepared prepared = Prepare(host, message.params);
     if (prepared.error) co_return ErrorMessage(message.id, *prepared.error);
     prepared.call.progress = progress;
     prepared.call.waited = waited;
-    auto done = co_await Guarded(prepared.tool, &prepared.call);
-    if (!done) {
-      // A model can correct itself only by what it gets to read.
-      done = TextResult(host->public_message(done.error()));
-      done->is_error = true;
-    }
-    result = ToJson(*std::move(done));
-  } else {
-    co_return ErrorMessage(message.id,
-                           RpcError{kMethodNotFound, "unknown method: " + message.method.substr(0, 64), std::nullopt});
+    result = co_await CallTool(&prepared);
+  } else if (message.method != "ping") {
+    RpcError error{kMethodNotFound, "unknown method: " + message.method.substr(0, 64), std::nullopt};
+    co_return ErrorMessage(message.id, error);
   }
-  if (message.modern) StampModern(result, host->server_info, cacheable);
+  if (modern) StampModern(result, host->server_info, ttl_ms);
   co_return ResultMessage(message.id, std::move(result));
 }
 
 Task<> Abandon(const Host* host, Waited waited) {
+  if (!waited.cell.empty()) host->cells->Drop(waited.cell);
   if (waited.command.empty()) co_return Result<>{};
   auto killed =
       co_await host->service->KillCommand(host->scope, std::move(waited.session), std::move(waited.command), SIGKILL);

@@ -10,6 +10,19 @@ namespace {
 
 // Every word here is paid for in each client's context: short, and only what a model needs to call it right.
 constexpr Tool kTools[] = {
+    {.name = "run_code",
+     .description =
+         "Run code; variables and imports survive from call to call. The value of the last expression, output, "
+         "figures and written files come back.",
+     .properties = R"j({
+       "language": {"type": "string", "enum": ["python", "javascript", "typescript", "bash"],
+                    "description": "default python"},
+       "code": {"type": "string"},
+       "cwd": {"type": "string"},
+       "timeoutMs": {"type": "integer", "minimum": 1, "description": "default 120000"}})j",
+     .required = R"j(["code"])j",
+     .function = RunCode,
+     .destructive = true},
     {.name = "run_command",
      .description = "Run a shell command (bash) in the sandbox and wait for it. Returns exit code, time, stdout and "
                     "stderr; a non-zero exit code is a result. A command that takes long returns a handle for "
@@ -24,12 +37,12 @@ constexpr Tool kTools[] = {
      .function = RunCommand,
      .destructive = true},
     {.name = "read_output",
-     .description = "Read the output of a command that is still running: waits until it ends or waitMs passed.",
+     .description = "Read the output of a command or code that is still running: waits until it ends or waitMs passed.",
      .properties = R"j({
        "handle": {"type": "string"},
        "waitMs": {"type": "integer", "minimum": 0, "description": "0: only look (default: as long as possible)"},
        "after": {"type": "integer", "minimum": 0, "description": "leave out what earlier calls showed"},
-       "kill": {"type": "boolean", "description": "end the command"}})j",
+       "kill": {"type": "boolean", "description": "end it"}})j",
      .required = R"j(["handle"])j",
      .function = ReadOutput,
      .destructive = true},

@@ -21,6 +21,8 @@ namespace sandbar::mcp {
 
 namespace json = boost::json;
 
+class Cells;
+
 struct Settings {
   int64_t handle_after_ms = 40'000;  // clients give up on a call after 60 s
   int64_t idle_ms = 15 * 60'000;     // a sandbox made here ends this long after the last call
@@ -30,6 +32,7 @@ struct Settings {
 // What a client was connected to.
 struct Host {
   sandbox::Service* service = nullptr;
+  Cells* cells = nullptr;  // cells.h: code that goes on after its call
   sandbox::Scope scope;
   Settings settings;
   std::string sandbox;            // what a call is about that names none
@@ -48,9 +51,10 @@ class Progress {
   virtual Task<> Report(double progress, std::string text) = 0;
 };
 
-// The command that a call waits for: whoever ends the call early ends it too.
+// The command or code that a call waits for: whoever ends the call early ends it too.
 struct Waited {
   std::string session, command;
+  std::string cell;        // a handle
   bool abandoned = false;  // the client is gone
 };
 
@@ -89,6 +93,8 @@ json::array ListTools(const Host& host);
 // commands.cc
 Task<ToolResult> RunCommand(ToolCall* call);
 Task<ToolResult> ReadOutput(ToolCall* call);
+// code.cc
+Task<ToolResult> RunCode(ToolCall* call);
 // files.cc
 Task<ToolResult> ReadFile(ToolCall* call);
 Task<ToolResult> WriteFile(ToolCall* call);

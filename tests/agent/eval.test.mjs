@@ -5,7 +5,7 @@ import { chmod, mkdir, mkdtemp, readFile, readdir, rm, writeFile } from "node:fs
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { after, before, test } from "node:test";
-import { startServer, until } from "../clients/server.mjs";
+import { repo, startServer, until } from "../clients/server.mjs";
 import { startModels } from "./models.mjs";
 import { left, lines, random, sandbar, snapshots, start } from "./world.mjs";
 
@@ -264,17 +264,34 @@ print(r.attrib["tests"], r.attrib["failures"], [c.attrib["name"] for c in r.iter
   await nothingLeft();
 });
 
+test("the example suite passes, and every case of it can fail", async () => {
+  const dir = join(repo, "examples/evals");
+  const { code, report, stderr } = await json(dir, ["--strict"]);
+  assert.equal(code, 0, stderr + JSON.stringify(report.cases));
+  assert.deepEqual(report.cases.map((c) => c.id), ["code/interpreter", "code/mends-its-code", "median"]);
+  const sabotaged = await evaluate(dir, ["--self-test", "--strict"]);
+  assert.equal(sabotaged.code, 0, sabotaged.stdout);
+  await nothingLeft();
+});
+
 test("--list and --tag choose; concurrency keeps its limit; Ctrl-C removes everything", async () => {
   const sleeper = { tags: ["slow"], input: "x", script: [{ tool: "run_command", input: { command: "echo up; sleep 1000" } }, { text: "a" }], checks: [{ includes: "a" }] };
   const dir = await suite({ "a.yaml": sleeper, "b.yaml": sleeper, "c.yaml": sleeper, "m.yaml": median().body });
   const listed = JSON.parse((await evaluate(dir, ["--list", "--json", "--tag", "slow"])).stdout);
   assert.deepEqual(listed.cases.map((c) => c.id), ["a", "b", "c"]);
-  const child = start(server, ["eval", dir, "--tag", "slow", "--max-concurrency", "2"]);
   const running = async () => (await left(server)).filter((s) => s.status === "running").length;
+  const stopped = async (child) => {
+    child.kill("SIGINT");
+    assert.deepEqual(await child.gone, { code: 130, signal: null });
+    assert.match(child.text, /interrupted/);
+    await nothingLeft();
+  };
+  const trials = start(server, ["eval", dir, "--tag", "slow", "--max-concurrency", "2"]);
   await until(async () => (await running()) === 2, "two trials at work");
   assert.ok((await running()) <= 2);
-  child.kill("SIGINT");
-  assert.deepEqual(await child.gone, { code: 130, signal: null });
-  assert.match(child.text, /interrupted/);
-  await nothingLeft();
+  await stopped(trials);
+  const slow = await suite({ "setup.yaml": { ...sleeper, setup: { commands: ["touch here && sleep 1000"] } } });
+  const setup = start(server, ["eval", slow]);
+  await until(async () => (await running()) === 1, "the setup at work");
+  await stopped(setup);
 });

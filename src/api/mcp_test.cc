@@ -1,0 +1,197 @@
+// MCP over HTTP with a scripted service: what comes when, and what happens when the client goes.
+#include <signal.h>
+
+#include "api/api_fixture.h"
+
+namespace sandbar::api {
+namespace {
+
+namespace json = boost::json;
+
+constexpr const char* kPath = "/mcp/s/demo";
+constexpr const char* kEvents = "Accept: application/json, text/event-stream\r\n";
+
+std::string CallTool(const std::string& name, const std::string& arguments, const std::string& meta = "{}") {
+  return R"({"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":")" + name + R"(","arguments":)" +
+         arguments + R"(,"_meta":)" + meta + "}}";
+}
+
+json::object Event(const std::string& chunk) {
+  constexpr std::string_view kBefore = "event: message\ndata: ";
+  EXPECT_TRUE(chunk.starts_with(kBefore) && chunk.ends_with("\n\n")) << chunk;
+  return json::parse(chunk.substr(kBefore.size())).as_object();
+}
+
+std::string TextOf(const json::object& answer) {
+  return std::string(answer.at("result").at("content").at(0).at("text").as_string());
+}
+
+class McpFixture : public ApiFixture {
+ protected:
+  McpFixture() { config_.mcp.progress_ms = 10; }
+  Answer Call(const std::string& name, const std::string& arguments) {
+    return Ask("POST", kPath, CallTool(name, arguments));
+  }
+};
+
+TEST_F(McpFixture, ProgressComesWhileTheCommandRuns) {
+  Client client = Connect();
+  client.Request("POST", kPath, CallTool("run_command", R"({"command":"x"})", R"({"progressToken":"p"})"), kEvents);
+  Answer head = client.ReadHead();
+  EXPECT_EQ(head.status, 200);
+  EXPECT_EQ(head.Get("content-type"), "text/event-stream");
+  // Nothing has been said and nothing has ended yet.
+  json::object first = Event(client.ReadChunk());
+  EXPECT_EQ(first.at("method"), "notifications/progress");
+  EXPECT_EQ(first.at("params").at("progressToken"), "p");
+  json::object second = Event(client.ReadChunk());
+  EXPECT_GT(second.at("params").at("progress").to_number<double>(),
+            first.at("params").at("progress").to_number<double>());
+  OnLoop([&] {
+    service_.Out(1, "said\n");
+    service_.EndLog();
+    service_.Exit(3);
+  });
+  json::object last;
+  while (!last.contains("result")) last = Event(client.ReadChunk());
+  EXPECT_EQ(last.at("id"), 7);
+  EXPECT_EQ(TextOf(last).substr(0, TextOf(last).find("\nnetwork:")), "exit code 3 · 5 ms\nstdout:\nsaid");
+  EXPECT_FALSE(last.at("result").as_object().contains("isError"));
+  EXPECT_EQ(client.ReadChunk(), "");
+  EXPECT_FALSE(client.cut());
+  EXPECT_EQ(OnLoop([&] { return service_.command_spec->args; }), (std::vector<std::string>{"-c", "x"}));
+}
+
+TEST_F(McpFixture, AClientThatGoesTakesItsCommandWithIt) {
+  for (const char* meta : {"{}", R"({"progressToken":1})"}) {
+    OnLoop([&] { service_.number = 0; });
+    Client client = Connect();
+    client.Request("POST", kPath, CallTool("run_command", R"({"command":"x"})", meta), kEvents);
+    Until([&] { return service_.readers == 1; });
+    EXPECT_EQ(OnLoop([&] { return service_.number; }), 0);
+    client.Close();
+    Until([&] { return service_.number == SIGKILL && service_.readers == 0; });
+  }
+}
+
+TEST_F(McpFixture, AClientThatOnlyReadsLeavesTheCommandAlone) {
+  Client client = Connect();
+  client.Request("POST", kPath, CallTool("read_output", R"({"handle":"cmd_1"})"));
+  Until([&] { return service_.readers == 1; });
+  client.Close();
+  Until([&] { return service_.readers == 0; });
+  EXPECT_EQ(OnLoop([&] { return service_.number; }), 0);
+}
+
+TEST_F(McpFixture, WhatTakesLongReturnsAHandle) {
+  config_.mcp.handle_after_ms = 30;
+  Answer answer = Call("run_command", R"({"command":"x"})");
+  EXPECT_EQ(answer.status, 200);
+  std::string text = TextOf(answer.Json());
+  EXPECT_TRUE(text.starts_with("running · ")) << text;
+  EXPECT_NE(text.find("handle cmd_1\n"), std::string::npos) << text;
+  EXPECT_EQ(OnLoop([&] { return service_.number; }), 0);
+}
+
+TEST_F(McpFixture, LookingDoesNotWait) {
+  OnLoop([&] { service_.Out(2, "so far"); });
+  std::string text = TextOf(Call("read_output", R"({"handle":"cmd_1","waitMs":0})").Json());
+  EXPECT_NE(text.find("stderr:\nso far\nstill running"), std::string::npos) << text;
+}
+
+TEST_F(McpFixture, WhatAToolCannotDoIsToldToTheModelButNotOurInside) {
+  service_.fail = Error{Code::kStopping, "it is stopping"};
+  Answer answer = Call("list_files", "{}");
+  EXPECT_EQ(answer.status, 200);
+  EXPECT_EQ(answer.Json().at("result").at("isError"), true);
+  EXPECT_EQ(TextOf(answer.Json()), "it is stopping");
+  OnLoop([&] { service_.fail = Error{Code::kIo, "open /secret/path"}; });
+  answer = Call("list_files", "{}");
+  EXPECT_EQ(answer.Json().at("result").at("isError"), true);
+  EXPECT_EQ(TextOf(answer.Json()).find("secret"), std::string::npos);
+}
+
+TEST_F(McpFixture, ArgumentsAreCheckedByName) {
+  for (const char* arguments : {R"({"command":5})", R"({"comand":"x"})", R"({"command":"x","sandbox":"y"})", "{}"}) {
+    Answer answer = Call("run_command", arguments);
+    EXPECT_EQ(answer.Json().at("result").at("isError"), true) << arguments;
+    EXPECT_NE(TextOf(answer.Json()).find("`"), std::string::npos) << TextOf(answer.Json());
+  }
+  EXPECT_FALSE(OnLoop([&] { return service_.command_spec.has_value(); }));
+}
+
+TEST_F(McpFixture, FilesGoThroughTheAgent) {
+  service_.pieces = {"one\ntw", "o\nthree\n"};
+  EXPECT_EQ(TextOf(Call("read_file", R"({"path":"a/../b.txt","offset":2,"limit":1})").Json()),
+            "two\n[… more lines; go on with offset 3]");
+  EXPECT_EQ(OnLoop([&] { return service_.asked; }), "/vercel/b.txt");
+  OnLoop([&] { service_.pieces = {std::string("\x89PNG\r\n\x1a\n", 8), "data"}; });
+  json::object image = Call("read_file", R"({"path":"/x.png"})").Json();
+  EXPECT_EQ(image.at("result").at("content").at(1).at("type"), "image");
+  EXPECT_EQ(image.at("result").at("content").at(1).at("data"), "iVBORw0KGgpkYXRh");
+}
+
+TEST_F(McpFixture, TheSandboxOfAConnection) {
+  Ask("POST", "/mcp/s/some%20name", CallTool("list_files", "{}"));
+  auto first = [&](const std::string& extra) {
+    Ask("POST", "/mcp" + extra, CallTool("read_output", R"({"handle":"x","waitMs":0,"sandbox":"mine"})"));
+    return OnLoop([&] { return service_.calls; });
+  };
+  EXPECT_GT(first(""), 0);
+  json::object listed = Ask("POST", "/mcp", R"({"jsonrpc":"2.0","id":1,"method":"tools/list"})").Json();
+  EXPECT_TRUE(listed.at("result").at("tools").at(0).at("inputSchema").at("properties").as_object().contains("sandbox"));
+}
+
+TEST_F(McpFixture, CodeIsFollowedAndItsImagesShown) {
+  OnLoop([&] {
+    service_.Out(1, R"({"type":"started","context":"python","executionCount":1})"
+                    "\n"
+                    R"({"type":"stdout","text":"hi\n"})"
+                    "\n");
+    service_.Out(1, R"({"type":"display","data":{"image/png":"aGk="}})"
+                    "\n"
+                    R"({"type":"artifact","path":"/v/a b.csv","size":3,"mime":"text/csv"})"
+                    "\n"
+                    R"({"type":"end","status":"ok","executionCount":1,"durationMs":1500})"
+                    "\n");
+    service_.EndLog();
+  });
+  json::object answer = Call("run_code", R"({"code":"plot()"
+})").Json();
+  EXPECT_EQ(TextOf(answer), "exit code 0 · 1.5 s · python [1]\nstdout:\nhi\nfiles written:\n/v/a b.csv  3");
+const json::array& content = answer.at("result").at("content").as_array();
+ASSERT_EQ(content.size(), 3U);
+EXPECT_EQ(content[1].at("type"), "image");
+EXPECT_EQ(content[2].at("uri"), "sandbar://demo/v/a%20b.csv");
+EXPECT_EQ(OnLoop([&] { return service_.code->code; }), "plot()");
+}
+
+TEST_F(McpFixture, CodeWhoseClientIsGoneIsDropped) {
+  Client client = Connect();
+  client.Request("POST", kPath, CallTool("run_code", R"({"code":"x"})"));
+  Until([&] { return service_.readers == 1; });
+  client.Close();
+  Until([&] { return service_.readers == 0; });
+}
+
+TEST_F(McpFixture, CodeThatTakesLongIsReadByItsHandle) {
+  config_.mcp.handle_after_ms = 30;
+  std::string text = TextOf(Call("run_code", R"({"code":"x"})").Json());
+  size_t at = text.find("cell_");
+  ASSERT_NE(at, std::string::npos) << text;
+  std::string handle = text.substr(at, text.find('\n', at) - at);
+  OnLoop([&] {
+    service_.Out(1, "{\"type\":\"stdout\",\"text\":\"late\"}\n{\"type\":\"end\",\"status\":\"ok\",\"durationMs\":1}\n");
+    service_.EndLog();
+  });
+  Until([&] { return service_.readers == 0; });
+  // Somebody else's sandbox, or the same name in another project, has no such handle.
+  std::string read = CallTool("read_output", R"({"handle":")" + handle + R"("})");
+  EXPECT_EQ(Ask("POST", "/mcp/s/other", read).Json().at("result").at("isError"), true);
+  EXPECT_EQ(Ask("POST", "/mcp/s/demo?projectId=prj_other", read).Json().at("result").at("isError"), true);
+  EXPECT_NE(TextOf(Ask("POST", kPath, read).Json()).find("stdout:\nlate"), std::string::npos);
+  EXPECT_EQ(Ask("POST", kPath, read).Json().at("result").at("isError"), true) << "told once";
+}
+
+}  // namespace
+}  // namespace sandbar::api
