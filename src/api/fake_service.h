@@ -60,8 +60,8 @@ class FakeService : public sandbox::Service {
   }
   void Out(uint8_t stream, std::string bytes) { Say(sandbox::LogChunk{stream, std::move(bytes), 0}); }
   void EndLog() { Say(sandbox::LogChunk{}); }
-  void Exit(int code) {
-    command_.exit_code = code;
+  void Exit(int status) {
+    command_.exit_code = status;
     command_.duration_ms = 5;
     changed_.Notify();
   }
@@ -74,7 +74,7 @@ class FakeService : public sandbox::Service {
   std::optional<sandbox::UpdateSpec> update;
   std::optional<sandbox::CommandSpec> command_spec;
   std::optional<sandbox::ListQuery> list;
-  std::optional<sandbox::CodeSpec> code;
+  std::optional<sandbox::CodeSpec> code_spec;
   std::string asked;  // name, id, path, mode: whatever names the object of the last call
   std::optional<std::string> cwd;
   bool flag = false;
@@ -233,7 +233,7 @@ class FakeService : public sandbox::Service {
   }
   Task<std::unique_ptr<sandbox::CodeStream>> RunCode(sandbox::Scope s, std::string name,
                                                      sandbox::CodeSpec spec) override {
-    code = std::move(spec);
+    code_spec = std::move(spec);
     SB_CO_TRYV(Begin(s, std::move(name)));
     co_return std::make_unique<Cell>(this);
   }
