@@ -63,6 +63,7 @@ TEST_F(McpFixture, ProgressComesWhileTheCommandRuns) {
 }
 
 TEST_F(McpFixture, AClientThatGoesTakesItsCommandWithIt) {
+  Start();
   for (const char* meta : {"{}", R"({"progressToken":1})"}) {
     OnLoop([&] { service_.number = 0; });
     Client client = Connect();
@@ -72,6 +73,47 @@ TEST_F(McpFixture, AClientThatGoesTakesItsCommandWithIt) {
     client.Close();
     Until([&] { return service_.number == SIGKILL && service_.readers == 0; });
   }
+}
+
+TEST_F(McpFixture, AMessageCancelsTheRequestOfTheSameClientOnly) {
+  std::string initialize =
+      R"({"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25"}})";
+  const std::string session = Ask("POST", kPath, initialize).Get("mcp-session-id");
+  ASSERT_FALSE(session.empty());
+  EXPECT_NE(Ask("POST", kPath, initialize).Get("mcp-session-id"), session);
+  const std::string mine = "Mcp-Session-Id: " + session + "\r\n";
+  auto cancel = [&](const std::string& extra, const std::string& id) {
+    std::string body = R"({"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":)" + id + "}}";
+    EXPECT_EQ(Ask("POST", kPath, body, extra).status, 202);
+  };
+  for (const char* meta : {"{}", R"({"progressToken":1})"}) {
+    OnLoop([&] { service_.number = 0; });
+    Client client = Connect();
+    client.Request("POST", kPath, CallTool("run_command", R"({"command":"x"})", meta), kEvents + mine);
+    Until([&] { return service_.readers == 1; });
+    cancel("Mcp-Session-Id: other\r\n", "7");
+    cancel("", "7");
+    cancel(mine, "8");
+    cancel(mine, "\"7\"");
+    cancel(mine, "null");
+    EXPECT_EQ(OnLoop([&] { return service_.number; }), 0);
+    EXPECT_EQ(OnLoop([&] { return service_.readers; }), 1);
+    cancel(mine, "7");
+    Answer answer = client.ReadAnswer();
+    EXPECT_FALSE(client.cut());
+    EXPECT_EQ(answer.body.find("result"), std::string::npos) << "nobody waits for it";
+    EXPECT_EQ(OnLoop([&] { return service_.number; }), SIGKILL);
+    cancel(mine, "7");
+  }
+}
+
+TEST_F(McpFixture, AServerThatClosesLeavesTheCommandAlone) {
+  Client client = Connect();
+  client.Request("POST", kPath, CallTool("run_command", R"({"command":"x"})", R"({"progressToken":1})"), kEvents);
+  Until([&] { return service_.readers == 1; });
+  asio::co_spawn(io_, server_->Close(), asio::use_future).get();
+  EXPECT_EQ(OnLoop([&] { return service_.readers; }), 0);
+  EXPECT_EQ(OnLoop([&] { return service_.number; }), 0) << "it is the sandbox's, which goes on";
 }
 
 TEST_F(McpFixture, AClientThatOnlyReadsLeavesTheCommandAlone) {
@@ -94,6 +136,7 @@ TEST_F(McpFixture, WhatTakesLongReturnsAHandle) {
 }
 
 TEST_F(McpFixture, LookingDoesNotWait) {
+  Start();
   OnLoop([&] { service_.Out(2, "so far"); });
   std::string text = TextOf(Call("read_output", R"({"handle":"cmd_1","waitMs":0})").Json());
   EXPECT_NE(text.find("stderr:\nso far\nstill running"), std::string::npos) << text;
@@ -132,17 +175,32 @@ TEST_F(McpFixture, FilesGoThroughTheAgent) {
 }
 
 TEST_F(McpFixture, TheSandboxOfAConnection) {
-  Ask("POST", "/mcp/s/some%20name", CallTool("list_files", "{}"));
-  auto first = [&](const std::string& extra) {
-    Ask("POST", "/mcp" + extra, CallTool("read_output", R"({"handle":"x","waitMs":0,"sandbox":"mine"})"));
-    return OnLoop([&] { return service_.calls; });
+  service_.tokens["second"] = store::Token{.id = "tok_2"};
+  service_.fail = Error{Code::kStopping, "asked for"};
+  auto asked = [&](const std::string& path, const std::string& arguments, const std::string& extra = "") {
+    Ask("POST", path, CallTool("list_files", arguments), extra);
+    return OnLoop([&] { return service_.asked; });
   };
-  EXPECT_GT(first(""), 0);
+  EXPECT_EQ(asked("/mcp/s/some%20name", "{}"), "some name");
+  EXPECT_EQ(asked("/mcp", R"({"sandbox":"mine"})"), "mine");
+  const std::string own = asked("/mcp", "{}");
+  EXPECT_TRUE(own.starts_with("mcp-")) << own;
+  EXPECT_EQ(asked("/mcp", "{}"), own);
+  EXPECT_NE(asked("/mcp?projectId=prj_other", "{}"), own);
+  EXPECT_NE(asked("/mcp", "{}", "Authorization: Bearer second\r\n"), own);
   json::object listed = Ask("POST", "/mcp", R"({"jsonrpc":"2.0","id":1,"method":"tools/list"})").Json();
   EXPECT_TRUE(listed.at("result").at("tools").at(0).at("inputSchema").at("properties").as_object().contains("sandbox"));
 }
 
+TEST_F(McpFixture, HowASandboxIsMadeIsInTheQuery) {
+  EXPECT_EQ(Ask("POST", "/mcp?network=some", CallTool("list_files", "{}")).status, 400);
+  EXPECT_EQ(Ask("POST", "/mcp?network=deny-all&allow=x.example", CallTool("list_files", "{}")).status, 400);
+  EXPECT_EQ(Ask("POST", "/mcp?image=x&runtime=node24", CallTool("list_files", "{}")).status, 400);
+  EXPECT_EQ(Ask("POST", "/mcp?allow=not%20a%20name", CallTool("list_files", "{}")).status, 400);
+}
+
 TEST_F(McpFixture, CodeIsFollowedAndItsImagesShown) {
+  Start();
   OnLoop([&] {
     service_.Out(1, R"({"type":"started","context":"python","executionCount":1})"
                     "\n"
@@ -156,14 +214,13 @@ TEST_F(McpFixture, CodeIsFollowedAndItsImagesShown) {
                     "\n");
     service_.EndLog();
   });
-  json::object answer = Call("run_code", R"({"code":"plot()"
-})").Json();
+  json::object answer = Call("run_code", R"j({"code":"plot()"})j").Json();
   EXPECT_EQ(TextOf(answer), "exit code 0 · 1.5 s · python [1]\nstdout:\nhi\nfiles written:\n/v/a b.csv  3");
-const json::array& content = answer.at("result").at("content").as_array();
-ASSERT_EQ(content.size(), 3U);
-EXPECT_EQ(content[1].at("type"), "image");
-EXPECT_EQ(content[2].at("uri"), "sandbar://demo/v/a%20b.csv");
-EXPECT_EQ(OnLoop([&] { return service_.code->code; }), "plot()");
+  const json::array& content = answer.at("result").at("content").as_array();
+  ASSERT_EQ(content.size(), 3U);
+  EXPECT_EQ(content[1].at("type"), "image");
+  EXPECT_EQ(content[2].at("uri"), "sandbar://demo/v/a%20b.csv");
+  EXPECT_EQ(OnLoop([&] { return service_.code_spec->code; }), "plot()");
 }
 
 TEST_F(McpFixture, CodeWhoseClientIsGoneIsDropped) {
