@@ -1,12 +1,12 @@
 #!/bin/bash
 # `make bench`: the release build against bubblewrap, crun and runc on the same rootfs, in one run, and through the SDK.
 # Prints medians and ratios with the budgets beside them; an exceeded budget is said, not an error. Root, Debian 12.
-#   bench/run.sh [create] [sdk] [net] [idle]        default: create sdk net.   ROUNDS=50, IDLE=1000 by default.
+#   bench/run.sh [create] [sdk] [net] [code] [idle] default: create sdk net code.   ROUNDS=50, IDLE=1000 by default.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 . tools/setup.sh
 
-what=${*:-create sdk net}
+what=${*:-create sdk net code}
 rounds=${ROUNDS:-50}
 bin=${SANDBAR_BIN:-build/release/bin/sandbar}
 [ "$(id -u)" -eq 0 ] || refuse "the benchmark needs root" "it makes machines and mounts" "sudo make bench"
@@ -103,6 +103,10 @@ if [[ " $what " == *" net "* ]]; then
     "$lib"/libsb_net.a "$lib"/libsb_wire.a "$lib"/libsb_async.a "$lib"/libsb_base.a "$lib"/libsb_asio.a \
     -lboost_json -lboost_container -lssl -lcrypto -lre2 -lidn2 -lz -lfmt -lnftables -pthread
   build/bench/net
+fi
+if [[ " $what " == *" code "* ]]; then
+  images/build.sh --check universal || step "image universal" "$LOGS/images.log" images/build.sh universal
+  SANDBAR_URL="http://127.0.0.1:$port" SANDBAR_TOKEN="$token" ROUNDS="$rounds" node bench/code.mjs
 fi
 if [[ " $what " == *" idle "* ]]; then
   SANDBAR_URL="http://127.0.0.1:$port" SANDBAR_TOKEN="$token" node bench/idle.mjs --data "$work/data" --pid "$server" --count "${IDLE:-1000}"

@@ -21,10 +21,10 @@ THIRD_PARTY = {
     "nftables/": {"os"},
     "libmnl/": {"os"},
     "boost/beast": {"wire", "net"},
-    "boost/asio": {"async", "net", "engine", "engine/namespaces", "engine/fake", "guest", "sandbox", "api", "client", "agent", "cli", "daemon"},
-    "boost/json": {"wire", "net", "images", "sandbox", "api", "client", "agent", "cli", "daemon", "store"},
+    "boost/asio": {"async", "net", "engine", "engine/namespaces", "engine/fake", "guest", "sandbox", "mcp", "api", "client", "agent", "cli", "daemon"},
+    "boost/json": {"wire", "net", "images", "sandbox", "mcp", "api", "client", "agent", "cli", "daemon", "store"},
     "openssl/": {"net", "sandbox", "api", "cli", "daemon"},
-    "zlib.h": {"wire", "guest", "client"},
+    "zlib.h": {"wire", "guest", "client", "mcp"},
 }
 # The privileged process parses no guest or network bytes: these must never reach it.
 SPAWNER_ONLY = {"spawner": {"base", "os", "spawner"}}

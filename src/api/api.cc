@@ -5,6 +5,7 @@
 #include "api/auth.h"
 #include "api/call.h"
 #include "api/errors.h"
+#include "api/mcp_calls.h"
 #include "api/openapi.h"
 #include "api/preview.h"
 #include "api/web_guard.h"
@@ -47,7 +48,8 @@ Api::Api(sandbox::Service* service, images::Catalog* catalog, ApiConfig config)
       catalog_(catalog),
       config_(std::move(config)),
       guard_(MakeGuard(config_)),
-      previews_(std::make_unique<Previews>(service_, &config_)) {
+      previews_(std::make_unique<Previews>(service_, &config_)),
+      mcp_calls_(std::make_unique<McpCalls>()) {
   SB_CHECK(config_.jwt_key.size() >= 32);
   config_.openapi = OpenApiText(RouteTable(), assets::kOpenApiJson, config_.version);
 }
@@ -123,6 +125,7 @@ Task<> Api::Dispatch(net::HttpExchange* exchange) {
   auto ex = co_await asio::this_coro::executor;
   if (!cells_) cells_ = std::make_unique<mcp::Cells>(ex);
   call.cells = cells_.get();
+  call.mcp_calls = mcp_calls_.get();
   call.base_url = BaseUrl(request);
   call.preview_urls = PreviewUrlsOf(config_);
   call.params = std::move(match.params);

@@ -34,6 +34,7 @@
 
 namespace sandbar::api {
 
+class McpCalls;
 class Previews;
 class WebGuard;
 
@@ -83,6 +84,7 @@ class Api {
   ApiConfig config_;
   std::unique_ptr<WebGuard> guard_;
   std::unique_ptr<Previews> previews_;
+  std::unique_ptr<McpCalls> mcp_calls_;
   std::unique_ptr<mcp::Cells> cells_;  // made with the first request, on its loop
 };
 

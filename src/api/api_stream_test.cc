@@ -41,6 +41,55 @@ TEST_F(ApiFixture, WaitedCommandStreamsAsItHappens) {
   EXPECT_EQ(client.ReadAnswer().status, 200);
 }
 
+TEST_F(ApiFixture, CodeStreamsItsEventsAndAGoneClientDropsThem) {
+  Client client = Connect();
+  client.Request("POST", "/x/v1/sandboxes/demo/code",
+                 R"({"language":"typescript","code":"1","context":"c","timeoutMs":5,"env":{"A":"b"},"cwd":"/x"})");
+  EXPECT_EQ(client.ReadHead().Get("content-type"), "application/x-ndjson");
+  OnLoop([&] { service_.Out(1, "{\"type\":\"started\"}\n"); });
+  EXPECT_EQ(client.ReadChunk(), "{\"type\":\"started\"}\n");
+  OnLoop([&] {
+    EXPECT_EQ(service_.asked, "demo");
+    EXPECT_EQ(service_.code_spec->language, sandbox::CodeLanguage::kTypescript);
+    EXPECT_EQ(service_.code_spec->code, "1");
+    EXPECT_EQ(service_.code_spec->context, "c");
+    EXPECT_EQ(service_.code_spec->timeout_ms, 5);
+    EXPECT_EQ(service_.code_spec->env.at("A"), "b");
+    EXPECT_EQ(service_.code_spec->cwd, "/x");
+    EXPECT_EQ(service_.readers, 1);
+    service_.EndLog();
+  });
+  EXPECT_EQ(client.ReadChunk(), "");
+  EXPECT_FALSE(client.cut());
+  {
+    Client leaving = Connect();
+    leaving.Request("POST", "/x/v1/sandboxes/demo/code", R"({"code":"1"})");
+    leaving.ReadHead();
+  }
+  while (OnLoop([&] { return service_.readers; }) > 0) std::this_thread::yield();
+}
+
+TEST_F(ApiFixture, ContextsAndWrongCode) {
+  json::object made = Ask("POST", "/x/v1/sandboxes/demo/contexts", R"({"language":"bash"})").Json();
+  EXPECT_EQ(made.at("context").at("id"), "ctx_1");
+  EXPECT_EQ(made.at("context").at("language"), "bash");
+  json::object list = Ask("GET", "/x/v1/sandboxes/demo/contexts").Json();
+  EXPECT_EQ(list.at("contexts").at(0).at("executionCount"), 3);
+  EXPECT_EQ(list.at("contexts").at(0).at("state"), "idle");
+  auto changed = [&](const char* method, const std::string& path) {
+    EXPECT_EQ(Ask(method, "/x/v1/sandboxes/demo/contexts/ctx_9" + path).status, 200);
+    EXPECT_EQ(OnLoop([&] { return service_.asked; }), "ctx_9");
+    return static_cast<sandbox::ContextChange>(OnLoop([&] { return service_.number; }));
+  };
+  EXPECT_EQ(changed("POST", "/interrupt"), sandbox::ContextChange::kInterrupt);
+  EXPECT_EQ(changed("POST", "/restart"), sandbox::ContextChange::kRestart);
+  EXPECT_EQ(changed("DELETE", ""), sandbox::ContextChange::kRemove);
+  for (const char* wrong : {R"({})", R"({"code":1})", R"({"code":"1","language":"perl"})", R"({"code":"1","cdoe":"2"})",
+                            R"({"code":"1","env":["A"]})", R"({"code":"a\u0000b"})", "[]", "{"}) {
+    EXPECT_EQ(Ask("POST", "/x/v1/sandboxes/demo/code", wrong).status, 400) << wrong;
+  }
+}
+
 TEST_F(ApiFixture, SplitCharactersArriveWhole) {
   Client client = Connect();
   client.Request("POST", kCmd, kWaitLogs);

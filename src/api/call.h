@@ -23,6 +23,7 @@ class Cells;
 namespace sandbar::api {
 
 struct ApiConfig;
+class McpCalls;
 
 inline constexpr size_t kMaxJsonBody = 4 << 20;
 
@@ -32,6 +33,7 @@ struct Call {
   images::Catalog* catalog = nullptr;
   const ApiConfig* config = nullptr;
   mcp::Cells* cells = nullptr;
+  McpCalls* mcp_calls = nullptr;
   std::string base_url;  // of this server, without a slash at its end
   PreviewUrls preview_urls;
 

@@ -1,5 +1,5 @@
-// MCP over streamable HTTP, without sessions: one POST, one answer, as JSON or, when the client wants to hear of
-// progress, as a stream of events that ends with it. What the messages mean is mcp/.
+// MCP over streamable HTTP, keeping nothing between requests: one POST, one answer, as JSON or, when the client wants
+// to hear of progress, as a stream of events that ends with it. What the messages mean is mcp/.
 //
 // /mcp/s/{name} is about one sandbox; at /mcp every call may name one. Query: admin=1 adds the operator's tools; image,
 // runtime, network and allow say how a sandbox is made that is not there.
@@ -9,7 +9,9 @@
 #include "api/call.h"
 #include "api/errors.h"
 #include "api/handlers.h"
+#include "api/mcp_calls.h"
 #include "async/cancelled.h"
+#include "base/ids.h"
 #include "mcp/server.h"
 #include "net/policy_json.h"
 #include "sandbox/tokens.h"
@@ -23,12 +25,14 @@ namespace json = boost::json;
 
 constexpr size_t kMaxBatch = 16;
 constexpr std::chrono::seconds kStall{30};
+constexpr size_t kMaxSessionId = 128;
 
-Task<> ReplyRpc(Call* call, json::value body, int status) {
+Task<> ReplyRpc(Call* call, json::value body, int status, std::string session = "") {
   net::HttpResponse response;
   response.status = status;
   response.body = wire::ToAsciiJson(body);
   response.headers = SecurityHeaders();
+  if (!session.empty()) response.headers.push_back({"Mcp-Session-Id", std::move(session)});
   co_return co_await call->exchange->Respond(std::move(response));
 }
 
@@ -76,6 +80,7 @@ Result<mcp::Host> MakeHost(const Call& call) {
   host.sandbox = host.sandbox_argument ? "mcp-" + sandbox::Sha256Hex(who).substr(0, 16) : name->second;
   host.make.image = call.query.Get("image");
   host.make.runtime = call.query.Get("runtime");
+  if (host.make.image && host.make.runtime) return Fail(Code::kBadRequest, "image and runtime: give one of them");
   SB_TRY(host.make.network, PolicyOf(call.query));
   host.server_info = {{"name", "sandbar"}, {"title", "Sandbar"}, {"version", call.config->version}};
   host.preview_url = [urls = call.preview_urls](const store::PortRoute& route) {
@@ -113,7 +118,17 @@ struct Running {
   mcp::Waited waited;
   std::unique_ptr<SseProgress> progress;  // set: the answer is a stream of events
   json::object answer;
+  std::shared_ptr<McpCalls::Entry> entry;
+  bool cancelled = false;  // by a message: no answer is wanted
 };
+
+// Under which a client's message finds its request; empty when the client cannot be told from others.
+std::string KeyOf(const Call& call, const json::value* request_id) {
+  const std::string_view session = call.request().Get("mcp-session-id");
+  if (session.empty() || session.size() > kMaxSessionId || request_id == nullptr || request_id->is_null()) return "";
+  return call.token.id + "\n" + call.scope.team + "\n" + call.scope.project + "\n" + std::string(session) + "\n" +
+         json::serialize(*request_id);
+}
 
 Task<> Work(Running* r) {
   mcp::Message message = r->message;
@@ -128,16 +143,25 @@ Task<> Closed(Running* r) {
   co_return closed;
 }
 
-// To its end, or until the client is gone: then what it waited for is ended too.
+Task<> Cancelled(Running* r) {
+  auto cancelled = co_await r->entry->Wait();
+  if (cancelled) r->cancelled = r->waited.abandoned = true;
+  co_return cancelled;
+}
+
+// To its end, or until the client is gone or cancels it: then what it waited for is ended too.
 Task<> RunToAnswer(Running* r) {
   using namespace asio::experimental::awaitable_operators;
-  auto first = co_await (Work(r) || Closed(r));
+  auto ex = co_await asio::this_coro::executor;
+  r->entry = r->call->mcp_calls->Add(KeyOf(*r->call, &r->message.id), ex);
+  auto first = co_await (Work(r) || Closed(r) || Cancelled(r));
   // The server closes: sandboxes go on, and so does what runs in them.
   SB_CO_TRYV(co_await CheckCancelled());
   if (first.index() == 0) co_return std::get<0>(std::move(first));
   mcp::Waited waited = r->waited;
   auto ended = co_await mcp::Abandon(r->host, std::move(waited));
   if (!ended) log::Warn("ending a command whose client is gone: {}", ended.error().message);
+  if (r->cancelled) co_return Result<>{};
   co_return Fail(Code::kClosed, "the client is gone");
 }
 
@@ -159,10 +183,13 @@ Task<> ServeOne(Call* call, const mcp::Host* host, mcp::Message message) {
     SB_CO_TRYV(co_await call->StartStream("text/event-stream"));
   }
   SB_CO_TRYV(co_await RunToAnswer(&running));
+  if (running.cancelled && running.progress) co_return co_await call->exchange->Finish();
+  if (running.cancelled) co_return co_await Accepted(call);
   if (!running.progress) {
     const int status = StatusOf(running.message, running.answer);
     json::value body = std::move(running.answer);
-    co_return co_await ReplyRpc(call, std::move(body), status);
+    std::string session = running.message.method == "initialize" ? NewId("") : "";
+    co_return co_await ReplyRpc(call, std::move(body), status, std::move(session));
   }
   std::string last = SseEvent(running.answer);
   SB_CO_TRYV(co_await call->exchange->Write(std::move(last)));
@@ -192,7 +219,7 @@ Task<> ServeBatch(Call* call, const mcp::Host* host, const json::array* batch, m
     }
     if (running.message.kind != mcp::Kind::kRequest) continue;
     SB_CO_TRYV(co_await RunToAnswer(&running));
-    answers.emplace_back(std::move(running.answer));
+    if (!running.cancelled) answers.emplace_back(std::move(running.answer));
   }
   if (answers.empty()) co_return co_await Accepted(call);
   json::value body = std::move(answers);
@@ -228,6 +255,8 @@ Task<> Mcp(Call* call) {
     mcp::RpcError error = *message.error;
     co_return co_await Refuse(call, std::move(id), std::move(error));
   }
+  if (message.method == "notifications/cancelled")
+    call->mcp_calls->Cancel(KeyOf(*call, message.params.if_contains("requestId")));
   if (message.kind != mcp::Kind::kRequest) co_return co_await Accepted(call);
   co_return co_await ServeOne(call, &host, std::move(message));
 }

@@ -226,6 +226,10 @@ int Main(const Options& options, const Hooks& hooks) {
           [&](const ClaudeWorkerCommand& c) {
             return WithServer(options, false, [&c](ApiClient* a) { return ClaudeWorker(a, c.options); });
           },
+          [&](const CodeCommand& c) {
+            const ClientTask task = [o, &c](ApiClient* a) { return RunCode(a, o, c); };
+            return c.name.empty() ? Somewhere(options, true, "", task) : WithServer(options, true, task);
+          },
           [&](const ExecCommand& c) {
             return WithServer(options, true, [o, &c](ApiClient* a) { return Exec(a, o, c); });
           },

@@ -2,6 +2,8 @@
 // caller. They talk HTTP only, so they work from any machine that has SANDBAR_URL and SANDBAR_TOKEN.
 #pragma once
 
+#include <functional>
+
 #include "agent/eval_case.h"
 #include "async/task.h"
 #include "cli/api_client.h"
@@ -12,10 +14,13 @@ namespace sandbar::cli {
 // Exit codes of ours where a command's own code could come: as other tools that run commands for you.
 inline constexpr int kExitOurs = 125;
 inline constexpr int kExitNotFound = 127;
+inline constexpr int kExitTimeout = 124;
+inline constexpr int kExitKilled = 137;
 inline constexpr int kExitInterrupted = 130;
 
 Task<int> Run(ApiClient* api, const Options* options, RunCommand command);
 Task<int> Exec(ApiClient* api, const Options* options, ExecCommand command);
+Task<int> RunCode(ApiClient* api, const Options* options, CodeCommand command);
 Task<int> Logs(ApiClient* api, const Options* options, LogsCommand command);
 Task<int> Ps(ApiClient* api, const Options* options, PsCommand command);
 Task<int> Stop(ApiClient* api, const Options* options, StopCommand command);
@@ -44,6 +49,11 @@ std::string EnvLines(const std::string& url, const std::string& jwt, const std::
 std::string FindRegisterMjs();
 // The same for sdk/eval-run.mjs.
 std::string FindEvalRunner();
+
+// Makes the sandbox that `command` describes, does the work in it (given its name and session id) and deletes it, on
+// signals too; `command` and `options` outlive the task.
+using SandboxWork = std::function<Task<int>(std::string name, std::string session)>;
+Task<int> InFreshSandbox(ApiClient* api, const Options* options, const RunCommand* command, SandboxWork work);
 
 // Used by Run and Exec: starts the command, copies its output live, returns its exit code.
 Task<int> ExecIn(ApiClient* api, bool as_json, std::string session, json::object body);

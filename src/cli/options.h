@@ -39,6 +39,12 @@ struct RunCommand {
   bool keep = false;
   std::vector<std::string> argv;
 };
+struct CodeCommand {
+  std::string name;  // empty: a sandbox that is gone afterwards
+  std::optional<std::string> language, context, code, out, image, runtime;
+  std::string file;  // when there is no code; "-": standard input
+  std::optional<int64_t> timeout_ms;
+};
 struct NetCommand {
   std::string verb;  // log, suggest, test, set
   std::string name;
@@ -108,8 +114,8 @@ struct DoctorCommand {
 
 using Command = std::variant<ServeCommand, UpCommand, DownCommand, RunCommand, PsCommand, ExecCommand, LogsCommand,
                              CpCommand, StopCommand, RmCommand, InspectCommand, NetCommand, TokenCommand, EnvCommand,
-                             ImageCommand, VersionCommand, DoctorCommand, ForwardCommand, McpCommand, AgentCommand,
-                             EvalCommand, SkillCommand, ClaudeWorkerCommand>;
+                             ImageCommand, VersionCommand, DoctorCommand, ForwardCommand, CodeCommand, McpCommand,
+                             AgentCommand, EvalCommand, SkillCommand, ClaudeWorkerCommand>;
 
 struct Options {
   std::string data;  // --data, SANDBAR_DATA or /var/lib/sandbar

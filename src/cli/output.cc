@@ -1,6 +1,7 @@
 #include "cli/output.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,6 +25,12 @@ Result<> WriteAll(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
     ssize_t n = ::write(fd, bytes.data(), bytes.size());
     if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN) {
+      // Where input and output are one terminal, what makes reading not block makes writing so too.
+      pollfd room{fd, POLLOUT, 0};
+      ::poll(&room, 1, -1);
+      continue;
+    }
     if (n < 0 && errno == EPIPE) return Fail(Code::kClosed, "the reader of our output is gone");
     if (n < 0) return FailErrno("write");
     bytes.remove_prefix(static_cast<size_t>(n));

@@ -15,6 +15,8 @@ struct Raw {
   Options options;
   ServeCommand serve, up;
   RunCommand run;
+  CodeCommand code;
+  std::vector<std::string> code_words;
   PsCommand ps;
   ExecCommand exec;
   LogsCommand logs;
@@ -30,7 +32,7 @@ struct Raw {
   AgentCommand agent;
   ClaudeWorkerCommand claude_worker;
   EvalCommand eval;
-  std::string agent_timeout, worker_timeout, worker_idle, run_timeout, exec_timeout, forward_port;
+  std::string agent_timeout, worker_timeout, worker_idle, run_timeout, exec_timeout, code_timeout, forward_port;
 };
 
 void AddServeFlags(CLI::App* sub, ServeCommand* c) {
@@ -168,6 +170,40 @@ void AddMcp(CLI::App* app, Raw* raw) {
       ->excludes(net);
 }
 
+void AddCode(CLI::App* app, Raw* raw) {
+  auto* code = app->add_subcommand("code", "Run code whose variables stay: sandbar code NAME -c 'x = 6 * 7'");
+  code->add_option("[NAME] FILE", raw->code_words,
+                   "NAME: its sandbox (default: a fresh one); FILE: the code, - is stdin");
+  code->add_option("-c", raw->code.code, "the code itself, instead of FILE");
+  code->add_option("--lang", raw->code.language, "python (default), javascript, typescript, bash; or by FILE's ending")
+      ->check(CLI::IsMember({"python", "javascript", "typescript", "bash"}));
+  code->add_option("--context", raw->code.context, "context of the sandbox (default: the language's own)");
+  code->add_option("--timeout", raw->code_timeout, "interrupt it after this, e.g. 30s (default 2m)")
+      ->check(CheckDuration);
+  code->add_option("--out", raw->code.out, "directory to save images to");
+  code->add_option("--image", raw->code.image, "image of a fresh sandbox");
+  code->add_option("--runtime", raw->code.runtime, "runtime of a fresh sandbox");
+}
+
+// One word is the file, two are the sandbox and the file; with -c the word is the sandbox. What is wrong, else empty.
+std::string ArrangeCode(CodeCommand* code, const std::vector<std::string>& words) {
+  if (words.size() > (code->code ? 1U : 2U)) return "too many words";
+  if (!code->code && words.empty()) return "no code given";
+  if (code->code ? !words.empty() : words.size() == 2) code->name = words.front();
+  if (!code->code) code->file = words.back();
+  if (code->name.empty() && code->context) return "--context needs the NAME of a sandbox";
+  if (!code->name.empty() && (code->image || code->runtime)) return "--image and --runtime are for a fresh sandbox";
+  if (code->image && code->runtime) return "--image and --runtime exclude each other";
+  if (!code->language && !code->context) {
+    const std::string ending = std::filesystem::path(code->file).extension().string();
+    code->language = "python";
+    if (ending == ".js" || ending == ".mjs" || ending == ".cjs") code->language = "javascript";
+    if (ending == ".ts" || ending == ".mts") code->language = "typescript";
+    if (ending == ".sh" || ending == ".bash") code->language = "bash";
+  }
+  return {};
+}
+
 void AddNet(CLI::App* app, Raw* raw) {
   auto* net = app->add_subcommand("net", "A sandbox's network: what it tried, and its policy");
   net->require_subcommand(1);
@@ -261,6 +297,7 @@ Command Choose(const CLI::App* sub, Raw* raw) {
   if (name == "up") return UpCommand{raw->up};
   if (name == "down") return DownCommand{};
   if (name == "run") return raw->run;
+  if (name == "code") return raw->code;
   if (name == "exec") return raw->exec;
   if (name == "ps") return raw->ps;
   if (name == "logs") return raw->logs;
@@ -358,6 +395,7 @@ Parsed Parse(int argc, const char* const* argv) {
   app.footer("Environment: SANDBAR_URL, SANDBAR_TOKEN, SANDBAR_DATA, NO_COLOR. Documentation: docs/operations.md");
   AddServer(&app, &raw);
   AddSandboxes(&app, &raw);
+  AddCode(&app, &raw);
   AddNet(&app, &raw);
   AddAgent(&app, &raw);
   AddClaudeWorker(&app, &raw);
@@ -406,6 +444,12 @@ Parsed Parse(int argc, const char* const* argv) {
   if (!wants_command && !rest.empty())
     return Usage("unexpected argument '" + rest.front() + "'", ("sandbar " + sub->get_name() + " --help").c_str());
   if (raw.run.image && raw.run.runtime) return Usage("--image and --runtime exclude each other", "give one of them");
+
+  if (!raw.code_timeout.empty()) raw.code.timeout_ms = ParseDuration(raw.code_timeout);
+  if (sub->get_name() == "code") {
+    auto wrong = ArrangeCode(&raw.code, raw.code_words);
+    if (!wrong.empty()) return Usage(wrong, "sandbar code [NAME] FILE, or sandbar code [NAME] -c 'print(6 * 7)'");
+  }
 
   raw.options.data_given = !raw.options.data.empty();
   if (!raw.options.data_given) raw.options.data = Environment("SANDBAR_DATA");

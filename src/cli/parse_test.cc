@@ -65,6 +65,22 @@ TEST(Parse, Net) {
   EXPECT_FALSE(ParseWords({"net"}).options);
 }
 
+TEST(Parse, McpIsDenyAllAndFreshUnlessToldOtherwise) {
+  auto plain = std::get<McpCommand>(ParseWords({"mcp"}).options->command);
+  EXPECT_FALSE(plain.sandbox);
+  EXPECT_FALSE(plain.admin_tools);
+  EXPECT_EQ(plain.network, "deny-all");
+  auto full = std::get<McpCommand>(
+      ParseWords({"mcp", "--sandbox", "box", "--admin-tools", "--allow", "a.example", "--allow", "b.example"})
+          .options->command);
+  EXPECT_EQ(full.sandbox, "box");
+  EXPECT_TRUE(full.admin_tools);
+  EXPECT_EQ(full.allow, (std::vector<std::string>{"a.example", "b.example"}));
+  EXPECT_EQ(ParseWords({"mcp", "--net", "allow-all", "--allow", "a.example"}).exit_code, 2);
+  EXPECT_EQ(ParseWords({"mcp", "--image", "x", "--runtime", "y"}).exit_code, 2);
+  EXPECT_EQ(ParseWords({"mcp", "words"}).exit_code, 2);
+}
+
 TEST(Parse, CommonOptionsAreTakenAfterTheSubcommandToo) {
   auto p = ParseWords({"ps", "-a", "--json", "--data", "/d"});
   ASSERT_TRUE(p.options);
@@ -155,6 +171,36 @@ TEST(Parse, AgentAndEval) {
   EXPECT_EQ(eval.trials, 4);
   EXPECT_THAT(eval.tags, ElementsAre("a", "b"));
   EXPECT_TRUE(eval.self_test && eval.strict && !eval.list);
+}
+
+TEST(Parse, CodeKnowsItsSandboxItsFileAndItsLanguage) {
+  auto code = [](std::vector<const char*> words) {
+    auto p = ParseWords(std::move(words));
+    EXPECT_TRUE(p.options);
+    return p.options ? std::get<CodeCommand>(p.options->command) : CodeCommand{};
+  };
+  auto inline_ = code({"code", "-c", "print(1)"});
+  EXPECT_EQ(inline_.name, "");
+  EXPECT_EQ(inline_.code, "print(1)");
+  EXPECT_EQ(inline_.language, "python");
+  auto named = code({"code", "box", "-c", "-1", "--lang", "bash", "--timeout", "30s"});
+  EXPECT_EQ(named.name, "box");
+  EXPECT_EQ(named.language, "bash");
+  EXPECT_EQ(named.timeout_ms, 30'000);
+  EXPECT_EQ(code({"code", "a.mjs"}).language, "javascript");
+  EXPECT_EQ(code({"code", "a.ts"}).file, "a.ts");
+  auto both = code({"code", "box", "-", "--context", "ctx_1"});
+  EXPECT_EQ(both.name, "box");
+  EXPECT_EQ(both.file, "-");
+  EXPECT_FALSE(both.language) << "the context knows it";
+  using Words = std::vector<const char*>;
+  for (const Words& wrong : {Words{"code"}, Words{"code", "a", "b", "c"}, Words{"code", "a", "b", "-c", "1"},
+                             Words{"code", "--context", "x", "-c", "1"}, Words{"code", "--lang", "perl", "-c", "1"},
+                             Words{"code", "box", "--image", "i", "-c", "1"}}) {
+    auto p = ParseWords(wrong);
+    EXPECT_FALSE(p.options);
+    EXPECT_EQ(p.exit_code, 2);
+  }
 }
 
 TEST(Parse, Durations) {

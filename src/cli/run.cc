@@ -104,28 +104,27 @@ Task<int> ExecIn(ApiClient* api, bool as_json, std::string session, json::object
   co_return *exit_code;
 }
 
-Task<int> Run(ApiClient* api, const Options* options, RunCommand command) {
+Task<int> InFreshSandbox(ApiClient* api, const Options* options, const RunCommand* command, SandboxWork work) {
   using namespace asio::experimental::awaitable_operators;
-  std::string path = command.image ? "/v3/sandboxes" : "/v2/sandboxes";
-  SB_CO_TRY(json::value body, CreateBody(command));
+  std::string path = command->image ? "/v3/sandboxes" : "/v2/sandboxes";
+  SB_CO_TRY(json::value body, CreateBody(*command));
   SB_CO_TRY(json::object created, co_await api->Call("POST", path, std::move(body)));
   std::string name = Text(Object(created, "sandbox"), "name");
   std::string session = Text(Object(created, "session"), "id");
   Announce(created);
   if (options->json) SB_CO_TRYV(Out(wire::NdjsonLine(created)));
 
-  json::object start = CommandBody(command.argv, command.env, command.cwd, command.sudo, std::nullopt);
-  Task<int> work = ExecIn(api, options->json, session, std::move(start));
+  Task<int> running = work(name, session);
   auto ex = co_await asio::this_coro::executor;
   Signals signals(ex, {SIGINT, SIGTERM, SIGHUP});
   Task<int> signal = signals.Wait();
-  auto first = co_await (std::move(work) || std::move(signal));
+  auto first = co_await (std::move(running) || std::move(signal));
   bool interrupted = first.index() == 1;
   Result<int> outcome = interrupted ? std::get<1>(std::move(first)) : std::get<0>(std::move(first));
   if (interrupted && outcome) *outcome += 128;
   if (interrupted) Note("stopping " + name);
   // Kept only when asked for and when the user did not interrupt: Ctrl-C means "away with it".
-  if (!command.keep || interrupted) {
+  if (!command->keep || interrupted) {
     std::string target = "/v2/sandboxes/" + wire::EncodeComponent(name);
     auto gone = co_await api->Call("DELETE", target, std::nullopt);
     if (!gone && gone.error().code != Code::kNotFound) Note("could not delete " + name + ": " + gone.error().message);
@@ -133,6 +132,14 @@ Task<int> Run(ApiClient* api, const Options* options, RunCommand command) {
     Note(fmt::format("kept: sandbar exec {} -- …", name));
   }
   co_return outcome;
+}
+
+Task<int> Run(ApiClient* api, const Options* options, RunCommand command) {
+  json::object start = CommandBody(command.argv, command.env, command.cwd, command.sudo, std::nullopt);
+  SandboxWork work = [api, options, &start](const std::string&, std::string session) {
+    return ExecIn(api, options->json, std::move(session), std::move(start));
+  };
+  co_return co_await InFreshSandbox(api, options, &command, std::move(work));
 }
 
 }  // namespace sandbar::cli

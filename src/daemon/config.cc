@@ -334,6 +334,7 @@ Result<Config> LoadConfig(const std::string& data, const cli::ServeCommand& flag
   c.images = std::filesystem::absolute(c.images, ec).lexically_normal().string();
   while (c.data.size() > 1 && c.data.ends_with('/')) c.data.pop_back();
   c.domain.data_dir = c.data;
+  c.mcp.idle_ms = std::min(c.mcp.idle_ms, c.domain.max_timeout_ms);
   SB_TRYV(Check(c));
   return c;
 }

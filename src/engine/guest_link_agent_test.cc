@@ -154,6 +154,22 @@ class Pieces : public ByteSource {
   size_t at_ = 0;
 };
 
+TEST_F(AgentTest, InputReachesTheChannelOfItsCommand) {
+  Run([](AgentTest* t) -> asio::awaitable<void> {
+    co_await t->Open();
+    auto request = MakeExec("c", {"sh", "-c", "head -c 1500000 <&3 | tail -c 5; read line <&3; echo \"[$line]\""});
+    request.channel = true;
+    auto started = co_await t->link_->Exec(std::move(request));
+    EXPECT_TRUE(started);
+    std::string large = std::string(1499995, 'x') + "12345" + "rest\n";
+    auto sent = co_await t->link_->Input("c", std::move(large));
+    EXPECT_TRUE(sent);
+    co_await t->events_.UntilExit("c");
+    EXPECT_EQ(t->events_.commands["c"].out, "12345[rest]\n");
+    co_await t->Close();
+  }(this));
+}
+
 TEST_F(AgentTest, RunsCommandsAndMapsErrors) {
   auto scenario = [](AgentTest* t) -> asio::awaitable<void> {
     co_await t->Open();

@@ -13,7 +13,6 @@
 namespace sandbar::guest {
 namespace {
 
-constexpr size_t kRead = 64 << 10;
 constexpr auto kQuiet = std::chrono::milliseconds(50);
 // A background child that never falls silent may not hold the command open.
 constexpr auto kMaxDrain = std::chrono::milliseconds(500);
@@ -59,7 +58,8 @@ void Commands::Start(Command& c, Launched launched) {
     if (!c.sides.at(side).fd) continue;
     c.sides.at(side).watch = loop_->Add(c.sides.at(side).fd.get(), 0, [this, &c, side](uint32_t events) {
       if ((events & EPOLLOUT) != 0) WriteInput(c);
-      if (side < 2 || ((events & ~EPOLLOUT) != 0 && ReadPipesFirst(c))) ReadSide(c, side);
+      if (side < 2) ReadSide(c, side);
+      if (side == 2 && (events & ~EPOLLOUT) != 0) ReadChannel(c);
       CheckDrained(c);
       Pump();
     });
@@ -168,7 +168,9 @@ void Commands::WriteInput(Command& c) {
   }
 }
 
-bool Commands::ReadPipesFirst(Command& c) {
+void Commands::ReadChannel(Command& c) {
+  int said = 0;
+  if (!c.sides[2].fd || ::ioctl(c.sides[2].fd.get(), FIONREAD, &said) != 0) return;
   for (size_t index : {0, 1}) {
     Side& side = c.sides.at(index);
     int waiting = 0;
@@ -177,18 +179,25 @@ bool Commands::ReadPipesFirst(Command& c) {
     while (c.spool.end() < until && ReadSide(c, index)) {
     }
     // The window is full: the channel waits for its turn.
-    if (c.spool.end() < until && side.fd) return false;
+    if (c.spool.end() < until && side.fd) return;
   }
-  return true;
+  if (said > 0) {
+    ReadSide(c, 2, static_cast<size_t>(said));
+    return;
+  }
+  // Nothing was there, so it is at its end, unless it said something just now: then we are called again.
+  char next = 0;
+  const ssize_t n = ::recv(c.sides[2].fd.get(), &next, 1, MSG_PEEK | MSG_DONTWAIT);
+  if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) c.sides[2].Close();
 }
 
 size_t Commands::Allowance(const Command& c) const {
-  if (!outlet_->live()) return kRead;
+  if (!outlet_->live()) return kMaxRead;
   uint64_t limit = c.spool.acked() + wire::kOutputWindow;
   if (c.spool.end() >= limit) return 0;
   // Everybody may always have a little, or one slow reader would stop all commands.
-  if (held_ >= kSpoolBudget && c.spool.cost() >= kRead) return 0;
-  return std::min<uint64_t>(kRead, limit - c.spool.end());
+  if (held_ >= kSpoolBudget && c.spool.cost() >= kMaxRead) return 0;
+  return std::min<uint64_t>(kMaxRead, limit - c.spool.end());
 }
 
 void Commands::UpdateReading(Command& c) {
@@ -204,15 +213,15 @@ void Commands::UpdateAll() {
   for (auto& [id, c] : commands_) UpdateReading(*c);
 }
 
-bool Commands::ReadSide(Command& c, size_t index) {
+bool Commands::ReadSide(Command& c, size_t index, size_t max) {
   Side& side = c.sides.at(index);
-  size_t allowed = Allowance(c);
+  size_t allowed = std::min(Allowance(c), max);
   if (!side.fd || c.finished) return false;
   if (allowed == 0) {
     UpdateReading(c);
     return false;
   }
-  std::array<char, kRead> buffer;
+  std::array<char, kMaxRead> buffer;
   ssize_t n = ::read(side.fd.get(), buffer.data(), allowed);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return false;
   if (n <= 0) {
@@ -282,7 +291,7 @@ void Commands::DrainToNowhere(Fd fd) {
   auto it = sinks_.emplace(sinks_.end());
   it->fd = std::move(fd);
   it->watch = loop_->Add(it->fd.get(), EPOLLIN, [this, it](uint32_t) {
-    std::array<char, kRead> buffer;
+    std::array<char, kMaxRead> buffer;
     ssize_t n = ::read(it->fd.get(), buffer.data(), buffer.size());
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (n <= 0) sinks_.erase(it);

@@ -25,6 +25,7 @@ namespace sandbar::guest {
 
 // Over all commands; a single one has at most wire::kSpoolHead + wire::kSpoolTail of it.
 inline constexpr size_t kSpoolBudget = 64 << 20;
+inline constexpr size_t kMaxRead = 64 << 10;  // at once
 
 class Commands {
  public:
@@ -95,9 +96,9 @@ class Commands {
   void UpdateReading(Command& c);
   void UpdateAll();
   // Reads once; false when the pipe has nothing now or may not be read.
-  bool ReadSide(Command& c, size_t side);
-  // Before the channel is read: what was written to the pipes until now. False when not all of it may be read yet.
-  bool ReadPipesFirst(Command& c);
+  bool ReadSide(Command& c, size_t side, size_t max = kMaxRead);
+  // As much of the channel as was there before the pipes were emptied: what it says never overtakes what was printed.
+  void ReadChannel(Command& c);
   void WriteInput(Command& c);
   void Store(Command& c, uint8_t stream, std::string_view bytes);
   void BeginDrain(Command& c);

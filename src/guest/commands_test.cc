@@ -58,6 +58,81 @@ TEST_F(Command, StdinIsEmptyAndNothingElseIsInherited) {
   EXPECT_THAT(r.out, HasSubstr("SigIgn:\t0000000000000000"));
 }
 
+wire::Exec WithChannel(const std::string& script) {
+  auto e = TestClient::Command("c", {"bash", "-c", script});
+  e.channel = true;
+  return e;
+}
+
+TEST_F(Command, AChannelGoesBothWaysBesideTheOutput) {
+  client_.Send(WithChannel("read -r -u 3 line; echo out; echo \"got $line\" >&3; ls /proc/self/fd | tr '\\n' ' '"));
+  EXPECT_EQ(client_.Expect<wire::ExecStarted>().id, "c");
+  client_.Send(wire::Input{"c", "a li"});
+  client_.Send(wire::Input{"c", "ne\nmore"});
+  auto r = client_.Finish("c");
+  EXPECT_EQ(r.channel, "got a line\n");
+  // ls has its directory open as 4: descriptor 3 is the channel, and there is no other.
+  EXPECT_EQ(r.out, "out\n0 1 2 3 4 ");
+}
+
+TEST_F(Command, WithoutAChannelThereIsNoneAndInputIsDropped) {
+  client_.Send(TestClient::Command("c", {"bash", "-c", "echo x >&3 || echo none"}));
+  client_.Send(wire::Input{"c", "to nobody"});
+  client_.Send(wire::Input{"unknown", "to nobody"});
+  auto r = client_.Finish("c");
+  EXPECT_EQ(r.out, "none\n");
+  EXPECT_EQ(r.channel, "");
+}
+
+TEST_F(Command, WhatTheChannelSaysNeverOvertakesWhatWasPrintedBefore) {
+  client_.Send(WithChannel("for i in {1..500}; do echo out $i; echo err $i >&2; echo mark $i >&3; done"));
+  EXPECT_EQ(client_.Expect<wire::ExecStarted>().id, "c");
+  std::string out, err, channel;
+  for (bool ended = false; !ended;) {
+    auto frame = client_.Receive();
+    ASSERT_TRUE(frame);
+    if (auto* o = std::get_if<wire::Output>(&*frame)) {
+      (o->stream == 1 ? out : o->stream == 2 ? err : channel) += o->bytes;
+      client_.Send(wire::Ack{"c", o->offset + o->bytes.size()});
+      const std::string last = channel.substr(0, channel.rfind('\n'));
+      const std::string n = last.substr(last.rfind(' ') + 1);
+      if (n.empty()) continue;
+      ASSERT_THAT(out, HasSubstr("out " + n + "\n"));
+      ASSERT_THAT(err, HasSubstr("err " + n + "\n"));
+    }
+    ended = std::holds_alternative<wire::Exit>(*frame);
+  }
+  EXPECT_THAT(channel, ::testing::EndsWith("mark 500\n"));
+}
+
+TEST_F(Command, ADaemonThatWithholdsAcksHoldsTheChannelBackToo) {
+  client_.Send(WithChannel("head -c 3000000 /dev/zero; echo done >&3"));
+  uint64_t bytes = 0;
+  while (auto frame = client_.Receive(500)) {
+    if (auto* o = std::get_if<wire::Output>(&*frame)) {
+      EXPECT_EQ(o->stream, 1);
+      bytes += o->bytes.size();
+    }
+  }
+  EXPECT_EQ(bytes, wire::kOutputWindow);
+  client_.Send(wire::Ack{"c", bytes});
+  auto r = client_.Finish("c");
+  EXPECT_EQ(bytes + r.out.size(), 3000000u);
+  EXPECT_EQ(r.channel, "done\n");
+}
+
+TEST_F(Command, LargeInputIsDeliveredAndWhatNobodyReadsEndsTheCommand) {
+  client_.Send(WithChannel("head -c 3000000 <&3 | cksum | cut -d' ' -f2"));
+  for (int i = 0; i < 30; ++i) client_.Send(wire::Input{"c", std::string(100000, 'x')});
+  EXPECT_EQ(client_.Finish("c").out, "3000000\n");
+  auto deaf = WithChannel("sleep 1000");
+  deaf.id = "deaf";
+  client_.Send(deaf);
+  for (size_t sent = 0; sent < 2 * wire::kMaxInput; sent += wire::kMaxData)
+    client_.Send(wire::Input{"deaf", std::string(wire::kMaxData, 'x')});
+  EXPECT_EQ(client_.Finish("deaf").exit.code, 137);
+}
+
 TEST_F(Command, UserCanOpenItsOwnStdout) {
   auto e = TestClient::Command("a", {"sh", "-c", "echo one > /proc/self/fd/1; echo two > /proc/self/fd/2"});
   e.uid = e.gid = 12345;

@@ -134,7 +134,7 @@ class TestMachine {
 };
 
 struct Finished {
-  std::string out, err;
+  std::string out, err, channel;
   wire::Exit exit;
   uint64_t gap = 0;
   bool failed = false;
@@ -220,7 +220,7 @@ class TestClient {
         return r;
       }
       if (auto* o = std::get_if<wire::Output>(&*frame); o != nullptr && o->id == id) {
-        (o->stream == 1 ? r.out : r.err) += o->bytes;
+        (o->stream == 1 ? r.out : o->stream == 2 ? r.err : r.channel) += o->bytes;
         Send(wire::Ack{id, o->offset + o->bytes.size()});
       }
       if (auto* g = std::get_if<wire::Gap>(&*frame); g != nullptr && g->id == id) {

@@ -112,7 +112,9 @@ void CellOutput::TakeLine(std::string_view line) {
     error = TextOf(*event, "traceback");
     if (error.empty()) error = TextOf(*event, "name") + ": " + TextOf(*event, "value");
   } else if (type == "artifact") {
-    if (artifacts.size() < kMaxArtifacts) artifacts.push_back(*event);
+    json::object file{
+        {"path", TextOf(*event, "path")}, {"size", NumberOf(*event, "size")}, {"mime", TextOf(*event, "mime")}};
+    if (artifacts.size() < kMaxArtifacts) artifacts.push_back(std::move(file));
   } else if (type == "end") {
     TakeEnd(*event);
   }

@@ -113,6 +113,14 @@ Task<uint32_t> ModeOf(const ToolCall* call, const Opened* opened, std::string pa
   co_return mode & 0777;
 }
 
+Task<> CheckDirectory(const ToolCall* call, const Opened* opened, std::string path) {
+  std::vector<std::string> argv{"stat", "-L", "-c", "%F", "--", path};
+  std::string session = opened->session.id;
+  SB_CO_TRY(Ran ran, co_await RunQuietly(call, std::move(session), std::move(argv), 4096));
+  if (ran.exit_code == 0 && ran.out.starts_with("directory")) co_return Result<>{};
+  co_return Fail(Code::kFileError, path + " is no directory; use read_file for files");
+}
+
 class TextSource : public engine::ByteSource {
  public:
   explicit TextSource(std::string bytes) : bytes_(std::move(bytes)) {}
@@ -235,6 +243,9 @@ Task<ToolResult> ListFiles(ToolCall* call) {
   std::string session = opened.session.id;
   SB_CO_TRY(Ran ran, co_await RunQuietly(call, std::move(session), std::move(argv), kMaxListing));
   if (ran.exit_code != 0 && ran.out.empty()) co_return Fail(Code::kFileError, CutText(ran.err, 2000));
+  if (ran.out.empty()) {
+    SB_CO_TRYV(co_await CheckDirectory(call, &opened, path));
+  }
   co_return WithNote(TextResult(Listing(path, ParseListing(ran.out, path), ran.cut)), opened.note);
 }
 

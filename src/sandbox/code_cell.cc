@@ -14,8 +14,9 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr size_t kMaxLine = 8 << 20;
+constexpr size_t kMaxLine = 8 << 20, kCheapLine = 64 << 10;
 constexpr size_t kMaxName = 256, kMaxValue = 16 << 10, kMaxTraceback = 64 << 10, kMaxPathBytes = 4096;
+constexpr size_t kErrEnd = 8 << 10;
 constexpr int64_t kMaxCpuMs = 1LL << 40;
 
 struct Suffix {
@@ -122,6 +123,10 @@ void CodeCell::EmitText(uint8_t stream, std::string_view text) {
 
 void CodeCell::Output(uint8_t stream, std::string_view bytes) {
   if (ended_) return;
+  if (stream == 2) {
+    err_end_ += bytes.substr(bytes.size() - std::min(bytes.size(), kErrEnd));
+    if (err_end_.size() > 2 * kErrEnd) err_end_.erase(0, err_end_.size() - kErrEnd);
+  }
   EmitText(stream, (stream == 2 ? err_ : out_).Feed(bytes));
 }
 
@@ -144,10 +149,16 @@ void CodeCell::FlushOutput() {
 
 void CodeCell::DriverLine(std::string_view line) {
   if (ended_) return;
+  // What would be dropped anyway is not worth the time of reading it; an end is always short.
+  if (line.size() > kCheapLine && line.size() > kMaxDisplayBytes - display_bytes_) {
+    ++dropped_displays_;
+    return;
+  }
   wire::JsonLimits limits{kMaxLine, 32};
   auto parsed = wire::ParseJson(line, limits);
   if (!parsed || !parsed->is_object()) {
     ++bad_lines_;
+    display_bytes_ = std::min(kMaxDisplayBytes, display_bytes_ + line.size());
     return;
   }
   json::object& event = parsed->get_object();

@@ -44,6 +44,8 @@ class CodeCell {
   const std::string& status() const { return status_; }
   int exit_code() const { return exit_code_; }  // of a shell's cell; -1: none
   bool leaving() const { return leaving_; }     // the interpreter said that it ends with this cell
+  // V8 ends its process by itself when the heap is full, and says so.
+  bool SaysHeapIsFull() const { return err_end_.contains("heap out of memory"); }
   Task<std::string> Next();
 
   // For the supervisor: `due` is when the next push is.
@@ -67,6 +69,7 @@ class CodeCell {
   std::string context_;
   int64_t count_;
   CappedOutput out_, err_;
+  std::string err_end_;  // the last few KiB of stderr
   std::string lines_;
   size_t display_bytes_ = 0, dropped_displays_ = 0, bad_lines_ = 0;
   boost::json::array artifacts_;

@@ -1,6 +1,7 @@
 #include "sandbox/code_context.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/ids.h"
 
@@ -8,6 +9,7 @@ namespace sandbar::sandbox {
 namespace {
 
 constexpr size_t kMaxLine = 8 << 20;
+constexpr size_t kMaxBetween = 64 << 10;
 
 }  // namespace
 
@@ -22,7 +24,13 @@ CodeContextInfo CodeContext::Info() const {
   return info;
 }
 
+void CodeContext::Begin(std::shared_ptr<CodeCell> next) {
+  cell = std::move(next);
+  for (uint8_t stream : {1, 2}) cell->Output(stream, std::exchange(between_[stream - 1], {}));
+}
+
 void CodeContext::Forget() {
+  for (std::string& text : between_) text.clear();
   command.clear();
   line_.clear();
   skipping_ = false;
@@ -42,8 +50,11 @@ bool CodeContext::Take(uint64_t offset, uint8_t stream, std::string_view bytes) 
     Channel(bytes);
   } else if (cell) {
     cell->Output(stream, bytes);
+  } else {
+    std::string& kept = between_[stream == 2 ? 1 : 0];
+    kept += bytes;
+    if (kept.size() > 2 * kMaxBetween) kept.erase(0, kept.size() - kMaxBetween);
   }
-  // Between cells nobody is there to be told: what a thread or a child prints then is dropped.
   if (!cell || !cell->ended()) return false;
   last_used_at = NowMs();
   const bool leaving = cell->leaving();

@@ -30,13 +30,16 @@ struct CodeContext {
   uint64_t received() const { return received_; }
   // The interpreter is gone, or nobody listens to it any more.
   void Forget();
+  // Makes `next` the running cell; it begins with what was printed since the last one (by threads, children, timers).
+  void Begin(std::shared_ptr<CodeCell> next);
 
  private:
   void Channel(std::string_view bytes);
 
   uint64_t received_ = 0;
-  std::string line_;       // an unfinished one of the channel's
-  bool skipping_ = false;  // inside of a line that is too long or has a hole
+  std::string between_[2];  // printed while no cell ran: the end of it
+  std::string line_;        // an unfinished one of the channel's
+  bool skipping_ = false;   // inside of a line that is too long or has a hole
 };
 
 }  // namespace sandbar::sandbox

@@ -55,7 +55,7 @@ std::vector<std::string> DriverCommand(CodeLanguage language) {
       return {"python3", "-c", std::string(kPythonDriver)};
     case CodeLanguage::kJavascript:
     case CodeLanguage::kTypescript:
-      return {"node", "-e", std::string(kNodeDriver)};
+      return {"node", "--expose-internals", "-e", std::string(kNodeDriver)};
     case CodeLanguage::kBash:
       break;
   }

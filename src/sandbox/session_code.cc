@@ -16,8 +16,10 @@ using std::chrono::milliseconds;
 
 constexpr std::string_view kDriverPrefix = "krn_";
 constexpr int kSigInt = 2, kSigKill = 9;
+constexpr int kAborted = 128 + 6;
 // How long an interrupted cell may take to end before its interpreter is killed, and the agent to say that it is dead.
 constexpr milliseconds kInterruptGrace{5000};
+constexpr milliseconds kInterruptAgain{500};
 constexpr milliseconds kKillGrace{10000};
 constexpr size_t kMaxEnvBytes = 64 << 10;
 
@@ -178,7 +180,7 @@ Task<std::shared_ptr<CodeCell>> Session::StartCode(CodeSpec spec) {
   const milliseconds timeout(spec.timeout_ms.value_or(kDefaultCodeTimeoutMs));
   auto cell = std::make_shared<CodeCell>(core_->ex, context->id, ++context->count, fresh, timeout);
   cell->started = begin;
-  context->cell = cell;
+  context->Begin(cell);
   context->last_used_at = NowMs();
   tasks_.Spawn(SuperviseCell(context, cell));
   std::string request = DriverRequest(context->count, context->spec.language, spec);
@@ -209,11 +211,17 @@ Task<> Session::SuperviseCell(ContextRef context, std::shared_ptr<CodeCell> cell
   auto usage = co_await live_->machine().GetUsage();
   if (usage) cell->cpu_before_ns = usage->cpu_ns;
   while (!cell->ended()) {
-    const auto left = cell->due - CodeCell::Clock::now();
+    const std::chrono::nanoseconds left = cell->due - CodeCell::Clock::now();
     if (left > left.zero()) {
+      const bool interrupted = cell->push == CodeCell::Push::kInterrupted;
+      const std::chrono::nanoseconds pause =
+          interrupted ? std::min<std::chrono::nanoseconds>(left, kInterruptAgain) : left;
       auto change = cell->changed.Wait();
-      auto r = co_await WithTimeout(std::move(change), left);
+      auto r = co_await WithTimeout(std::move(change), pause);
       if (!r && r.error().code == Code::kCancelled) co_return std::unexpected(std::move(r).error());
+      // An interpreter may miss one that comes while it goes from one state to another (node does).
+      auto link = live_->link();
+      if (!r && interrupted && cell->begun && link) link->Kill(context->command, kSigInt);
       continue;
     }
     if (cell->push == CodeCell::Push::kKilled) {
@@ -230,13 +238,16 @@ Task<> Session::SuperviseCell(ContextRef context, std::shared_ptr<CodeCell> cell
 Task<> Session::EndCell(ContextRef context, std::shared_ptr<CodeCell> cell, int code) {
   co_await asio::this_coro::throw_if_cancelled(false);
   const bool pushed = cell->push == CodeCell::Push::kKilled;
-  auto oom = co_await WasOutOfMemory(pushed ? 0 : code);
+  // A death with a known cause is not looked into.
+  const int suspicious = pushed ? 0 : code;
+  auto oom = co_await WasOutOfMemory(suspicious);
   auto usage = co_await live_->machine().GetUsage();
   if (usage) {
     const uint64_t cpu = usage->cpu_ns - std::min(cell->cpu_before_ns, usage->cpu_ns);
     cell->UseMeasured(static_cast<int64_t>(cpu / 1000000), usage->memory_peak_bytes);
   }
-  if (oom && *oom) {
+  const bool heap_full = code == kAborted && cell->SaysHeapIsFull();
+  if ((oom && *oom) || heap_full) {
     cell->End("oom", fmt::format("out of memory (limit {} MiB): the interpreter was killed, the context starts afresh",
                                  row_.memory_mb));
   } else if (pushed) {

@@ -38,7 +38,8 @@ std::vector<HostFrame> HostSamples() {
           Data{8, std::string("\0\xff", 2)},
           End{8},
           Abort{7},
-          Quiesce{5000}};
+          Quiesce{5000},
+          Input{"cmd_1", "run\n"}};
 }
 
 std::vector<GuestFrame> GuestSamples() {
@@ -77,6 +78,23 @@ TEST(GuestFrames, EveryHostFrameSurvivesAnySplit) {
 
 TEST(GuestFrames, EveryGuestFrameSurvivesAnySplit) {
   RoundTrip(GuestSamples());
+}
+
+TEST(GuestFrames, TheChannelIsAskedForByOneMoreByteAndOnlyThen) {
+  Exec plain{"cmd_1", {"sh"}, {}, "/tmp", 1, 2, "user", 0};
+  Exec with = plain;
+  with.channel = true;
+  EXPECT_EQ(Encode(with).size(), Encode(plain).size() + 1);
+  auto got = DecodeAll<HostFrame>(Encode(Hello{}) + Encode(plain) + Encode(with), 7);
+  ASSERT_EQ(got.size(), 3u);
+  EXPECT_FALSE(std::get<Exec>(got[1]).channel);
+  EXPECT_TRUE(std::get<Exec>(got[2]).channel);
+  std::string odd = Encode(with);
+  odd.back() = 2;
+  FrameDecoder<HostFrame> decoder(true);
+  decoder.Feed(odd);
+  HostFrame frame;
+  EXPECT_FALSE(decoder.Next(frame));
 }
 
 TEST(GuestFrames, FieldsArriveAsSent) {
@@ -181,7 +199,8 @@ TEST(GuestFrames, RefusesValuesOutOfBounds) {
   auto host = [](const HostFrame& f) { return Accepts<HostFrame>(Encode(f)); };
   EXPECT_FALSE(guest(Output{"", 0, 1, "x"}));
   EXPECT_FALSE(guest(Output{std::string(kMaxCommandId + 1, 'i'), 0, 1, "x"}));
-  EXPECT_FALSE(guest(Output{"a", 0, 3, "x"}));
+  EXPECT_TRUE(guest(Output{"a", 0, 3, "x"}));
+  EXPECT_FALSE(guest(Output{"a", 0, 4, "x"}));
   EXPECT_FALSE(guest(Output{"a", 0, 0, "x"}));
   EXPECT_FALSE(guest(Output{"a", 0, 1, ""}));
   EXPECT_FALSE(guest(Output{"a", kMaxOffset + 1, 1, "x"}));

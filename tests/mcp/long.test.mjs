@@ -6,11 +6,11 @@ import { startServer, until } from "../clients/server.mjs";
 import { http1, kinds } from "./clients.mjs";
 
 let server;
-before(async () => (server = await startServer({ config: '[mcp]\nhandle_after = "4s"\nidle = "20s"\n' })));
+before(async () => (server = await startServer({ config: '[mcp]\nhandle_after = "4s"\n' })));
 after(async () => server?.stop());
 
 const handleOf = (text) => /handle (cmd_\w+)/.exec(text)[1];
-const session = async (name) => (await server.call("GET", `/v2/sandboxes/${name}?projectId=prj_sandbar`)).session;
+const session = async (name, at = server) => (await at.call("GET", `/v2/sandboxes/${name}?projectId=prj_sandbar`)).session;
 const commands = async (name) => (await server.call("GET", `/v2/sandboxes/sessions/${(await session(name)).id}/cmd`)).commands;
 
 for (const kind of kinds) {
@@ -64,6 +64,25 @@ for (const kind of kinds) {
     assert.ok(unknown.isError);
   });
 
+  test(`${kind.name}: code that takes long returns a handle, too`, async (t) => {
+    const mcp = await kind.connect(server, at, t);
+    await mcp.call("run_code", { code: "import os, time\nif os.path.exists('/tmp/on'): os.remove('/tmp/on')\nkept = 41" });
+    const first = await mcp.call("run_code", { code: "print('one')\nwhile not os.path.exists('/tmp/on'): time.sleep(0.05)\nprint('two')\nkept + 1" });
+    assert.match(first.text, /^running · [^\n]* · handle cell_\w+\nstdout:\none\nstill running/);
+    const handle = /handle (cell_\w+)/.exec(first.text)[1];
+    assert.match((await mcp.call("read_output", { handle, waitMs: 0 })).text, /^running [^]*one\n/);
+    await mcp.call("write_file", { path: "/tmp/on", content: "" });
+    const ended = await until(async () => {
+      const got = await mcp.call("read_output", { handle });
+      return !got.text.startsWith("running") && got;
+    }, "the code ends");
+    assert.match(ended.text, /^exit code 0 · [^]*stdout:\none\ntwo\nresult:\n42$/);
+    const endless = await mcp.call("run_code", { code: "while True: pass" });
+    const killed = await mcp.call("read_output", { handle: /handle (cell_\w+)/.exec(endless.text)[1], kill: true });
+    assert.match(killed.text, /^exit code 1 · [^\n]* · error · [^]*KeyboardInterrupt/);
+    assert.match((await mcp.call("run_code", { code: "kept" })).text, /result:\n41$/, "the context lives on");
+  });
+
   test(`${kind.name}: a call that the client gives up ends its command`, async (t) => {
     const mcp = await kind.connect(server, at, t);
     const mark = `mark-${randomInt(1e9)}`;
@@ -73,14 +92,11 @@ for (const kind of kinds) {
     await until(find, "the command runs");
     giveUp.abort("enough");
     await assert.rejects(call);
-    // Clients of the older era tell a server on HTTP of it in a message that belongs to nothing; their connection counts.
-    if (kind.http && !kind.modern) await mcp.close();
     const ended = await until(async () => {
       const c = await find();
       return c.exitCode !== null && c;
     }, "the command is ended");
     assert.equal(ended.exitCode, 137);
-    if (kind.http && !kind.modern) return;
     assert.match((await mcp.call("run_command", { command: "echo fine" })).text, /fine/, "the connection is still good");
   });
 }
@@ -96,16 +112,18 @@ test("a command that ignores SIGTERM is ended all the same; time limits and memo
 });
 
 test("a sandbox that nobody calls goes; the next call gets a new one and is told", async (t) => {
-  const mcp = await http1.connect(server, { path: "/mcp/s/idle" }, t);
+  const hasty = await startServer({ config: '[mcp]\nidle = "20s"\n' });
+  t.after(() => hasty.stop());
+  const mcp = await http1.connect(hasty, { path: "/mcp/s/idle" }, t);
   await mcp.call("write_file", { path: "x", content: "1" });
-  // Calls keep it: the limit has moved past where it was.
-  const first = await session("idle");
+  // Calls keep it: the limit moves past where it was.
+  const first = await session("idle", hasty);
   await until(async () => {
     await mcp.call("run_command", { command: "true" });
-    return (await session("idle")).timeout > first.timeout;
+    return (await session("idle", hasty)).timeout > first.timeout;
   }, "the limit moves");
   assert.equal((await mcp.call("read_file", { path: "x" })).text, "1");
-  await until(async () => (await session("idle")).status === "stopped", "it stops when idle", 1200);
+  await until(async () => (await session("idle", hasty)).status === "stopped", "it stops when idle", 1200);
   const fresh = await mcp.call("run_command", { command: "ls x" });
   assert.match(fresh.text, /^exit code 2 [^]*note: the sandbox had been stopped[^]*new, empty one$/);
 });

@@ -69,7 +69,9 @@ test("JSON-RPC: what is wrong is said with the right code", async () => {
     [{ jsonrpc: "2.0", id: null, method: "ping" }, 400, -32600], [{ jsonrpc: "2.0", id: {}, method: "ping" }, 400, -32600],
     [{ jsonrpc: "2.0", id: 1, method: "ping", params: [] }, 400, -32602],
     ["[".repeat(5000), 400, -32700],
-    [rpc("no/such"), 200, -32601], [rpc("resources/list"), 200, -32601],
+    [rpc("no/such"), 200, -32601], [rpc("prompts/list"), 200, -32601],
+    [rpc("resources/read", {}), 200, -32602], [rpc("resources/read", { uri: "file:///etc/passwd" }), 200, -32602],
+    [rpc("resources/read", { uri: "sandbar://raw" }), 200, -32602], [rpc("resources/read", { uri: "sandbar://raw/%zz" }), 200, -32602],
     [rpc("tools/call", {}), 200, -32602], [rpc("tools/call", { name: "nope" }), 200, -32602],
     [rpc("tools/call", { name: "list_files", arguments: [] }), 200, -32602],
   ];

@@ -69,6 +69,9 @@ for (const kind of kinds) {
     const missing = await mcp.call("list_files", { path: "nowhere" });
     assert.ok(missing.isError);
     assert.match(missing.text, /No such file/);
+    const file = await mcp.call("list_files", { path: "deep/er/text.txt" });
+    assert.ok(file.isError);
+    assert.match(file.text, /is no directory; use read_file/);
 
     const none = await mcp.call("edit_file", { path: "deep/er/text.txt", oldString: "absent", newString: "x" });
     assert.ok(none.isError);
@@ -85,6 +88,30 @@ for (const kind of kinds) {
     assert.match(wrong.text, /pth[^]*did you mean `path`/);
   });
 
+  test(`${kind.name}: code keeps its variables, shows the last value, errors are data, files become links that can be read`, async (t) => {
+    const mcp = await kind.connect(server, at, t);
+    const [a, b] = [randomInt(1e6), randomInt(1e6)];
+    const first = await mcp.call("run_code", { code: `x = ${a}\nprint("hello")` });
+    assert.match(first.text, /^exit code 0 · [^\n]* · python \[\d+\]\nstdout:\nhello$/);
+    const second = await mcp.call("run_code", { language: "python", code: `x + ${b}` });
+    assert.match(second.text, new RegExp(`\\nresult:\\n${a + b}$`));
+    const failed = await mcp.call("run_code", { code: "def f(xs):\n    return xs[0]\nf([])" });
+    assert.ok(!failed.isError);
+    assert.match(failed.text, /^exit code 1 · [^\n]* · error · [^]*\nerror:\n[^]*IndexError/);
+    const js = await mcp.call("run_code", { language: "javascript", code: `const y = await Promise.resolve(${b}); y * 2` });
+    assert.match(js.text, new RegExp(`\\nresult:\\n${b * 2}$`));
+    const sh = await mcp.call("run_code", { language: "bash", code: "cd /tmp; exit_code() { return 7; }; exit_code" });
+    assert.match(sh.text, /^exit code 7 /);
+
+    const wrote = await mcp.call("run_code", { code: `open("n ü.txt", "w").write("${a}")` });
+    const link = wrote.content.find((c) => c.type === "resource_link");
+    assert.equal(link.name, "n ü.txt");
+    assert.match(wrote.text, /\nfiles written:\n\/\S+\/n ü\.txt  \d+$/);
+    const { contents } = await mcp.client.readResource({ uri: link.uri });
+    assert.equal(contents[0].text, String(a));
+    await assert.rejects(mcp.client.readResource({ uri: "sandbar://other/etc/passwd" }), /this connection is about/);
+  });
+
   test(`${kind.name}: an image that was made in the sandbox comes back as one`, async (t) => {
     const mcp = await kind.connect(server, at, t);
     await mcp.call("write_file", { path: "draw.py", content: DRAW });
@@ -94,6 +121,10 @@ for (const kind of kinds) {
     const image = shown.content.find((c) => c.type === "image");
     assert.equal(image.mimeType, "image/png");
     assert.equal(image.data, bytes);
+    const displayed = await mcp.call("run_code", {
+      code: 'class Red:\n    def _repr_png_(self): return open("red.png", "rb").read()\nRed()',
+    });
+    assert.equal(displayed.content.find((c) => c.type === "image").data, bytes);
   });
 
   test(`${kind.name}: no network unless the operator said so, and the result says who denied it`, async (t) => {

@@ -1,24 +1,27 @@
 // Runs cells of JavaScript and TypeScript for run_code (docs/run-code.md). Node's own modules only; started as
-// `node -e <this text>`. Requests come on descriptor 3 and events go back there as lines of JSON, so that nothing a program
+// `node --expose-internals -e <this text>`. Requests come on descriptor 3 and events go back there as lines of JSON, so that nothing a program
 // prints can be taken for one. Cells are evaluated by V8's REPL mode: let, const and class survive and may be declared
 // again, await works at the top.
 (() => {
   "use strict";
   const fs = require("node:fs"), net = require("node:net"), util = require("node:util"), vm = require("node:vm");
-  const { Session } = require("node:inspector");
+  const { Session } = require("node:inspector"), { promiseHooks } = require("node:v8");
 
   const MAX_EVENT = 6 << 20, MAX_TEXT = 100_000;
   const MAX_ENTRIES = 10_000, MAX_ARTIFACTS = 200, MAX_HASHED = 64 << 20;
   const SKIPPED = new Set(["node_modules", ".git", "__pycache__", ".venv", ".cache"]);
-  const RUN = Symbol("sandbar.run"), BRIDGE = `sandbar${process.pid}${Date.now()}`;
+  const BRIDGE = `sandbar${process.pid}${Date.now()}`, GATE = `await ${BRIDGE}.gate;`;
   // Before programs can change them.
   const { stringify } = JSON;
-  const { stdout, stderr } = process;
+  const { stderr } = process, leave = process.reallyExit.bind(process);
 
   const channel = new net.Socket({ fd: 3, readable: true, writable: true });
   const session = new Session();
   session.connect();
   const reported = new Map(); // path -> "size ctime" of artifacts told before
+  // Promises of cells that have not ended. The inspector speaks up when one is collected, from inside of the collection,
+  // which ends the process: one that was interrupted is kept for ever.
+  const kept = new Set();
   let interrupt = null; // ends the cell that is waited for now
   let taken; // a value on its way out of the inspector
 
@@ -30,8 +33,20 @@
   };
   Object.defineProperty(globalThis, BRIDGE, { value: bridge });
 
-  const send = (event) => channel.write(
-      stringify(event, (_, v) => typeof v === "string" ? v.toWellFormed() : typeof v === "bigint" ? String(v) : v) + "\n");
+  // Written at once: an interrupt in the middle of a stream's work would leave the stream useless.
+  let unsent = Buffer.alloc(0);
+  function send(event) {
+    const line = stringify(event, (_, v) => typeof v === "string" ? v.toWellFormed() : typeof v === "bigint" ? String(v) : v);
+    unsent = Buffer.concat([unsent, Buffer.from(line + "\n")]);
+    while (unsent.length > 0) {
+      try {
+        unsent = unsent.subarray(fs.writeSync(3, unsent));
+      } catch (error) {
+        if (error.code !== "EAGAIN") leave(1);
+        Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 2);
+      }
+    }
+  }
 
   const cut = (text) => text.length <= MAX_TEXT
     ? text : `${text.slice(0, MAX_TEXT)}… [${text.length - MAX_TEXT} characters more]`;
@@ -50,14 +65,19 @@
     send({ type, data: parts });
   }
 
-  async function bundleOf(value) {
+  // A promise only when the value's own way of showing itself is one.
+  function bundleOf(value) {
     const method = value?.[Symbol.for("Jupyter.display")];
-    const made = typeof method === "function" ? await method.call(value) : {};
-    return { "text/plain": show(value), ...made };
+    const made = typeof method === "function" ? method.call(value) : {};
+    const whole = (data) => ({ "text/plain": show(value), ...data });
+    return made instanceof Promise ? made.then(whole) : whole(made);
   }
 
   // display(value), or what it is: display.html("<b>…</b>"), display.png(buffer), display.raw({ "text/html": … }).
-  const display = (value) => bundleOf(value).then((data) => sendBundle("display", data));
+  const display = (value) => {
+    const data = bundleOf(value);
+    return data instanceof Promise ? data.then((d) => sendBundle("display", d)) : sendBundle("display", data);
+  };
   display.raw = (data) => sendBundle("display", data);
   for (const [name, mime] of Object.entries({ html: "text/html", markdown: "text/markdown", svg: "image/svg+xml",
                                               png: "image/png", jpeg: "image/jpeg", json: "application/json" }))
@@ -71,7 +91,6 @@
       this.code = code;
     }
   }
-  const leave = process.reallyExit.bind(process);
   process.exit = (code) => { throw new ProcessExit(Number(code ?? process.exitCode ?? 0)); };
 
   // Where the words import and export stand in code: not in strings, comments, templates and regular expressions.
@@ -163,6 +182,20 @@
     }
   }
 
+  // Of node's own, because what the public ways also run must not be interrupted half-way: its queue of ticks.
+  const runMicrotasks = (() => {
+    const warn = process.emitWarning;
+    process.emitWarning = () => {}; // that it is internal
+    try {
+      return require("internal/test/binding").internalBinding("task_queue").runMicrotasks;
+    } catch {
+      return process._tickCallback;
+    } finally {
+      process.emitWarning = warn;
+      process.execArgv = process.execArgv.filter((word) => word !== "--expose-internals"); // not for its children
+    }
+  })();
+
   const post = (method, params) => {
     let answer;
     session.post(method, params, (error, result) => { answer = error ? undefined : result; });
@@ -181,29 +214,50 @@
     return remote.type === "undefined" ? undefined : remote.value;
   }
 
-  // Ends with the cell's value, or throws what the cell threw.
+  // Ends with [the cell's value], or throws what the cell threw. The inspector compiles the code and runs it up to the gate:
+  // an interrupt ends JavaScript wherever it is, and the inspector does not survive that inside of itself.
   function evaluate(code, name) {
     return new Promise((resolve, reject) => {
       interrupt = () => reject(new Interrupted());
-      globalThis[RUN] = () => session.post("Runtime.evaluate",
-        { expression: `${code}\n//# sourceURL=${name}`, replMode: true, awaitPromise: true, objectGroup: "cell" },
-        (error, result) => {
-          if (error) return reject(new Error(error.message));
-          if (!result.exceptionDetails) return resolve(valueOf(result.result));
-          const { exception, lineNumber, columnNumber } = result.exceptionDetails;
-          const thrown = exception ? valueOf(exception) : new Interrupted();
-          if (thrown instanceof SyntaxError && !String(thrown.stack).includes(`at ${name}`))
-            thrown.stack = `${name}:${lineNumber + 1}:${columnNumber + 1}\n${thrown.name}: ${thrown.message}`;
-          reject(thrown);
+      let open, refused = false, begun = false;
+      bridge.gate = new Promise((opened) => { open = opened; });
+      const made = new Set(), stop = promiseHooks.onInit((promise) => made.add(promise));
+      kept.add(made);
+      session.post("Runtime.evaluate",
+        { expression: `${GATE}${code}\n//# sourceURL=${name}`, replMode: true, awaitPromise: true, objectGroup: "cell" },
+        (error, done) => {
+          refused = true;
+          kept.delete(made);
+          // Not here, where an interrupt may still come; and an interrupt is told first.
+          setImmediate(() => {
+            if (error) return reject(new Error(error.message));
+            if (!done.exceptionDetails) return resolve([valueOf(done.result)]);
+            const thrown = done.exceptionDetails.exception ? valueOf(done.exceptionDetails.exception) : new Interrupted();
+            reject(begun ? thrown : notCode(thrown, done.exceptionDetails, code, name));
+          });
         });
-      try {
-        guarded.runInThisContext({ breakOnSigint: true });
-      } catch (error) {
-        reject(error?.code === "ERR_SCRIPT_EXECUTION_INTERRUPTED" ? new Interrupted() : error);
-      } finally {
-        delete globalThis[RUN];
-      }
+      stop();
+      if (refused) return;
+      bridge.run = () => {
+        begun = true;
+        send({ type: "begun" });
+        open();
+        runMicrotasks(); // goes on behind the gate, here and now, until it waits for something
+      };
+      // When somebody waits for the promise: what is rejected before counts as a mistake of the program's.
+      setImmediate(() => {
+        try {
+          guarded.runInThisContext({ breakOnSigint: true });
+        } catch (error) {
+          reject(error?.code === "ERR_SCRIPT_EXECUTION_INTERRUPTED" ? new Interrupted() : error);
+        }
+      });
     });
+  }
+  function notCode(error, { lineNumber, columnNumber }, code, name) {
+    const line = Math.min(lineNumber + 1, code.split("\n").length);
+    error.stack = `${name}:${line}:${columnNumber + 1}\n${error.name}: ${error.message}`;
+    return error;
   }
   class Interrupted extends Error {
     constructor() {
@@ -212,13 +266,20 @@
       this.stack = "KeyboardInterrupt: interrupted";
     }
   }
-  bridge.run = () => { send({ type: "begun" }); globalThis[RUN](); };
   const guarded = new vm.Script(`${BRIDGE}.run()`);
   process.on("SIGINT", () => interrupt?.());
+  // A signal that comes when such a run ends is lost, and ends the next one instead: this takes its place.
+  const spare = new vm.Script("for (const end = Date.now() + 20; Date.now() < end;);");
+  function forgetSignals() {
+    try { spare.runInThisContext({ breakOnSigint: true }); } catch { return; }
+  }
 
   // The program's own frames: everything from the first of ours or the inspector's on is left out.
   function trim(stack) {
-    const lines = String(stack).split("\n");
+    const lines = String(stack).split("\n").filter((l) => !l.includes("(node:internal/process/task_queues:"));
+    // The gate stands before the first line.
+    for (const [i, l] of lines.entries())
+      lines[i] = l.replace(/(\bcell-\d+:1:)(\d+)/, (_, place, column) => place + Math.max(1, column - GATE.length));
     const end = lines.findIndex((l) => /^\s+at .*(?:\(|\s)(?:node:inspector|\[eval\]|evalmachine|node:internal\/process\/execution)/.test(l));
     return (end < 0 ? lines : lines.slice(0, end)).join("\n").slice(0, 60_000);
   }
@@ -247,6 +308,9 @@
     }
     return hash.digest("hex");
   }
+  function writable(path) {
+    try { fs.accessSync(path, fs.constants.W_OK); return true; } catch { return false; }
+  }
   // Tells the regular files below `top` that were made or changed since; true when there are more than are told.
   function artifacts(top, since) {
     const folders = [top];
@@ -258,7 +322,8 @@
       for (const entry of listing.sort((a, b) => a.name < b.name ? -1 : 1)) {
         if (++entries > MAX_ENTRIES || found > MAX_ARTIFACTS) return true;
         const path = folder === "/" ? `/${entry.name}` : `${folder}/${entry.name}`;
-        if (entry.isDirectory() && !SKIPPED.has(entry.name)) folders.push(path);
+        // Where it may not write, it did not: images hold many files.
+        if (entry.isDirectory() && !SKIPPED.has(entry.name) && writable(path)) folders.push(path);
         if (!entry.isFile()) continue;
         try {
           const about = fs.lstatSync(path, { bigint: true });
@@ -288,13 +353,15 @@
       if (cwd) process.chdir(cwd);
       top = cwd || home;
       Object.assign(process.env, env);
-      let value = await evaluate(rewrite(language === "typescript" ? strip(code) : code), `cell-${count}`);
+      let [value] = await evaluate(rewrite(language === "typescript" ? strip(code) : code), `cell-${count}`);
       if (value instanceof Promise) {
         const cancelled = new Promise((_, reject) => { interrupt = () => reject(new Interrupted()); });
         value = await Promise.race([value, cancelled]);
       }
       if (value !== undefined) sendBundle("result", await bundleOf(value));
     } catch (thrown) {
+      interrupt = null;
+      if (thrown instanceof Interrupted) forgetSignals();
       ok = report(thrown);
     }
     interrupt = null;

@@ -2,8 +2,9 @@
 # `python3 -c <this text>`. Requests come on descriptor 3 and events go back there as lines of JSON, so that nothing a
 # program prints can be taken for one. Modules are imported when they are needed: a cold context answers at once.
 def _driver():
-    import os, signal, sys, time
-    from _ast import Expr, Expression  # part of the interpreter itself, unlike `ast`
+    # Parts of the interpreter itself: `signal` and `ast` would cost as much as its start.
+    import _signal as signal, _thread as threads, os, sys, time
+    from _ast import Expr, Expression
 
     ONLY_AST, TOP_LEVEL_AWAIT, IS_COROUTINE, COARSE_CLOCK = 0x400, 0x2000, 0x80, 5
     MAX_EVENT, MAX_TEXT = 6 << 20, 100_000
@@ -21,12 +22,14 @@ def _driver():
         channel = os.dup(3)
     os.close(3)
     pid, ours = os.getpid(), globals()
+    main_thread, lock = threads.get_ident(), threads.RLock()
 
     class State:
         interruptible = False  # a cell runs and was not interrupted yet
         sending = 0  # an event is being written: half a line must not stay behind
         pending = False
         loop = None
+        sources = {}  # of cells, for tracebacks
         reported = {}  # path -> (size, ctime) of artifacts told before
 
     def on_interrupt(number, frame):
@@ -58,17 +61,17 @@ def _driver():
 
     def send(line):
         data = memoryview(line.encode("ascii") + b"\n")
-        State.sending += 1
+        own = threads.get_ident() == main_thread  # interrupts come to this one
+        State.sending += own
         try:
-            while data:
-                data = data[os.write(channel, data):]
+            with lock:
+                while data:
+                    data = data[os.write(channel, data):]
         finally:
-            State.sending -= 1
-        if State.pending and not State.sending:
+            State.sending -= own
+        if own and State.pending and not State.sending:
             State.pending = False
             on_interrupt(0, None)
-
-    lock = __import__("_thread").RLock()
 
     def send_bundle(kind, data):
         parts = {mime: dumps(value) for mime, value in data.items()}
@@ -77,9 +80,8 @@ def _driver():
             note = f"[{largest} of {len(parts.pop(largest))} bytes is too large to show]"
             parts["text/plain"] = quote(note)
         body = ",".join(f"{quote(mime)}:{text}" for mime, text in parts.items())
-        with lock:
-            flush()
-            send(f'{{"type":"{kind}","data":{{{body}}}}}')
+        flush()
+        send(f'{{"type":"{kind}","data":{{{body}}}}}')
 
     def flush():
         for stream in {sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__}:
@@ -205,9 +207,12 @@ def _driver():
         show_figures()
 
     def remember(name, count, source):
-        import linecache
-        linecache.cache[name] = (len(source), None, source.splitlines(True), name)
-        linecache.cache.pop(f"<cell {count - 64}>", None)
+        old = f"<cell {count - 64}>"
+        State.sources[name] = (len(source), None, source.splitlines(True), name)
+        State.sources.pop(old, None)
+        if lines := sys.modules.get("linecache"):
+            lines.cache.pop(old, None)
+            lines.cache.update(State.sources)
 
     def trim(error, seen):
         # Only the program's own frames and what they called, without ours at either end.
@@ -232,7 +237,8 @@ def _driver():
             return True
         text = ""
         if not isinstance(error, SystemExit):
-            import traceback
+            import linecache, traceback
+            linecache.cache.update(State.sources)
             trim(error, set())
             text = "".join(traceback.format_exception(error))
         value = str(error) if not isinstance(error, KeyboardInterrupt) else str(error) or "interrupted"
@@ -273,7 +279,8 @@ def _driver():
                     return True
                 try:
                     if entry.is_dir(follow_symlinks=False):
-                        if entry.name not in SKIPPED:
+                        # Where it may not write, it did not: images hold many files.
+                        if entry.name not in SKIPPED and os.access(entry.path, os.W_OK):
                             folders.append(entry.path)
                         continue
                     about = entry.stat(follow_symlinks=False)

@@ -4,7 +4,7 @@
 # which programs do not get.
 # shellcheck shell=bash
 __sandbar_driver=$(cat <<'DRIVER'
-exec 2>&251 251>&-
+exec 2>&251 251>&- 252<&-
 set +o history +H
 unset HISTFILE
 PS1= PS2= PS4='+ '
@@ -16,6 +16,7 @@ trap 'builtin exit 143' TERM
 # A cell begins, in the directory that is named, if one is. The request is one line that calls this and then evaluates.
 __sandbar_begin() {
   __sandbar_home= __sandbar_status=
+  trap - INT
   __sandbar_since=$EPOCHREALTIME
   __sandbar_cpu=$(__sandbar_ticks)
   __sandbar_state=running
@@ -55,6 +56,7 @@ __sandbar_failed() {
 __sandbar_prompt() {
   local status=$?
   [ "$__sandbar_state" = running ] || return
+  trap '' INT # from here on an interrupt is too late; before, it leads here again
   set +eEux
   trap - ERR
   __sandbar_state=idle
@@ -102,12 +104,13 @@ __sandbar_artifacts() {
     fi
     path=${path//\\/\\\\}
     printf '{"type":"artifact","path":"%s","size":%d%s}\n' "${path//\"/\\\"}" "$size" "$sha" >&250
+    # Where it may not write, it did not: images hold many files.
   done < <(timeout 3 find "$__sandbar_top" -xdev \
-    \( -name node_modules -o -name .git -o -name __pycache__ -o -name .venv -o -name .cache \) -prune \
+    \( -type d ! -writable ! -path "$__sandbar_top" -o -name node_modules -o -name .git -o -name __pycache__ -o -name .venv -o -name .cache \) -prune \
     -o -type f -newerct "@$since" -printf '%s %C@ %p\0' 2>/dev/null || printf '0 0 \0')
   return 0
 }
 DRIVER
 )
 exec 250>&3 251>&2
-exec bash --noprofile --noediting --rcfile <(printf '%s\n' "$__sandbar_driver") -i <&3 3>&- 2>/dev/null
+exec bash --noprofile --noediting --rcfile /dev/fd/252 -i 252<<<"$__sandbar_driver" <&3 3>&- 2>/dev/null

@@ -1,0 +1,155 @@
+// `sandbar code`: a cell in a context of a sandbox, or in a sandbox of its own.
+#include <fcntl.h>
+#include <openssl/evp.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+
+#include "base/fd.h"
+#include "cli/commands.h"
+#include "cli/output.h"
+#include "wire/ndjson.h"
+#include "wire/url.h"
+
+namespace sandbar::cli {
+namespace {
+
+constexpr size_t kMaxCode = 1 << 20;
+
+Result<std::string> ReadCode(const CodeCommand& command) {
+  if (command.code) return *command.code;
+  Fd opened;
+  int fd = 0;
+  if (command.file != "-") {
+    opened = Fd(::open(command.file.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!opened) return FailErrno(command.file);
+    fd = opened.get();
+  }
+  std::string text;
+  std::array<char, 16 << 10> piece;
+  for (;;) {
+    const ssize_t n = ::read(fd, piece.data(), piece.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return FailErrno(command.file);
+    if (n == 0) return text;
+    text.append(piece.data(), static_cast<size_t>(n));
+    if (text.size() > kMaxCode) return Fail(Code::kTooLarge, "more than 1 MiB of code");
+  }
+}
+
+Result<std::string> DecodeBase64(std::string_view text) {
+  std::string out(text.size(), '\0');
+  const int n = EVP_DecodeBlock(reinterpret_cast<unsigned char*>(out.data()),
+                                reinterpret_cast<const unsigned char*>(text.data()), static_cast<int>(text.size()));
+  if (n < 0) return Fail(Code::kProtocol, "an image is not base64");
+  size_t size = static_cast<size_t>(n);
+  if (text.ends_with("==")) {
+    size -= 2;
+  } else if (text.ends_with('=')) {
+    size -= 1;
+  }
+  out.resize(size);
+  return out;
+}
+
+Result<> SaveFile(const std::string& dir, const std::string& name, std::string_view bytes) {
+  if (::mkdir(dir.c_str(), 0777) != 0 && errno != EEXIST) return FailErrno(dir);
+  const std::string path = dir + "/" + name;
+  Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (!fd) return FailErrno(path);
+  SB_TRYV(WriteAll(fd.get(), bytes));
+  Note("saved " + path);
+  return {};
+}
+
+struct Shown {
+  const CodeCommand* command;
+  bool as_json = false;
+  int images = 0;
+};
+
+Result<> ShowImages(Shown& shown, const json::object& data) {
+  constexpr std::pair<std::string_view, std::string_view> kKinds[] = {
+      {"image/png", "png"}, {"image/jpeg", "jpg"}, {"image/svg+xml", "svg"}};
+  for (const auto& [mime, ending] : kKinds) {
+    std::string bytes = Text(data, mime);
+    if (bytes.empty()) continue;
+    if (!shown.command->out) {
+      Note(fmt::format("{} of {}: --out DIR saves it", mime, Bytes(bytes.size())));
+      continue;
+    }
+    if (ending != "svg") {
+      SB_TRY(bytes, DecodeBase64(bytes));
+    }
+    SB_TRYV(SaveFile(*shown.command->out, fmt::format("image-{}.{}", ++shown.images, ending), bytes));
+  }
+  return {};
+}
+
+int ExitCodeFor(const std::string& status) {
+  if (status == "ok") return 0;
+  if (status == "timeout") return kExitTimeout;
+  return status == "error" ? 1 : kExitKilled;
+}
+
+// One event to where it belongs. The exit code comes with the last one.
+Result<std::optional<int>> Show(Shown& shown, const json::object& event) {
+  const std::string type = Text(event, "type");
+  const json::object& data = Object(event, "data");
+  if (shown.as_json) {
+    SB_TRYV(Out(wire::NdjsonLine(event)));
+  } else if (type == "stdout" || type == "stderr") {
+    SB_TRYV(WriteAll(type == "stdout" ? 1 : 2, Text(event, "text")));
+  } else if (type == "result" || type == "display") {
+    const std::string text = Text(data, "text/plain");
+    if (!text.empty()) SB_TRYV(Out(text + "\n"));
+  } else if (type == "error") {
+    std::string text = Text(event, "traceback");
+    if (text.empty()) text = Text(event, "name") + ": " + Text(event, "value");
+    if (!text.ends_with('\n')) text += "\n";
+    SB_TRYV(WriteAll(2, text));
+  }
+  if (type == "result" || type == "display") SB_TRYV(ShowImages(shown, data));
+  if (type != "end") return std::nullopt;
+  const std::string status = Text(event, "status");
+  if (!shown.as_json && status != "ok" && status != "error") Note("ended: " + status);
+  return ExitCodeFor(status);
+}
+
+Task<int> RunIn(ApiClient* api, Shown shown, std::string name, json::object body) {
+  std::string path = "/x/v1/sandboxes/" + wire::EncodeComponent(name) + "/code";
+  net::ClientRequest request = api->Request("POST", path, wire::ToAsciiJson(body));
+  SB_CO_TRY(auto response, co_await api->Open(std::move(request)));
+  NdjsonReader lines(response.get());
+  std::optional<int> code;
+  for (;;) {
+    SB_CO_TRY(auto event, co_await lines.Next());
+    if (!event) break;
+    SB_CO_TRY(auto ended, Show(shown, *event));
+    if (ended) code = ended;
+  }
+  if (!code) co_return Fail(Code::kClosed, "the answer ended before the code did: the sandbox or server is gone");
+  co_return *code;
+}
+
+}  // namespace
+
+Task<int> RunCode(ApiClient* api, const Options* options, CodeCommand command) {
+  SB_CO_TRY(std::string code, ReadCode(command));
+  json::object body{{"code", std::move(code)}};
+  if (command.language) body["language"] = *command.language;
+  if (command.context) body["context"] = *command.context;
+  if (command.timeout_ms) body["timeoutMs"] = *command.timeout_ms;
+  Shown shown{&command, options->json};
+  if (!command.name.empty()) co_return co_await RunIn(api, shown, command.name, std::move(body));
+  RunCommand fresh;
+  fresh.image = command.image;
+  fresh.runtime = command.runtime.value_or(command.language == "python" ? "python3.13" : "node24");
+  SandboxWork work = [api, shown, &body](std::string name, const std::string&) {
+    return RunIn(api, shown, std::move(name), std::move(body));
+  };
+  co_return co_await InFreshSandbox(api, options, &fresh, std::move(work));
+}
+
+}  // namespace sandbar::cli
