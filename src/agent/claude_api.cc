@@ -70,7 +70,7 @@ ClaudeApi::ClaudeApi(const asio::any_io_executor& ex, std::string base, std::str
 net::ClientRequest ClaudeApi::Request(std::string method, const std::string& path, std::string query) const {
   net::ClientRequest request;
   request.method = std::move(method);
-  request.url = base_ + path + "?beta=true" + (query.empty() ? "" : "&" + query);
+  request.url = base_ + path + (query.empty() ? "" : "?" + query);
   request.headers = {{"anthropic-version", "2023-06-01"}, {"anthropic-beta", "managed-agents-2026-04-01"}};
   return request;
 }

@@ -55,12 +55,15 @@ Task<std::optional<ClaudeSession::End>> ClaudeSession::Attached() {
   Work work = work_;
   SB_CO_TRY(auto stream, co_await claude_->Stream(std::move(work)));
   SB_CO_TRYV(co_await Reconcile());
+  // It may have ended while nobody listened.
+  if (terminated_) co_return End::kTerminated;
   co_return co_await Follow(stream.get());
 }
 
 // Records what is known about a call without acting on it.
 void ClaudeSession::Note(const json::object& event) {
   const std::string type = Text(event, "type");
+  if (type == "session.status_terminated" || type == "session.deleted") terminated_ = true;
   if (type == "user.tool_result") answered_.insert(Text(event, "tool_use_id"));
   if (type == "user.custom_tool_result") answered_.insert(Text(event, "custom_tool_use_id"));
   if (type == "user.tool_confirmation") {
@@ -115,7 +118,7 @@ Task<std::optional<ClaudeSession::End>> ClaudeSession::Handle(json::object event
   Note(event);
   const std::string type = Text(event, "type");
   const std::string id = Text(event, "id");
-  if (type == "session.status_terminated" || type == "session.deleted") co_return End::kTerminated;
+  if (terminated_) co_return End::kTerminated;
   if (IsCall(type) && seen_.insert(id).second) {
     SB_CO_TRYV(co_await Route(std::move(event)));
   } else if (type == "user.tool_confirmation") {

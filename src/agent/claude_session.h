@@ -57,6 +57,7 @@ class ClaudeSession {
   std::map<std::string, std::string> verdicts_;
   std::map<std::string, json::object> held_;
   std::optional<std::chrono::steady_clock::time_point> idle_since_;
+  bool terminated_ = false;
 };
 
 }  // namespace sandbar::agent

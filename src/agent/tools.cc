@@ -39,6 +39,13 @@ Part ReadPart(const json::object& item) {
   return {"[" + type + " content]", "", ""};
 }
 
+ToolResult Refusal(const std::string& message) {
+  ToolResult result;
+  result.is_error = true;
+  result.parts.push_back({message.substr(0, kMaxText), "", ""});
+  return result;
+}
+
 class McpTools final : public ToolBox {
  public:
   McpTools(client::ApiClient* api, std::string sandbox)
@@ -62,13 +69,17 @@ class McpTools final : public ToolBox {
 
   Task<ToolResult> Call(ToolCall call) override {
     json::object params{{"name", ToolName(call.name)}, {"arguments", std::move(call.input)}};
-    SB_CO_TRY(json::object answer, co_await Ask("tools/call", std::move(params)));
+    auto answer = co_await Ask("tools/call", std::move(params));
     ToolResult result;
-    if (answer.contains("error")) {
-      result.is_error = true;
-      result.parts.push_back({Text(Object(answer, "error"), "message"), "", ""});
+    if (!answer) {
+      // A file that is too large for one call can be written in parts; the rest is beyond a model.
+      const bool mendable = answer.error().code == Code::kTooLarge || answer.error().code == Code::kBadRequest;
+      if (!mendable) co_return std::unexpected(std::move(answer).error());
+      result = Refusal(answer.error().message);
+    } else if (answer->contains("error")) {
+      result = Refusal(Text(Object(*answer, "error"), "message"));
     } else {
-      SB_CO_TRY(result, ReadToolResult(Object(answer, "result")));
+      SB_CO_TRY(result, ReadToolResult(Object(*answer, "result")));
     }
     result.id = std::move(call.id);
     co_return result;

@@ -28,6 +28,8 @@ Code CodeOf(int status, std::string_view name) {
       return Code::kConflict;
     case 410:
       return Code::kStopped;
+    case 413:
+      return Code::kTooLarge;
     case 422:
       return Code::kUnsupported;
     case 429:

@@ -191,7 +191,7 @@ test("the key is nowhere: not in the sandbox, the transcript, the page, the live
   const service = await models(({ results }) => {
     if (results.length === 0)
       return { text: `your key is ${key}`, calls: [
-        { tool: "run_command", input: { command: "env; cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'; echo found: $(sudo grep -rlsE 'sk-can[a]ry' / --exclude-dir=proc --exclude-dir=sys | head)" } },
+        { tool: "run_command", input: { command: "env; cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'; echo found: $(sudo grep -rlsE 'sk-can[a]ry' /etc /home /opt /root /run /srv /tmp /var /vercel/sandbox | head)" } },
         { tool: "write_file", input: { path: "k.txt", content: `key ${key}` } },
         { tool: "run_command", input: { command: "cat k.txt" } }] };
     return { text: `done with ${key}` };
@@ -301,12 +301,13 @@ test("a transcript replays without a model service; the page escapes what it sho
   assert.match(cut.last, /no reply number 2/);
 });
 
-test("cells keep their variables, images reach the model, an unknown tool can be mended", async () => {
+test("cells keep their variables, images reach the model, refused calls can be mended", async () => {
   const number = random(1000, 9999);
   const png = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
   const steps = [
     { tool: "run_code", input: { language: "javascript", code: `globalThis.kept = ${number}; require("fs").writeFileSync("a.png", Buffer.from("${png}", "base64")); 1` } },
     { tool: "no_such_tool", input: {} },
+    { tool: "write_file", input: { path: "big", content: "x".repeat(6 << 20) } },
     { calls: [{ tool: "run_code", input: { language: "javascript", code: "kept * 2" } }, { tool: "read_file", input: { path: "a.png" } }] },
   ];
   const service = await models(({ body, results }) => {
@@ -319,22 +320,24 @@ test("cells keep their variables, images reach the model, an unknown tool can be
   const blocks = service.requests.at(-1).body.messages.at(-1).content.flatMap((b) => b.content);
   const image = blocks.find((b) => b.type === "image");
   assert.deepEqual(image.source, { type: "base64", media_type: "image/png", data: png });
-  assert.equal(service.requests[2].body.messages.at(-1).content[0].is_error, true);
+  for (const n of [2, 3]) assert.equal(service.requests[n].body.messages.at(-1).content[0].is_error, true);
+  assert.match(service.requests[3].body.messages.at(-1).content[0].content[0].text, /larger than/);
 });
 
 test("a sandbox that is removed under the agent is a failure, not a fresh start", async () => {
-  let removed;
-  const service = await models(({ results }) => {
+  const service = await models(async ({ results }) => {
     if (results.length === 0) return { tool: "run_command", input: { command: "echo one" } };
-    removed ??= left(server).then(async ([box]) => sandbar(server, ["rm", box.name]));
-    if (results.length < 12) return { tool: "run_command", input: { command: "sleep 0.3; echo \x1b[31mtwo" } };
+    if (results.length === 1) {
+      const [box] = await left(server);
+      await sandbar(server, ["rm", box.name]);
+      return { tool: "run_command", input: { command: "printf '\\033[31mtwo'" } };
+    }
     return { text: "all done" };
   });
   const got = await agent(["--model", "anthropic:m", "x"], { env: service.anthropic });
-  await removed;
   assert.equal(got.code, 1);
   assert.equal(got.stdout, "");
-  assert.match(got.last, /failed: /);
+  assert.match(got.last, /failed: the sandbox was removed while the agent worked/);
   assert.doesNotMatch(got.stderr, /\x1b/);
   assert.deepEqual(await left(server), []);
 });

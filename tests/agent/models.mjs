@@ -11,7 +11,7 @@ const usageOf = (reply) => ({ input: 100, output: 20, ...reply.usage });
 const callsOf = (reply) => reply.calls ?? (reply.tool ? [{ tool: reply.tool, input: reply.input ?? {} }] : []);
 
 // Text in pieces, as real services send it.
-const pieces = (text) => text.match(/[^]{1,7}/gu) ?? [];
+const pieces = (text) => (text.length > 10_000 ? [text.slice(0, 7), text.slice(7)] : (text.match(/[^]{1,7}/gu) ?? []));
 
 function anthropicEvents(reply, n) {
   const usage = usageOf(reply);
@@ -75,7 +75,7 @@ export async function startModels(script) {
     const prompt = body.messages.find((m) => m.role === "user").content;
     requests.push({ url: request.url, headers: request.headers, body });
     const n = requests.length;
-    const reply = script({ prompt, results: resultsOf(body, anthropic), request: n, body, headers: request.headers });
+    const reply = await script({ prompt, results: resultsOf(body, anthropic), request: n, body, headers: request.headers });
     if (reply.hang) return;
     if (reply.status) {
       response.writeHead(reply.status, { "content-type": "application/json", ...reply.headers });
@@ -91,7 +91,8 @@ export async function startModels(script) {
     if (reply.cut !== undefined) return response.write(events.join("").slice(0, reply.cut), () => response.destroy());
     // Pieces that do not respect the borders of events.
     const text = events.join("");
-    for (let at = 0; at < text.length; at += 50) response.write(text.slice(at, at + 50));
+    const size = text.length > 100_000 ? 65_537 : 50;
+    for (let at = 0; at < text.length; at += size) response.write(text.slice(at, at + size));
     response.end();
   });
   await new Promise((done) => server.listen(0, "127.0.0.1", done));
