@@ -1,12 +1,13 @@
 // The facade: what it sends for each spelling (a recorder on loopback), and every spelling against a real server.
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
-import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { execFile, spawn } from "node:child_process";
+import { cp, mkdir, mkdtemp, readFile, rm, symlink, writeFile } from "node:fs/promises";
 import http from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
 import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
 import { startServer } from "../tests/clients/server.mjs";
 
 const server = await startServer({ config: "[limits]\nmax_running = 64\n" });
@@ -344,4 +345,25 @@ test("the same for programs that say require()", async () => {
 test("without the switch the official package stays what it is", async () => {
   const out = await program(`import { Sandbox } from "@vercel/sandbox"; console.log(typeof Sandbox.prototype.exec);`, { aliases: false });
   assert.equal(out, "undefined\n");
+});
+
+test("the package has every file that it needs, for import and require", async (t) => {
+  const here = new URL(".", import.meta.url).pathname;
+  const { files, exports } = JSON.parse(await readFile(join(here, "package.json"), "utf8"));
+  const home = await mkdtemp(join(tmpdir(), "sandbar-package-"));
+  t.after(() => rm(home, { recursive: true }));
+  const installed = join(home, "node_modules/sandbar");
+  await mkdir(installed, { recursive: true });
+  for (const file of [...files, "package.json"]) await cp(join(here, file), join(installed, file));
+  await symlink(join(here, "node_modules/@vercel"), join(home, "node_modules/@vercel"));
+  const list = "console.log(typeof Sandbox.create, typeof Sandbox.prototype.exec)";
+  await writeFile(join(home, "a.mjs"), `import { Sandbox } from "sandbar"; import "sandbar/eval"; ${list}`);
+  await writeFile(join(home, "b.cjs"), `const { Sandbox } = require("sandbar"); ${list}`);
+  const env = { ...process.env, SANDBAR_URL: "http://127.0.0.1:9", SANDBAR_TOKEN: "t" };
+  for (const program of ["a.mjs", "b.cjs"]) {
+    const { stdout } = await promisify(execFile)(process.execPath, [join(home, program)], { env });
+    assert.equal(stdout, "function function\n", program);
+  }
+  for (const target of Object.values(exports).flatMap((e) => (typeof e === "string" ? [e] : Object.values(e))))
+    assert.ok([...files, "package.json"].includes(target.slice(2)), target);
 });
