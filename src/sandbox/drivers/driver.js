@@ -33,20 +33,26 @@
   };
   Object.defineProperty(globalThis, BRIDGE, { value: bridge });
 
-  // Written at once: an interrupt in the middle of a stream's work would leave the stream useless.
-  let unsent = Buffer.alloc(0);
-  function send(event) {
-    const line = stringify(event, (_, v) => typeof v === "string" ? v.toWellFormed() : typeof v === "bigint" ? String(v) : v);
-    unsent = Buffer.concat([unsent, Buffer.from(line + "\n")]);
-    while (unsent.length > 0) {
+  // Written at once and without a stream: an interrupt in the middle of a stream's work leaves the stream useless.
+  function writeAll(fd, bytes) {
+    while (bytes.length > 0) {
       try {
-        unsent = unsent.subarray(fs.writeSync(3, unsent));
+        bytes = bytes.subarray(fs.writeSync(fd, bytes));
       } catch (error) {
-        if (error.code !== "EAGAIN") leave(1);
+        if (error.code !== "EAGAIN") throw error;
         Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 2);
       }
     }
   }
+  for (const [stream, fd] of [[process.stdout, 1], [stderr, 2]]) {
+    stream.write = (chunk, encoding, done = encoding) => {
+      writeAll(fd, typeof chunk === "string" ? Buffer.from(chunk, typeof encoding === "string" ? encoding : "utf8") : chunk);
+      if (typeof done === "function") process.nextTick(done);
+      return true;
+    };
+  }
+  const send = (event) => writeAll(3, Buffer.from(
+    stringify(event, (_, v) => typeof v === "string" ? v.toWellFormed() : typeof v === "bigint" ? String(v) : v) + "\n"));
 
   const cut = (text) => text.length <= MAX_TEXT
     ? text : `${text.slice(0, MAX_TEXT)}… [${text.length - MAX_TEXT} characters more]`;
