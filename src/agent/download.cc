@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "agent/box.h"
+#include "agent/write_all.h"
 #include "base/fd.h"
 #include "wire/ndjson.h"
 #include "wire/text.h"
@@ -118,16 +119,6 @@ Result<Fd> OpenBelow(int root, const std::string& path) {
   return file;
 }
 
-Result<> WriteAllTo(int fd, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return FailErrno("write");
-    bytes.remove_prefix(static_cast<size_t>(n));
-  }
-  return {};
-}
-
 Task<uint64_t> Fetch(client::ApiClient* api, Box box, std::string path, int root, uint64_t allowance) {
   json::object body{{"path", path}, {"cwd", box.cwd}};
   std::string target = "/v2/sandboxes/sessions/" + wire::EncodeComponent(box.session) + "/fs/read";
@@ -140,7 +131,7 @@ Task<uint64_t> Fetch(client::ApiClient* api, Box box, std::string path, int root
     if (piece.empty()) co_return total;
     total += piece.size();
     if (total > allowance) co_return Fail(Code::kTooLarge, "the files to download are larger than 4 GB together");
-    SB_CO_TRYV(WriteAllTo(file.get(), piece));
+    SB_CO_TRYV(WriteAll(file.get(), piece));
   }
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "agent/write_all.h"
 #include "base/ids.h"
 #include "client/api_client.h"
 #include "wire/ndjson.h"
@@ -15,16 +16,6 @@ namespace {
 using client::Number;
 using client::Object;
 using client::Text;
-
-Result<> WriteTo(int fd, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return FailErrno("write");
-    bytes.remove_prefix(static_cast<size_t>(n));
-  }
-  return {};
-}
 
 Result<Fd> Create(const std::string& path) {
   Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
@@ -132,13 +123,13 @@ Result<Transcript> Transcript::Open(const std::string& file, bool keep) {
 void Transcript::Add(json::object event) {
   event["t"] = NowMs() - started_;
   if (file_ && !failed_)
-    if (auto written = WriteTo(file_.get(), wire::NdjsonLine(event)); !written) failed_ = written.error();
+    if (auto written = WriteAll(file_.get(), wire::NdjsonLine(event)); !written) failed_ = written.error();
   if (keep_) events_.push_back(std::move(event));
 }
 
 Result<> WriteFile(const std::string& path, std::string_view text) {
   SB_TRY(Fd file, Create(path));
-  auto written = WriteTo(file.get(), text);
+  auto written = WriteAll(file.get(), text);
   if (!written) return std::unexpected(std::move(written).error().Context(path));
   return {};
 }

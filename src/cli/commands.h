@@ -33,6 +33,8 @@ Task<int> Usage(ApiClient* api, const Options* options);
 Task<int> Net(ApiClient* api, const Options* options, NetCommand command);
 Task<int> Copy(ApiClient* api, const Options* options, CpCommand command);
 Task<int> Forward(ApiClient* api, const Options* options, ForwardCommand command);
+// Those of one sandbox, or all; without the deleted ones.
+Task<json::array> AllSnapshots(ApiClient* api, std::string sandbox);
 // 1: one of them is damaged. No ids: all.
 Task<int> VerifySnapshots(ApiClient* api, bool as_json, std::vector<std::string> ids);
 Task<int> Diff(ApiClient* api, const Options* options, DiffCommand command);

@@ -10,27 +10,9 @@
 namespace sandbar::cli {
 namespace {
 
-constexpr int kPage = 50;
-
 bool Flag(const json::object& object, std::string_view key) {
   const json::value* value = object.if_contains(key);
   return value != nullptr && value->is_bool() && value->as_bool();
-}
-
-Task<json::array> AllSnapshots(ApiClient* api, std::string sandbox) {
-  json::array all;
-  std::string cursor;
-  do {
-    std::string path = "/v2/sandboxes/snapshots?limit=" + std::to_string(kPage);
-    if (!sandbox.empty()) path += "&name=" + wire::EncodeComponent(sandbox);
-    if (!cursor.empty()) path += "&cursor=" + wire::EncodeComponent(cursor);
-    SB_CO_TRY(json::object page, co_await api->Call("GET", path, std::nullopt));
-    for (const auto& item : Array(page, "snapshots")) {
-      if (Text(item.as_object(), "status") != "deleted") all.push_back(item);
-    }
-    cursor = Text(Object(page, "pagination"), "next");
-  } while (!cursor.empty());
-  co_return all;
 }
 
 }  // namespace

@@ -10,22 +10,6 @@ namespace {
 
 constexpr char kSnapshots[] = "/v2/sandboxes/snapshots";
 
-Task<json::array> AllSnapshots(ApiClient* api, std::string name) {
-  json::array all;
-  std::string cursor;
-  do {
-    std::string path = std::string(kSnapshots) + "?limit=50";
-    if (!name.empty()) path += "&name=" + wire::EncodeComponent(name);
-    if (!cursor.empty()) path += "&cursor=" + wire::EncodeComponent(cursor);
-    SB_CO_TRY(json::object page, co_await api->Call("GET", path, std::nullopt));
-    for (const auto& item : Array(page, "snapshots")) {
-      if (Text(item.as_object(), "status") != "deleted") all.push_back(item);
-    }
-    cursor = Text(Object(page, "pagination"), "next");
-  } while (!cursor.empty());
-  co_return all;
-}
-
 Task<int> ListSnapshots(ApiClient* api, bool as_json, std::string name) {
   SB_CO_TRY(json::array all, co_await AllSnapshots(api, std::move(name)));
   if (as_json) {
@@ -68,6 +52,22 @@ double Real(const json::object& object, std::string_view key) {
 }
 
 }  // namespace
+
+Task<json::array> AllSnapshots(ApiClient* api, std::string sandbox) {
+  json::array all;
+  std::string cursor;
+  do {
+    std::string path = std::string(kSnapshots) + "?limit=50";
+    if (!sandbox.empty()) path += "&name=" + wire::EncodeComponent(sandbox);
+    if (!cursor.empty()) path += "&cursor=" + wire::EncodeComponent(cursor);
+    SB_CO_TRY(json::object page, co_await api->Call("GET", path, std::nullopt));
+    for (const auto& item : Array(page, "snapshots")) {
+      if (Text(item.as_object(), "status") != "deleted") all.push_back(item);
+    }
+    cursor = Text(Object(page, "pagination"), "next");
+  } while (!cursor.empty());
+  co_return all;
+}
 
 Task<int> Snapshot(ApiClient* api, const Options* options, SnapshotCommand command) {
   std::vector<std::string> rest(command.words.begin() + 1, command.words.end());
