@@ -88,8 +88,9 @@ Task<std::unique_ptr<net::ClientResponse>> ClaudeApi::Open(net::ClientRequest re
   if (status >= 200 && status <= 299) co_return std::move(*response);
   Task<std::string> reading = (*response)->ReadAll(64 << 10);
   auto body = co_await WithTimeout(std::move(reading), kAnswerTime);
-  std::string why = body ? body->substr(0, 300) : std::string();
-  co_return Fail(CodeOf(status), Redact(Redact(what + ": " + std::to_string(status) + " " + why, secret), key_));
+  // Cut afterwards: half a key is a secret too.
+  std::string why = body ? Redact(Redact(*std::move(body), secret), key_).substr(0, 300) : std::string();
+  co_return Fail(CodeOf(status), what + ": " + std::to_string(status) + " " + why);
 }
 
 Task<json::object> ClaudeApi::Call(net::ClientRequest request, std::string token) {

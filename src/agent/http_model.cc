@@ -124,7 +124,7 @@ class HttpModel final : public Model {
     auto body = co_await WithTimeout(std::move(reading), kSilence);
     if (!body && body.error().code == Code::kCancelled) co_return std::unexpected(std::move(body).error());
     Error error{CodeOf(status), "the model's server answered " + std::to_string(status)};
-    if (body && !body->empty()) error.message += ": " + Explanation(*body);
+    if (body && !body->empty()) error.message += ": " + Explanation(Redact(*std::move(body), endpoint_.secret));
     co_return Failed(std::move(error), MayPass(status), wait);
   }
 
@@ -158,6 +158,8 @@ class HttpModel final : public Model {
     if (endpoint_.secret.empty()) return reply;
     reply.text = Redact(std::move(reply.text), endpoint_.secret);
     for (ToolCall& call : reply.calls) {
+      call.id = Redact(std::move(call.id), endpoint_.secret);
+      call.name = Redact(std::move(call.name), endpoint_.secret);
       std::string text = json::serialize(call.input);
       if (text.find(endpoint_.secret) == std::string::npos) continue;
       auto value = wire::ParseJson(Redact(std::move(text), endpoint_.secret));

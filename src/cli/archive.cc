@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -142,7 +143,6 @@ json::object Settings(const json::object& sandbox, const json::object& inspected
   for (const char* key : {"name", "image", "persistent", "timeout", "tags", "snapshotExpiration", "keepLastSnapshots"})
     if (const json::value* value = sandbox.if_contains(key)) out[key] = *value;
   out["vcpus"] = Number(sandbox, "vcpus");
-  out["networkMode"] = Text(Object(sandbox, "networkPolicy"), "mode");
   json::array ports;
   if (const json::value* routes = inspected.if_contains("routes"); routes != nullptr && routes->is_array())
     for (const auto& route : routes->as_array()) ports.emplace_back(Number(route.as_object(), "port"));
@@ -214,6 +214,8 @@ class Unpacker final : public wire::TarSink {
     const bool known = entry.name == "sandbar.json" || entry.name == "deleted" || entry.name == "files.tar";
     if (!known || entry.directory) return Fail(Code::kBadRequest, "not an archive of sandbar: it holds " + entry.name);
     if (entry.name == "sandbar.json" && entry.size > kMaxSettings) return Fail(Code::kTooLarge, "sandbar.json");
+    if (entry.name == "deleted" && entry.size > kMaxDeleted) return Fail(Code::kTooLarge, "its list of deleted files");
+    SB_TRYV(CheckRoom(entry));
     SB_TRY(file_, CreateFile(work_.File(entry.name), 0600));
     ++count_;
     return {};
@@ -223,6 +225,17 @@ class Unpacker final : public wire::TarSink {
   bool complete() const { return count_ == 3; }
 
  private:
+  // A small file can say that it holds terabytes.
+  Result<> CheckRoom(const wire::TarEntry& entry) const {
+    const std::string path = work_.File("");
+    struct statvfs fs{};
+    if (::statvfs(path.c_str(), &fs) != 0) return FailErrno(path);
+    const uint64_t room = static_cast<uint64_t>(fs.f_bavail) * fs.f_frsize;
+    if (entry.size <= room / 2) return {};
+    return Fail(Code::kTooLarge, fmt::format("{} of it has {} bytes, {} has room for {} (TMPDIR is another place)",
+                                             entry.name, entry.size, path, room / 2));
+  }
+
   const WorkDir& work_;
   Fd file_;
   int count_ = 0;
@@ -255,9 +268,8 @@ json::object CreateRequest(const json::object& settings, const std::optional<std
   std::string image = Text(settings, "image");
   body["image"] = image.substr(0, image.find('@'));
   body["resources"] = json::object{{"vcpus", Number(settings, "vcpus")}};
-  // Nothing that is unpacked starts by itself, but there is no need for a network until its owner has looked.
-  const std::string mode = Text(settings, "networkMode") == "allow-all" ? "allow-all" : "deny-all";
-  body["networkPolicy"] = json::object{{"mode", mode}};
+  // What is unpacked is a stranger's: its owner gives it a network when they have looked.
+  body["networkPolicy"] = json::object{{"mode", "deny-all"}};
   return body;
 }
 
@@ -265,8 +277,9 @@ Task<> Fill(ApiClient* api, std::string session, const WorkDir* work) {
   std::vector<TarItem> items{{"deleted", work->File("deleted")}, {"files.tar", work->File("files.tar")}};
   SB_CO_TRYV(co_await Upload(api, session, std::move(items)));
   std::string script =
-      "cd /; t=/tmp/.sandbar-transfer; xargs -0 -r rm -rf -- < $t/deleted; tar --numeric-owner --xattrs "
-      "--xattrs-include='*' -xpf $t/files.tar; rm -rf $t";
+      // Nothing runs after tar: every program may be the archive's then.
+      "cd /; t=/tmp/.sandbar-transfer; xargs -0 -r rm -rf -- < $t/deleted; exec 3< $t/files.tar; rm -rf $t; "
+      "exec tar --numeric-owner --xattrs --xattrs-include='*' -xpf - <&3";
   SB_CO_TRYV(co_await Script(api, session, std::move(script)));
   // What was unpacked is kept from now on.
   SB_CO_TRYV(co_await api->Call("POST", SessionPath(session, "/stop"), std::nullopt));
@@ -302,10 +315,12 @@ Task<int> Export(ApiClient* api, const Options* options, ExportCommand command) 
   SB_CO_TRY(json::object made, co_await api->Call("POST", std::move(make), std::move(wanted)));
   std::string settings = wire::ToAsciiJson(Settings(sandbox, inspected));
   std::string session = Text(Object(made, "session"), "id");
-  auto packed = co_await Pack(api, std::move(session), work.get(), std::move(settings), command.file);
+  const std::string part = command.file + "." + NewLabel("part-", 8);
+  auto packed = co_await Pack(api, std::move(session), work.get(), std::move(settings), part);
+  if (packed && ::rename(part.c_str(), command.file.c_str()) != 0) packed = FailErrno(command.file);
   auto dropped = co_await api->Call("DELETE", "/v2/sandboxes/" + fork, std::nullopt);
   if (!dropped) Note("could not delete " + fork + ": " + dropped.error().message);
-  if (!packed) ::unlink(command.file.c_str());
+  if (!packed) ::unlink(part.c_str());
   if (!packed) co_return std::unexpected(std::move(packed).error());
   json::object report{{"sandbox", command.name}, {"snapshot", head}, {"file", command.file}};
   if (options->json) SB_CO_TRYV(Out(wire::NdjsonLine(report)));

@@ -124,8 +124,11 @@ Result<std::shared_ptr<Cell>> Cells::Add(std::string owner, std::unique_ptr<sand
                                          int64_t keep_ms) {
   const int64_t now = NowMs();
   std::erase_if(cells_, [&](const auto& c) { return c.second->ended && now - c.second->ended_at > keep_ms; });
-  if (cells_.size() >= kMax)
-    return Fail(Code::kTooMany, fmt::format("{} runs of code are under way or wait to be read by their handles", kMax));
+  const auto own = std::count_if(cells_.begin(), cells_.end(), [&](const auto& c) { return c.second->owner == owner; });
+  const bool too_many_own = static_cast<size_t>(own) >= kMaxOwn;
+  if (too_many_own || cells_.size() >= kMax)
+    return Fail(Code::kTooMany, fmt::format("{} runs of code are under way or wait to be read by their handles",
+                                            too_many_own ? kMaxOwn : kMax));
   auto cell = std::make_shared<Cell>(tasks_.executor());
   cell->handle = NewId("cell_");
   cell->owner = std::move(owner);

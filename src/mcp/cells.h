@@ -64,10 +64,10 @@ struct Cell {
 
 class Cells {
  public:
-  static constexpr size_t kMax = 64;
+  static constexpr size_t kMax = 256, kMaxOwn = 32;  // of all, of one owner
 
   explicit Cells(const asio::any_io_executor& ex) : tasks_(ex) {}
-  // kTooMany when that many run or wait to be read. One that has ended is kept for `keep_ms`.
+  // kTooMany when so many run or wait to be read. One that has ended is kept for `keep_ms`.
   Result<std::shared_ptr<Cell>> Add(std::string owner, std::unique_ptr<sandbox::CodeStream> stream, int64_t keep_ms);
   std::shared_ptr<Cell> Find(const std::string& owner, const std::string& handle) const;  // null: none
   void Drop(const std::string& handle);

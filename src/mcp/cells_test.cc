@@ -149,14 +149,15 @@ TEST_F(McpCells, ABrokenStreamIsAFailure) {
 
 TEST_F(McpCells, AsManyAsThereMayBe) {
   std::vector<std::shared_ptr<Script::State>> states;
-  auto add = [&](int64_t keep_ms) {
+  auto add = [&](int64_t keep_ms, const std::string& owner = "me") {
     states.push_back(std::make_shared<Script::State>(io_.get_executor()));
-    return cells_.Add("me", std::make_unique<Script>(states.back()), keep_ms);
+    return cells_.Add(owner, std::make_unique<Script>(states.back()), keep_ms);
   };
-  for (size_t i = 0; i < Cells::kMax; ++i) ASSERT_TRUE(add(1'000'000));
+  for (size_t i = 0; i < Cells::kMaxOwn; ++i) ASSERT_TRUE(add(1'000'000));
   auto refused = add(1'000'000);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::kTooMany);
+  EXPECT_TRUE(add(1'000'000, "other")) << "one caller's many are not another's";
   Turn();
   states[0]->end = true;
   states[0]->changed.Notify();

@@ -4,6 +4,7 @@
 #include <zlib.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "mcp/output.h"
 #include "wire/tar.h"
@@ -99,13 +100,19 @@ Result<Replaced> ReplaceExact(const std::string& text, const std::string& from, 
   if (from.empty()) return Fail(Code::kBadRequest, "oldString: must not be empty; write_file makes new files");
   if (from == to) return Fail(Code::kBadRequest, "newString: is the same as oldString");
   Replaced out;
+  // Not std::string::find, which is quadratic where both repeat themselves.
+  auto find = [&](size_t at) -> const char* {
+    return static_cast<const char*>(::memmem(text.data() + at, text.size() - at, from.data(), from.size()));
+  };
   size_t at = 0;
-  for (size_t next = 0; (next = text.find(from, at)) != std::string::npos; at = next + from.size()) {
+  while (const char* found = find(at)) {
+    const auto next = static_cast<size_t>(found - text.data());
     if (out.count++ == 0)
       out.first_line =
           1 + static_cast<size_t>(std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(next), '\n'));
     out.text += std::string_view(text).substr(at, next - at);
     out.text += to;
+    at = next + from.size();
   }
   out.text += std::string_view(text).substr(at);
   if (out.count == 0)

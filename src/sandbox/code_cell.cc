@@ -164,6 +164,8 @@ void CodeCell::DriverLine(std::string_view line) {
   json::object& event = parsed->get_object();
   const std::string type = Text(event, "type", 32);
   if (type == "display" || type == "result") return OnDisplay(event, type);
+  // Long lines cost the time of reading them, whatever they turn out to say.
+  if (line.size() > kCheapLine) display_bytes_ += line.size();
   if (type == "error") return OnError(event);
   if (type == "artifact") return OnArtifact(event);
   if (type == "end") return OnEnd(event);

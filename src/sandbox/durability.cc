@@ -80,18 +80,20 @@ Result<bool> IsLiving(store::Store& store, const std::string& layer) {
   return living.contains(layer);
 }
 
-Result<std::string> NextToSeal(store::Store& store) {
+Result<std::string> NextToSeal(store::Store& store, const std::set<std::string>& except) {
   SB_TRY(auto living, LivingLayers(store));
   SB_TRY(auto known, store.AllLayers());
   for (const store::Layer& layer : known) living.erase(layer.name);
+  for (const std::string& name : except) living.erase(name);
   return living.empty() ? std::string() : *living.begin();
 }
 
-Result<std::string> NextToScrub(store::Store& store, int64_t limit) {
+Result<std::string> NextToScrub(store::Store& store, int64_t limit, const std::set<std::string>& except) {
   SB_TRY(auto living, LivingLayers(store));
   SB_TRY(auto known, store.AllLayers());
   const store::Layer* oldest = nullptr;
   for (const store::Layer& layer : known) {
+    if (except.contains(layer.name)) continue;
     const bool due = layer.durable_at != 0 && layer.damage.empty() && layer.verified_at < limit;
     if (due && living.contains(layer.name) && (oldest == nullptr || layer.verified_at < oldest->verified_at))
       oldest = &layer;

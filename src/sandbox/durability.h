@@ -12,9 +12,9 @@ namespace sandbar::sandbox {
 // A snapshot that was not deleted stands on it.
 Result<bool> IsLiving(store::Store& store, const std::string& layer);
 // A layer of a living snapshot about which nothing is known yet; empty: none.
-Result<std::string> NextToSeal(store::Store& store);
+Result<std::string> NextToSeal(store::Store& store, const std::set<std::string>& except);
 // A durable, undamaged layer that was last checked before `limit`, the longest ago first; empty: none.
-Result<std::string> NextToScrub(store::Store& store, int64_t limit);
+Result<std::string> NextToScrub(store::Store& store, int64_t limit, const std::set<std::string>& except);
 
 // Writes down what is known about the layer, and about every snapshot that stands on it.
 Result<> NoteLayer(store::Store& store, const store::Layer& layer);

@@ -7,7 +7,7 @@ namespace {
 class HeldCodeStream final : public CodeStream {
  public:
   HeldCodeStream(std::shared_ptr<Session> session, std::shared_ptr<CodeCell> cell)
-      : session_(std::move(session)), cell_(std::move(cell)) {}
+      : session_(std::move(session)), cell_(std::move(cell)), use_(Session::Use(session_)) {}
   HeldCodeStream(const HeldCodeStream&) = delete;
   HeldCodeStream& operator=(const HeldCodeStream&) = delete;
   ~HeldCodeStream() override { session_->AbandonCode(cell_); }
@@ -16,6 +16,7 @@ class HeldCodeStream final : public CodeStream {
  private:
   std::shared_ptr<Session> session_;
   std::shared_ptr<CodeCell> cell_;
+  std::shared_ptr<void> use_;  // code that runs is no idleness
 };
 
 Task<std::unique_ptr<CodeStream>> Begin(std::shared_ptr<Session> session, CodeSpec spec) {

@@ -32,7 +32,7 @@ std::string BootId() {
 
 // Whether it says something about the layer, and not about the moment.
 bool IsDamage(const Error& error) {
-  return error.code == Code::kIo || error.code == Code::kNotFound || error.code == Code::kTooLarge;
+  return error.code == Code::kIo || error.code == Code::kNotFound;
 }
 
 }  // namespace
@@ -122,13 +122,17 @@ Task<> ServiceImpl::RefuseDamaged(store::Snapshot snapshot) {
 Task<> ServiceImpl::SealAndScrub() {
   while (!core_.closing) {
     const int64_t limit = NowMs() - core_.config.scrub_every_ms;
-    auto next = [limit](store::Store& store) -> Result<std::string> {
-      SB_TRY(std::string name, NextToSeal(store));
-      return name.empty() ? NextToScrub(store, limit) : name;
+    auto next = [limit, except = unsealed_](store::Store& store) -> Result<std::string> {
+      SB_TRY(std::string name, NextToSeal(store, except));
+      return name.empty() ? NextToScrub(store, limit, except) : name;
     };
     SB_CO_TRY(std::string name, co_await core_.Db(std::move(next)));
     if (name.empty()) co_return Result<>{};
-    SB_CO_TRYV(co_await CheckLayer(std::move(name)));
+    auto checked = co_await CheckLayer(name);
+    if (checked || core_.closing) continue;
+    // One that cannot be read must not hold up the others; it stays as it is until the next start.
+    log::Warn("snapshot layer {} stays without its digests: {}", name, checked.error().message);
+    unsealed_.insert(std::move(name));
   }
   co_return Result<>{};
 }

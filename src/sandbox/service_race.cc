@@ -17,6 +17,7 @@ constexpr int kMaxRacers = 32;
 constexpr size_t kOutputKept = 64 << 10;
 constexpr size_t kPatternMemory = 1 << 20;
 constexpr size_t kMaxPattern = 1000;
+constexpr size_t kMaxLookedAt = 16 << 20;
 std::unique_ptr<RE2> Compile(const std::string& pattern) {
   RE2::Options options;
   options.set_log_errors(false);
@@ -44,8 +45,10 @@ std::optional<double> ScoreOf(const RaceSpec& spec, const std::string& output) {
   std::optional<double> score;
   std::string whole, group;
   const bool grouped = pattern->NumberOfCapturingGroups() > 1;
-  while (grouped ? RE2::FindAndConsume(&rest, *pattern, &whole, &group)
-                 : RE2::FindAndConsume(&rest, *pattern, &whole)) {
+  // A pattern may look at all that is left for each of its matches; this runs on the loop.
+  size_t looked_at = 0;
+  while ((looked_at += rest.size()) <= kMaxLookedAt && (grouped ? RE2::FindAndConsume(&rest, *pattern, &whole, &group)
+                                                                : RE2::FindAndConsume(&rest, *pattern, &whole))) {
     double number = 0;
     const std::string& text = grouped ? group : whole;
     if (RE2::FullMatch(text, R"(\s*([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)\s*)", &number)) score = number;

@@ -17,6 +17,7 @@ namespace sandbar::walker {
 namespace {
 
 constexpr size_t kBuffer = 128 << 10;
+constexpr uint64_t kMaxCompared = 16ULL << 30;  // bytes of one comparison
 
 // One name of a merged directory: where it is, and what.
 struct Item {
@@ -89,7 +90,8 @@ off_t NextData(int fd, off_t at, off_t size) {
 }
 
 // Both have this size. Holes that both have are skipped: a file may claim exabytes of them.
-Result<bool> SameContent(int a, int b, off_t size) {
+// Contents that were cloned can show far more than the disk holds, so there is an end to patience.
+Result<bool> SameContent(int a, int b, off_t size, uint64_t& allowance) {
   std::string left(kBuffer, '\0'), right(kBuffer, '\0');
   off_t at = 0;
   while ((at = std::min(NextData(a, at, size), NextData(b, at, size))) < size) {
@@ -97,6 +99,8 @@ Result<bool> SameContent(int a, int b, off_t size) {
     ssize_t m = ::pread(b, right.data(), right.size(), at);
     if (n < 0 || m < 0) return FailErrno("read a file");
     if (n != m || n == 0) return false;
+    if (allowance < static_cast<uint64_t>(n)) return Fail(Code::kTooLarge, "there is too much to compare");
+    allowance -= static_cast<uint64_t>(n);
     size_t got = static_cast<size_t>(n);
     if (std::string_view(left).substr(0, got) != std::string_view(right).substr(0, got)) return false;
     at += n;
@@ -105,7 +109,7 @@ Result<bool> SameContent(int a, int b, off_t size) {
 }
 
 // Owner, mode, and what a reader sees; not times.
-Result<bool> SameEntry(const Item& a, const Item& b, const std::string& name) {
+Result<bool> SameEntry(const Item& a, const Item& b, const std::string& name, uint64_t& allowance) {
   if (SameFile(a.st, b.st)) return true;
   if (a.st.st_mode != b.st.st_mode || a.st.st_uid != b.st.st_uid || a.st.st_gid != b.st.st_gid) return false;
   if (S_ISLNK(a.st.st_mode)) {
@@ -117,7 +121,7 @@ Result<bool> SameEntry(const Item& a, const Item& b, const std::string& name) {
   if (a.st.st_size != b.st.st_size) return false;
   Fd left = OpenFile(a, name), right = OpenFile(b, name);
   if (!left || !right) return FailErrno("open a file");
-  return SameContent(left.get(), right.get(), a.st.st_size);
+  return SameContent(left.get(), right.get(), a.st.st_size, allowance);
 }
 
 class Differ {
@@ -159,7 +163,7 @@ class Differ {
   Result<> Compare(const std::string& path, const std::string& name, const Item* before, const Item& after) {
     Change change{path, 'A', TypeOf(after.st), SizeOf(after.st), 0};
     if (before != nullptr) {
-      SB_TRY(bool same, SameEntry(*before, after, name));
+      SB_TRY(bool same, SameEntry(*before, after, name, allowance_));
       if (same) return {};
       change.kind = 'M';
       change.before = SizeOf(before->st);
@@ -167,6 +171,7 @@ class Differ {
     return sink_(change);
   }
 
+  uint64_t allowance_ = kMaxCompared;
   const std::vector<Fd>& before_;
   const std::vector<Fd>& after_;
   const std::function<Result<>(const Change&)>& sink_;

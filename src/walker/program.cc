@@ -80,7 +80,9 @@ Result<std::string> Run(const std::vector<std::string>& args) {
 int RunWalker(const std::vector<std::string>& args) {
   ::signal(SIGPIPE, SIG_DFL);  // nobody reads any more: nothing left to do
   auto done = Run(args);
-  std::string text = done ? *done : "error " + Escape(done.error().message) + "\n";
+  // What is merely too much for us says nothing about the layer.
+  const bool too_much = !done && done.error().code == Code::kTooLarge;
+  std::string text = done ? *done : (too_much ? "limit " : "error ") + Escape(done.error().message) + "\n";
   auto written = os::WriteAll(::fcntl(kReport, F_GETFD) < 0 ? 2 : kReport, text);
   return done && written ? 0 : 1;
 }

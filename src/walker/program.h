@@ -1,5 +1,5 @@
 // sandbar-walker: reads snapshot layers for the spawner, which executes it with the directories open and nothing else.
-// Says what it found on fd 3, as lines; the last one is "end …", or "error …" (the words: program.cc).
+// Says what it found on fd 3, as lines; the last one is "end …", or "error …" or "limit …" (the words: program.cc).
 #pragma once
 
 #include <string>

@@ -46,6 +46,14 @@ test("idle timeout: a command, a log reader and calls keep it awake; it is chang
   assert.equal(wrong.status, 400);
 });
 
+test("idle timeout: code that runs is no idleness", async () => {
+  const box = await sandbox({ name: unique(), __idleTimeoutMs: 1500 });
+  const code = "await new Promise((done) => setTimeout(done, 4000)); 6 * 7";
+  const answer = await server.request("POST", `/x/v1/sandboxes/${box.name}/code?projectId=prj_test&teamId=team_test`, { body: { language: "javascript", code } });
+  const lines = (await answer.text()).trim().split("\n").map((line) => JSON.parse(line));
+  assert.equal(lines.at(-1).status, "ok", JSON.stringify(lines));
+});
+
 test("idle timeout: survives a restart of the server", async () => {
   const box = await sandbox({ name: unique(), __idleTimeoutMs: 3000 });
   await server.crash();

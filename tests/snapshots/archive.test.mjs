@@ -1,7 +1,7 @@
 // A sandbox as one file: out of one server, into another.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
@@ -71,4 +71,30 @@ test("what is no archive is refused and leaves nothing", async () => {
   assert.match(other.stderr, /not an archive of sandbar/);
   assert.equal((await cli("import", join(work, "cut.tar.zst"))).code, 1);
   assert.deepEqual(await names(), before);
+});
+
+test("a failing export leaves the earlier archive alone", async () => {
+  const { session } = await server.call("POST", `/v2/sandboxes?${scope}`, { body: { projectId: "prj_sandbar", name: "liar", runtime: "node24" } });
+  const spoil = "printf '#!/bin/sh\\nexit 3\\n' > $(command -v tar)";
+  assert.equal((await server.exec(session.id, "sudo", ["sh", "-c", spoil])).exitCode, 0);
+  await server.call("POST", `/v2/sandboxes/sessions/${session.id}/stop?${scope}`);
+  const file = join(work, "precious.tar.zst");
+  await writeFile(file, "precious");
+  assert.equal((await cli("export", "liar", file)).code, 1);
+  assert.equal(await readFile(file, "utf8"), "precious");
+  assert.deepEqual((await readdir(work)).filter((n) => n.includes("part-")), []);
+});
+
+test("programs of an archive do not run while it is imported", async () => {
+  const at = join(work, "trojan");
+  await run("sh", ["-ec", `mkdir -p ${at}/root/usr/bin; cd ${at}; zstd -dcq ../box.tar.zst | tar -xf -; ` +
+    "printf '#!/bin/sh\\ntouch /ran\\n' > root/usr/bin/rm; chmod 755 root/usr/bin/rm; cp root/usr/bin/rm root/usr/bin/true; " +
+    "tar -C root -cf files.tar ./usr/bin/rm ./usr/bin/true; tar -cf - sandbar.json deleted files.tar | zstd -q > ../trojan.tar.zst"]);
+  const imported = await cli("import", join(work, "trojan.tar.zst"), "--name", "trojan");
+  assert.equal(imported.code, 0, imported.stderr);
+  const copy = await view("trojan", true);
+  assert.equal(copy.sandbox.networkPolicy.mode, "deny-all");
+  const looked = await server.exec(copy.session.id, "sh", ["-c", "cat /usr/bin/rm; ls /ran /tmp/.sandbar-transfer"]);
+  assert.match(looked.stdout, /touch/);
+  assert.doesNotMatch(looked.stdout, /^\/ran|sandbar-transfer/m);
 });

@@ -95,3 +95,15 @@ test("a snapshot that is gone after a restart: the head falls back and says so",
   const { session } = await resume(server, "lost");
   assert.equal((await server.exec(session.id, "cat", ["note"])).stdout, "one\n");
 });
+
+test("a tree that is too deep to be read is kept as it is, and holds up nobody", async () => {
+  await keep(server, "deep", "echo one > note");
+  const dig = "echo two > note; node -e 'for (let i = 0; i < 1700; i++) { fs.mkdirSync(\"d\"); process.chdir(\"d\"); }'";
+  const id = await keep(server, "deep", dig);
+  const other = await keep(server, "shallow", "echo three > note");
+  await durable(server, other);
+  assert.equal((await snapshot(server, id)).durable, false, "it has no digests");
+  assert.equal((await snapshot(server, id)).damage, undefined);
+  const { session } = await resume(server, "deep");
+  assert.equal((await server.exec(session.id, "cat", ["note"])).stdout, "two\n");
+});
