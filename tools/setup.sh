@@ -42,7 +42,7 @@ elapsed() { printf '%d:%02d' $((($1) / 60)) $((($1) % 60)); }
 # The newest line of a log that is worth showing, shortened: ninja's "[12/90]" or the recipe's own words.
 last_line() {
   local line
-  line=$(tail -c 4096 "$1" 2>/dev/null | tr '\r' '\n' | grep -v '^[[:space:]]*$' | tail -n 1) || true
+  line=$(tail -c 4096 "$1" 2>/dev/null | tr '\r' '\n' | grep -av '^[[:space:]]*$' | tail -n 1) || true
   printf '%.100s' "$line"
 }
 

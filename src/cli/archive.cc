@@ -293,9 +293,9 @@ Task<int> Export(ApiClient* api, const Options* options, ExportCommand command) 
   SB_CO_TRY(json::object inspected, co_await api->Call("GET", at, std::nullopt));
   const json::object& sandbox = Object(inspected, "sandbox");
   const std::string head = Text(sandbox, "currentSnapshotId");
-  if (Text(sandbox, "status") == "running" || head.empty())
-    co_return FailWithFix(Code::kConflict, command.name + " runs, or has kept nothing yet",
-                          "sandbar stop " + ShellQuote(command.name));
+  if (Text(sandbox, "status") == "running")
+    co_return FailWithFix(Code::kConflict, command.name + " runs", "sandbar stop " + ShellQuote(command.name));
+  if (head.empty()) co_return Fail(Code::kConflict, command.name + " kept nothing: it was not persistent");
   std::string verify = "/x/v1/snapshots/" + wire::EncodeComponent(head) + "/verify";
   SB_CO_TRY(json::object verified, co_await api->Call("POST", std::move(verify), std::nullopt));
   const std::string damage = Text(Object(verified, "snapshot"), "damage");

@@ -82,6 +82,7 @@ Result<json::value> ReadPolicy(const std::string& word);
 // One remark per host that the session's policy denied since then.
 Task<> NoteDenials(ApiClient* api, std::string session, int64_t since_ms);
 // The current session id of a named sandbox.
-Task<std::string> SessionOf(ApiClient* api, std::string name);
+// Its session; `resume`: one that runs, when it has stopped and kept its files.
+Task<std::string> SessionOf(ApiClient* api, std::string name, bool resume = false);
 
 }  // namespace sandbar::cli

@@ -51,8 +51,9 @@ Task<std::string> Produce(TarStream* tar) {
 }
 
 Task<int> CopyIn(ApiClient* api, bool as_json, std::string from, Place to) {
-  SB_CO_TRY(json::object got,
-            co_await api->Call("GET", "/v2/sandboxes/" + wire::EncodeComponent(to.sandbox), std::nullopt));
+  SB_CO_TRY(
+      json::object got,
+      co_await api->Call("GET", "/v2/sandboxes/" + wire::EncodeComponent(to.sandbox) + "?resume=true", std::nullopt));
   const json::object& session = Object(got, "session");
   std::string base = fs::path(from).lexically_normal().filename().string();
   if (base.empty()) base = fs::path(from).lexically_normal().parent_path().filename().string();
@@ -91,7 +92,7 @@ Result<Fd> Create(std::string to, const std::string& source) {
 }
 
 Task<int> CopyOut(ApiClient* api, bool as_json, Place from, std::string to) {
-  SB_CO_TRY(std::string session, co_await SessionOf(api, from.sandbox));
+  SB_CO_TRY(std::string session, co_await SessionOf(api, from.sandbox, true));
   std::string path = "/v2/sandboxes/sessions/" + wire::EncodeComponent(session) + "/fs/read";
   json::object body{{"path", from.path}};
   net::ClientRequest request = api->Request("POST", path, wire::ToAsciiJson(body));

@@ -81,7 +81,7 @@ Task<int> Forward(ApiClient* api, const Options* options, ForwardCommand command
   using namespace asio::experimental::awaitable_operators;
   auto ex = co_await asio::this_coro::executor;
   Signals signals(ex, {SIGINT, SIGTERM});
-  SB_CO_TRY(std::string session, co_await SessionOf(api, command.name));
+  SB_CO_TRY(std::string session, co_await SessionOf(api, command.name, true));
   Forwarder forwarder{
       api, "/x/v1/sessions/" + wire::EncodeComponent(session) + "/ports/" + std::to_string(command.port), command.name};
   SB_CO_TRY(tcp::acceptor acceptor, Listen(ex, static_cast<uint16_t>(command.local)));

@@ -32,7 +32,7 @@ Result<json::object> CreateBody(const RunCommand& command) {
   SB_TRY(json::value policy, PolicyOf(command));
   json::object body{{"projectId", kProject},
                     {"timeout", command.timeout_ms.value_or(kRunTimeoutMs)},
-                    {"persistent", command.persistent},
+                    {"persistent", command.persistent || command.keep},
                     {"networkPolicy", std::move(policy)}};
   if (command.name) body["name"] = *command.name;
   if (command.image) body["image"] = *command.image;

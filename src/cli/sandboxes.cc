@@ -132,15 +132,16 @@ const json::array& Array(const json::object& object, std::string_view key) {
   return value != nullptr && value->is_array() ? value->as_array() : kEmpty;
 }
 
-Task<std::string> SessionOf(ApiClient* api, std::string name) {
-  SB_CO_TRY(json::object got, co_await api->Call("GET", NamedPath(name), std::nullopt));
+Task<std::string> SessionOf(ApiClient* api, std::string name, bool resume) {
+  std::string path = NamedPath(name) + (resume ? "?resume=true" : "");
+  SB_CO_TRY(json::object got, co_await api->Call("GET", std::move(path), std::nullopt));
   std::string id = Text(Object(got, "session"), "id");
   if (id.empty()) co_return Fail(Code::kNotFound, name + " has no session");
   co_return id;
 }
 
 Task<int> Exec(ApiClient* api, const Options* options, ExecCommand command) {
-  SB_CO_TRY(std::string session, co_await SessionOf(api, command.name));
+  SB_CO_TRY(std::string session, co_await SessionOf(api, command.name, true));
   if (!command.detach) co_return co_await ExecAttached(api, options, std::move(session), std::move(command));
   json::object body = CommandBody(command.argv, command.env, command.cwd, command.sudo, command.timeout_ms);
   json::value detached = std::move(body);

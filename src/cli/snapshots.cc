@@ -10,6 +10,13 @@ namespace {
 
 constexpr char kSnapshots[] = "/v2/sandboxes/snapshots";
 
+// What it survives so far.
+std::string StateOf(const json::object& snapshot, int64_t now) {
+  if (snapshot.contains("damage")) return "damaged";
+  if (snapshot.contains("verifiedAt")) return "verified " + Age(now - Number(snapshot, "verifiedAt")) + " ago";
+  return snapshot.contains("durable") && snapshot.at("durable").as_bool() ? "durable" : "published";
+}
+
 Task<int> ListSnapshots(ApiClient* api, bool as_json, std::string name) {
   SB_CO_TRY(json::array all, co_await AllSnapshots(api, std::move(name)));
   if (as_json) {
@@ -18,14 +25,14 @@ Task<int> ListSnapshots(ApiClient* api, bool as_json, std::string name) {
     co_return 0;
   }
   const int64_t now = NowMs();
-  std::vector<std::vector<std::string>> rows{{"SNAPSHOT", "SANDBOX", "MADE", "SIZE", "CREATED", "EXPIRES"}};
+  std::vector<std::vector<std::string>> rows{{"SNAPSHOT", "SANDBOX", "MADE", "SIZE", "STATE", "CREATED", "EXPIRES"}};
   for (const auto& item : all) {
     const json::object& s = item.as_object();
     std::string ends = "never";
     if (s.contains("expiresAt")) ends = "in " + Age(Number(s, "expiresAt") - now);
     rows.push_back({Text(s, "id"), Text(s, "sourceSandboxName"), Text(s, "creationMethod"),
-                    Bytes(static_cast<uint64_t>(Number(s, "sizeBytes"))), Age(now - Number(s, "createdAt")) + " ago",
-                    ends});
+                    Bytes(static_cast<uint64_t>(Number(s, "sizeBytes"))), StateOf(s, now),
+                    Age(now - Number(s, "createdAt")) + " ago", ends});
   }
   SB_CO_TRYV(Out(Table(rows)));
   co_return 0;

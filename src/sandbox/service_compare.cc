@@ -5,14 +5,29 @@
 
 namespace sandbar::sandbox {
 
+namespace {
+
+// What its first session was booted from says whose fork it is; later ones may have been given another's state.
+Result<std::optional<std::string>> ForkedFrom(store::Store& store, const store::SandboxKey& key) {
+  store::ListFilter first{.team = key.team, .project = key.project, .limit = 1, .ascending = true, .sandbox = key.name};
+  SB_TRY(auto sessions, store.ListSessions(first));
+  if (sessions.items.empty() || sessions.items[0].source_snapshot.empty()) return std::nullopt;
+  SB_TRY(auto snapshot, store.FindSnapshot(sessions.items[0].source_snapshot));
+  if (!snapshot || snapshot->sandbox == key.name) return std::nullopt;
+  return snapshot->sandbox;
+}
+
+}  // namespace
+
 Task<engine::LayerStack> ServiceImpl::StackOf(Scope scope, std::string what, bool base) {
   engine::LayerStack stack;
   auto find = [what](store::Store& store) { return store.FindSnapshot(what); };
   SB_CO_TRY(auto snapshot, co_await core_.Db(std::move(find)));
   if (!snapshot || !InScope(scope, snapshot->team, snapshot->project)) {
     SB_CO_TRY(auto sandbox, co_await FindSandbox(scope, std::move(what)));
+    if (sandbox.current_snapshot.empty() && !base)
+      co_return Fail(Code::kConflict, "\"" + sandbox.name + "\" has no snapshot yet: stop it, or take one");
     if (sandbox.current_snapshot.empty()) {
-      // Nothing was kept yet: it is its image.
       SB_CO_TRY(auto session, co_await FindSession(std::move(scope), sandbox.current_session));
       stack.image = std::move(session.image_layers);
       co_return stack;
@@ -40,16 +55,14 @@ Task<store::Sandbox> ServiceImpl::Promote(Scope scope, std::string fork, std::op
 
 Task<store::Sandbox> ServiceImpl::PromoteNow(Scope scope, std::string fork, std::optional<std::string> into) {
   SB_CO_TRY(auto from, co_await FindSandbox(scope, fork));
-  // The first snapshot on its line that another sandbox made is where it was forked.
-  std::string at = from.current_snapshot;
-  while (!into && !at.empty()) {
-    auto find = [at](store::Store& store) { return store.FindSnapshot(at); };
-    SB_CO_TRY(auto snapshot, co_await core_.Db(std::move(find)));
-    at = snapshot ? snapshot->parent : "";
-    if (snapshot && snapshot->sandbox != from.name) into = snapshot->sandbox;
+  if (!into) {
+    auto find = [key = store::KeyOf(from)](store::Store& store) { return ForkedFrom(store, key); };
+    SB_CO_TRY(into, co_await core_.Db(std::move(find)));
   }
   if (!into)
-    co_return Fail(Code::kBadRequest, "\"" + fork + "\" was not forked from a snapshot: say into which sandbox");
+    co_return Fail(
+        Code::kBadRequest,
+        "\"" + fork + "\" was not forked from another sandbox: name the one that is to get its state (into)");
   if (*into == fork) co_return Fail(Code::kBadRequest, "a sandbox cannot be promoted into itself");
   SB_CO_TRY(auto target, co_await FindSandbox(scope, *into));
   const std::string running = "\"" + *into + "\" runs, and its stop would make another snapshot: stop it first";

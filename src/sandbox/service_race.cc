@@ -116,6 +116,8 @@ Task<RaceOutcome> ServiceImpl::RaceNow(Scope scope, RaceSpec wanted) {
   SB_CO_TRY(auto source, co_await FindSandbox(scope, spec.source));
   if (spec.keep == "promote" && LiveOf(source.current_session) != nullptr)
     co_return Fail(Code::kConflict, "\"" + source.name + "\" runs: stop it first, or keep the winner as a fork");
+  if (source.current_snapshot.empty() && LiveOf(source.current_session) == nullptr)
+    co_return Fail(Code::kConflict, "\"" + source.name + "\" has stopped and kept nothing to race from");
   race.racers.resize(static_cast<size_t>(spec.count));
   for (Racer& racer : race.racers) racer.name = NewLabel("race-", 12);
   auto remember = [scope, racers = race.racers](store::Store& store) -> Result<> {

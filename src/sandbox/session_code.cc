@@ -154,8 +154,10 @@ Task<> Session::StartDriver(ContextRef context) {
   if (context->command == id) context->Forget();
   Error error = std::move(executed).error();
   if (error.code == Code::kExecutableNotFound) {
-    error.message = fmt::format("this sandbox has no {}, which {} needs: use an image that has it", spec.command,
-                                CodeLanguageName(context->spec.language));
+    error.message = fmt::format(
+        "this sandbox has no {}, which {} needs: use another language, or an image that has it (python3.13 and "
+        "vercel/sandbox/universal have python)",
+        spec.command, CodeLanguageName(context->spec.language));
   }
   if (error.code == Code::kTimeout) error.code = Code::kUnavailable;
   co_return std::unexpected(std::move(error));

@@ -131,7 +131,8 @@ test("keep, exec, logs, cp, stop, rm, inspect", async () => {
   assert.equal(json(await cli(["inspect", "kept"])).sandbox.name, "kept");
   assert.equal(json(await cli(["ps", "--json"])).sandboxes[0].name, "kept");
   assert.equal((await cli(["stop", "kept"])).stdout, "kept\n");
-  assert.equal((await cli(["exec", "kept", "--", "true"])).code, 125);
+  assert.match((await cli(["snapshot", "ls", "kept"])).stdout, /published|durable|verified/);
+  assert.equal((await cli(["exec", "kept", "--", "test", "-s", "sub/dir/in.bin"])).code, 0, "it goes on with its files");
   assert.equal((await cli(["rm", "kept"])).code, 0);
   assert.equal((await cli(["rm", "kept"])).code, 1);
 });

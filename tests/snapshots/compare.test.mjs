@@ -50,6 +50,8 @@ test("promote: a fork becomes the state of its source", async () => {
   const done = await server.call("POST", `/x/v1/sandboxes/fork/promote?${scope}`, { body: {} });
   assert.equal(done.sandbox, "source");
   assert.notEqual(done.currentSnapshotId, first);
+  // Now it stands on what the fork made, but it is nobody's fork.
+  await assert.rejects(server.call("POST", `/x/v1/sandboxes/source/promote?${scope}`, { body: {} }), (e) => e.status === 400 && /not forked/.test(e.text));
   await server.call("DELETE", `/v2/sandboxes/fork?${scope}`);
   assert.equal(await read("source", "note"), "two\n");
 });
