@@ -38,7 +38,8 @@ test("the second call runs no compiler, no apt, no recipe", async () => {
 // A copy of the launcher that was never built, so that every precondition is looked at.
 const fresh = async (setup, args) => {
   const copy = await mkdtemp(join(dir, "copy-"));
-  const script = `cp -r '${repo}/sandbar' '${repo}/tools' '${repo}/images' '${repo}/cmake' '${repo}'/CMake* '${copy}/' && mkdir '${copy}/src' && ${setup}`;
+  const script = `cp -r '${repo}/sandbar' '${repo}/tools' '${repo}/images' '${repo}/cmake' '${repo}'/CMake* '${copy}/' && mkdir -p '${copy}/src' '${copy}/sdk/python' && ` +
+    `cp '${repo}'/sdk/llms.txt '${repo}'/sdk/openapi.json '${copy}/sdk/' && cp '${repo}/sdk/python/sandbar.py' '${copy}/sdk/python/' && ${setup}`;
   await new Promise((done, fail) => execFile("sh", ["-c", script.replaceAll("COPY", copy)], (e) => (e ? fail(e) : done())));
   return new Promise((done) => execFile(join(copy, "sandbar"), args, { env: { ...process.env, PATH: `${copy}/bin:${process.env.PATH}` } },
     (error, stdout, stderr) => done({ code: error ? error.code : 0, stderr })));
