@@ -22,12 +22,19 @@ const ms = (n) => `${n.toFixed(1).padStart(8)} ms`;
 
 const { sandbox, session } = JSON.parse(await call("POST", "/v3/sandboxes", { projectId: "prj_sandbar", image: "vercel/sandbox/universal",
   networkPolicy: { mode: "deny-all" }, persistent: false, timeout: 1_800_000 }));
+// Until the result is here; what the cell does after it (files that changed, figures) comes with the end.
 const cell = async (context, code) => {
   const begin = performance.now();
-  const text = await call("POST", `/x/v1/sandboxes/${sandbox.name}/code`, { context, code });
-  const end = JSON.parse(text.trim().split("\n").at(-1));
-  if (end.status !== "ok" || !text.includes("42")) throw new Error(text);
-  return performance.now() - begin;
+  const response = await fetch(`${url}/x/v1/sandboxes/${sandbox.name}/code`, {
+    method: "POST", headers: { authorization: `Bearer ${token}`, "content-type": "application/json" }, body: JSON.stringify({ context, code }),
+  });
+  let text = "", took;
+  for await (const piece of response.body) {
+    text += Buffer.from(piece);
+    if (text.includes("42")) took ??= performance.now() - begin;
+  }
+  if (!took || JSON.parse(text.trim().split("\n").at(-1)).status !== "ok") throw new Error(text);
+  return took;
 };
 // The interpreter alone, many times in one shell of the machine: no API, no agent.
 async function bareStart(argv) {
@@ -42,7 +49,7 @@ async function command(argv) {
   return performance.now() - begin;
 }
 
-console.log(`run_code, medians of ${rounds} (cold: new interpreter to the end of its first cell, over HTTP)`);
+console.log(`run_code, medians of ${rounds} (cold: from the call, over HTTP, to the first result of a new interpreter)`);
 try {
   for (const { language, code, bare } of languages) {
     const cold = [], warm = [], asCommand = [], starts = [];

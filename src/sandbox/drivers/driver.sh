@@ -3,7 +3,8 @@
 # after an interrupt with everything it knows. What happens at the prompt tells how the cell ended, on descriptor 250,
 # which programs do not get.
 # shellcheck shell=bash
-__sandbar_driver=$(cat <<'DRIVER'
+exec 250>&3 251>&2
+exec bash --noprofile --noediting --rcfile /dev/fd/252 -i <&3 3>&- 2>/dev/null 252<<'DRIVER'
 exec 2>&251 251>&- 252<&-
 set +o history +H
 unset HISTFILE
@@ -18,7 +19,7 @@ __sandbar_begin() {
   __sandbar_home= __sandbar_status=
   trap - INT
   __sandbar_since=$EPOCHREALTIME
-  __sandbar_cpu=$(__sandbar_ticks)
+  __sandbar_ticks __sandbar_cpu
   __sandbar_state=running
   if [ -n "$1" ]; then
     __sandbar_home=$PWD
@@ -30,13 +31,12 @@ __sandbar_begin() {
   printf '{"type":"begun"}\n' >&250
 }
 
-# User, system and children's time in ticks.
+# User, system and children's time in ticks, into the variable that is named: a subshell would cost a millisecond.
 __sandbar_ticks() {
-  local stat
+  local stat fields
   IFS= read -r stat 2>/dev/null </proc/$$/stat || return
-  # shellcheck disable=SC2086
-  set -- ${stat##*) }
-  echo $(($12 + $13 + $14 + $15))
+  IFS=' ' read -ra fields <<<"${stat##*) }"
+  printf -v "$1" %d $((fields[11] + fields[12] + fields[13] + fields[14]))
 }
 
 # Ends the cell, not the shell; in a subshell it is the real one.
@@ -73,7 +73,7 @@ __sandbar_end() {
   [ "$status" -eq 0 ] ||
     printf '{"type":"error","name":"%s","value":"%s","traceback":""}\n' "$name" "$text" >&250
   __sandbar_artifacts || more=true
-  now=$(__sandbar_ticks)
+  __sandbar_ticks now
   while read -r name line; do [ "$name" = VmHWM: ] && rss=$((${line% kB} * 1024)); done 2>/dev/null </proc/$$/status
   [ -z "$__sandbar_home" ] || cd -- "$__sandbar_home"
   name=ok
@@ -111,6 +111,3 @@ __sandbar_artifacts() {
   return 0
 }
 DRIVER
-)
-exec 250>&3 251>&2
-exec bash --noprofile --noediting --rcfile /dev/fd/252 -i 252<<<"$__sandbar_driver" <&3 3>&- 2>/dev/null
