@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <functional>
 #include <thread>
+#include <utility>
 
 #include "cli/api_client.h"
 #include "net/address.h"
@@ -363,10 +364,14 @@ Result<Config> LoadConfig(const std::string& data, const cli::ServeCommand& flag
   if (std::filesystem::exists(kHostBundle, ec)) c.extra_ca = kHostBundle;
   if (const char* dir = std::getenv("SANDBAR_IMAGES"); dir != nullptr && *dir != '\0') c.images = dir;
   if (const char* list = std::getenv("SANDBAR_FORCE_FALLBACK"); list != nullptr) c.force_fallback = list;
+  const uint64_t usual_disk = std::exchange(c.domain.disk_bytes, 0);  // 0: nobody asked for a limit
   if (flags.config) {
     SB_TRY(std::string text, cli::ReadSmallFile(*flags.config));
     SB_TRYV(ApplyToml(text, *flags.config, &c));
   }
+  if (c.disk_limit == "none" && c.domain.disk_bytes != 0)
+    return Fail(Code::kBadRequest, "`limits.disk_mb` needs `disk.limit = \"btrfs\"`: plain directories have no limit");
+  if (c.disk_limit != "none" && c.domain.disk_bytes == 0) c.domain.disk_bytes = usual_disk;
   if (flags.listen) SB_TRYV(ParseListen(*flags.listen, &c));
   if (flags.images) c.images = *flags.images;
   if (flags.tls_cert) c.tls_cert = *flags.tls_cert;
