@@ -62,8 +62,7 @@ try {
       if (i % 10 === 0) starts.push(await bareStart(bare));
     }
     const ratio = median(cold) / median(starts);
-    // A shell starts in a millisecond or two: there the ratio says what HTTP costs.
-    const verdict = language === "bash" ? "" : ratio < 3 ? "  within 3×" : "  OVER the budget of 3×";
+    const verdict = ratio < 3 ? "  within 3×" : "  OVER the budget of 3×";
     console.log(`${language.padEnd(11)} bare start ${ms(median(starts))}   as a command ${ms(median(asCommand))}   cold ${ms(median(cold))} = ${ratio.toFixed(1)}×${verdict}   warm ${ms(median(warm))}`);
   }
 } finally {

@@ -23,6 +23,7 @@ constexpr Row kTable[] = {
     {Code::kFileError, {400, "file_error"}},
     {Code::kSnapshotMissing, {400, "snapshot_not_found"}},
     {Code::kDriveEmpty, {400, "drive_not_initialized"}},
+    {Code::kNameTaken, {400, "bad_request"}},
     {Code::kUnauthenticated, {401, "unauthorized"}},
     {Code::kQuota, {402, "quota_exceeded"}},
     {Code::kForbidden, {403, "forbidden"}},

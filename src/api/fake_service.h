@@ -109,7 +109,7 @@ class FakeService : public sandbox::Service {
 
   Task<sandbox::SandboxView> Create(sandbox::Scope s, sandbox::CreateSpec spec) override {
     create = std::move(spec);
-    if (name_taken) co_return Fail(Code::kBadRequest, "taken");
+    if (name_taken) co_return Fail(Code::kNameTaken, "taken");
     ++waiting_creates;
     while (hold_create) {
       auto woken = co_await changed_.Wait();

@@ -66,7 +66,7 @@ Task<> CreateSandbox(Call* call) {
   bool gone = false;
   auto view = co_await CreateWatched(call, std::move(request.spec), &gone);
   // Its name, or a drive that it mounts, may be taken by what the lost answer was about.
-  const bool taken = !view && (view.error().code == Code::kBadRequest || view.error().code == Code::kConflict);
+  const bool taken = !view && (view.error().code == Code::kNameTaken || view.error().code == Code::kConflict);
   if (taken && !name.empty()) view = co_await Repeated(call, name, digest, view.error());
   if (!view) co_return std::unexpected(std::move(view).error());
   Result<> answered = Fail(Code::kClosed, "the client is gone");

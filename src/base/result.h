@@ -26,6 +26,7 @@ enum class Code {
   kFileError,           // mkdir and friends: existing, missing parent
   kSnapshotMissing,     // resume of a sandbox that never had a snapshot
   kDriveEmpty,          // a drive that nobody has written to yet
+  kNameTaken,           // a sandbox of that name exists
   kUnauthenticated,
   kForbidden,
   kNotFound,

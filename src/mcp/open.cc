@@ -87,8 +87,7 @@ Task<Opened> OpenSandbox(const ToolCall* call) {
     }
     auto made = co_await Make(call);
     if (made) made->note = note;
-    // Perhaps somebody else has just made it.
-    if (made || made.error().code != Code::kBadRequest || i + 1 == kTries) co_return made;
+    if (made || made.error().code != Code::kNameTaken || i + 1 == kTries) co_return made;
   }
 }
 

@@ -11,9 +11,9 @@ namespace sandbar::sandbox {
 
 // A snapshot that was not deleted stands on it.
 Result<bool> IsLiving(store::Store& store, const std::string& layer);
-// A layer of a living snapshot about which nothing is known yet; empty: none.
+// A layer of a living snapshot about which nothing is known yet, and which is not among `except`; empty: none.
 Result<std::string> NextToSeal(store::Store& store, const std::set<std::string>& except);
-// A durable, undamaged layer that was last checked before `limit`, the longest ago first; empty: none.
+// The same for a durable, undamaged layer that was last checked before `limit`, the longest ago first.
 Result<std::string> NextToScrub(store::Store& store, int64_t limit, const std::set<std::string>& except);
 
 // Writes down what is known about the layer, and about every snapshot that stands on it.

@@ -137,6 +137,35 @@ TEST_F(DurabilityTest, AnUnreadableNewLayerFallsBackToo) {
   EXPECT_THAT(Notices("")[0].text, HasSubstr("Input/output error"));
 }
 
+TEST_F(DurabilityTest, ALayerThatCannotBeReadNowIsTriedAgainAndHoldsUpNobody) {
+  world.host.faults.manifest[""] = Code::kUnavailable;
+  Boot();
+  auto first = Stop(Named("first"));
+  ASSERT_TRUE(world.Until([&] { return world.host.walks[first.id] > 0; }));
+  world.host.faults.manifest = {{first.id, Code::kUnavailable}};
+  auto second = Stop(Named("second"));
+  ASSERT_TRUE(Durable(second.id));
+  EXPECT_EQ(Snapshot(first.id).durable_at, 0);
+  world.host.faults.manifest.clear();
+  ASSERT_TRUE(Durable(Stop(Named("third")).id));
+  EXPECT_TRUE(Durable(first.id));
+}
+
+TEST_F(DurabilityTest, ALayerThatNeverCanBeReadIsNoDamageAndIsNotTriedAgain) {
+  world.host.faults.manifest[""] = Code::kUnsupported;
+  Boot();
+  auto first = Stop(Named("first"));
+  ASSERT_TRUE(world.Until([&] { return world.host.walks[first.id] > 0; }));
+  world.host.faults.manifest.clear();
+  ASSERT_TRUE(Durable(Stop(Named("second")).id));
+  ASSERT_TRUE(Durable(Stop(Named("third")).id));
+  EXPECT_EQ(world.host.walks[first.id], 1);
+  EXPECT_EQ(Snapshot(first.id).durable_at, 0);
+  EXPECT_EQ(Snapshot(first.id).damage, "");
+  EXPECT_EQ(Head("first"), first.id);
+  EXPECT_TRUE(Resume("first"));
+}
+
 TEST_F(DurabilityTest, DamagedChainsAreNotFlattened) {
   world.config.flatten_at = 2;
   Boot();

@@ -5,6 +5,7 @@
 //   row "running", machine gone ........ stopped (its deadline passed) or aborted ("machine lost")
 //   row "stopping", "snapshotting" ..... finish the stop, with the snapshot that it was to make
 //   row "pending" ...................... the create or resume was never answered: undo it
+//   sandbox marked for deletion ........ delete it, once the API answers (service_delete.cc)
 //   machine of a finished row .......... destroy
 //   machine without a row .............. freeze and leave: the database may be the thing that was lost
 #include <map>

@@ -119,10 +119,13 @@ Task<> ServiceImpl::RefuseDamaged(store::Snapshot snapshot) {
                                       (now ? now->damage : std::string("it is gone")));
 }
 
+// One round. A layer that cannot be read now must not hold up the others: the next round tries it again, unless it
+// never can be.
 Task<> ServiceImpl::SealAndScrub() {
+  std::set<std::string> failed = unreadable_;
   while (!core_.closing) {
     const int64_t limit = NowMs() - core_.config.scrub_every_ms;
-    auto next = [limit, except = unsealed_](store::Store& store) -> Result<std::string> {
+    auto next = [limit, except = failed](store::Store& store) -> Result<std::string> {
       SB_TRY(std::string name, NextToSeal(store, except));
       return name.empty() ? NextToScrub(store, limit, except) : name;
     };
@@ -130,9 +133,9 @@ Task<> ServiceImpl::SealAndScrub() {
     if (name.empty()) co_return Result<>{};
     auto checked = co_await CheckLayer(name);
     if (checked || core_.closing) continue;
-    // One that cannot be read must not hold up the others; it stays as it is until the next start.
-    log::Warn("snapshot layer {} stays without its digests: {}", name, checked.error().message);
-    unsealed_.insert(std::move(name));
+    log::Warn("snapshot layer {} was not checked: {}", name, checked.error().message);
+    if (checked.error().code == Code::kUnsupported) unreadable_.insert(name);
+    failed.insert(std::move(name));
   }
   co_return Result<>{};
 }

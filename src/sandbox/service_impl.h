@@ -203,10 +203,10 @@ class ServiceImpl final : public Domain {
   std::map<std::string, std::shared_ptr<Outcome<SandboxView>>> resuming_;  // by team, project and name
   std::vector<store::Token> tokens_;
   Pool pool_;
-  Errand collect_;                     // snapshots may have become garbage
-  std::set<std::string> unflattened_;  // snapshots on damaged layers
-  std::set<std::string> unsealed_;     // layers that could not be read since the start
-  Errand seal_;                        // there is a new layer
+  Errand collect_;                                                          // snapshots may have become garbage
+  std::set<std::string> unflattened_;                                       // snapshots on damaged or unreadable layers
+  std::set<std::string> unreadable_;                                        // layers beyond the walker's limits
+  Errand seal_;                                                             // there is a new layer
   std::map<std::string, std::shared_ptr<Outcome<store::Layer>>> checking_;  // layers being read, by name
   TaskGroup tasks_;
 };

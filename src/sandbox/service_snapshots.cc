@@ -141,8 +141,11 @@ Task<> ServiceImpl::FlattenLongChains() {
     SB_CO_TRY(auto snapshot, co_await core_.Db(std::move(find)));
     if (!snapshot) co_return Result<>{};
     // What is damaged must not get a new manifest that vouches for it.
-    SB_CO_TRY(bool good, co_await AllGood(snapshot->snapshot_layers));
-    if (!good) {
+    auto good = co_await AllGood(snapshot->snapshot_layers);
+    // Nor what can never be read.
+    const bool unreadable = !good && good.error().code == Code::kUnsupported;
+    if (!good && !unreadable) co_return std::unexpected(std::move(good).error());
+    if (unreadable || !*good) {
       unflattened_.insert(snapshot->id);
       continue;
     }
@@ -161,10 +164,13 @@ Task<> ServiceImpl::FlattenLongChains() {
 Task<> ServiceImpl::KeepSnapshotsTidy() {
   co_await asio::this_coro::throw_if_cancelled(false);
   while (!core_.closing) {
-    auto tidied = co_await FlattenLongChains();
-    if (tidied) tidied = co_await Tidy();
-    if (tidied) tidied = co_await TidyDrives();
-    if (!tidied && !core_.closing) log::Warn("snapshots: {}", tidied.error().message);
+    // Each for itself: one that fails must not let the garbage of the others grow.
+    auto flattened = co_await FlattenLongChains();
+    auto snapshots = co_await Tidy();
+    auto drives = co_await TidyDrives();
+    for (const Result<>* done : {&flattened, &snapshots, &drives}) {
+      if (!*done && !core_.closing) log::Warn("snapshots: {}", done->error().message);
+    }
     auto again = co_await collect_.Wait(kTidyEvery);
     if (!again) break;
   }

@@ -46,7 +46,7 @@ TEST_F(DomainTest, RefusesDuplicateNamesPerProject) {
   world.Create(spec);
   auto again = world.Run(world.service->Create(world.scope, spec));
   ASSERT_FALSE(again);
-  EXPECT_EQ(again.error().code, Code::kBadRequest);
+  EXPECT_EQ(again.error().code, Code::kNameTaken);
   EXPECT_THAT(again.error().message, HasSubstr("same"));
   world.scope.project = "prj_b";
   world.Create(spec);

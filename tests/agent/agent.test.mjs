@@ -193,7 +193,8 @@ test("the key is nowhere: not in the sandbox, the transcript, the page, the live
       return { text: `your key is ${key}`, calls: [
         { tool: "run_command", input: { command: "env; cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'; echo found: $(sudo grep -rlsE 'sk-can[a]ry' /etc /home /opt /root /run /srv /tmp /var /vercel/sandbox | head)" } },
         { tool: "write_file", input: { path: "k.txt", content: `key ${key}` } },
-        { tool: "run_command", input: { command: "cat k.txt" } }] };
+        { tool: "run_command", input: { command: "cat k.txt" } },
+        { tool: `tool_${key}`, input: {} }] };
     return { text: `done with ${key}` };
   });
   const record = join(scratch, "key.jsonl"), html = join(scratch, "key.html");
@@ -212,6 +213,11 @@ test("the key is nowhere: not in the sandbox, the transcript, the page, the live
   const failed = await agent(["--model", "anthropic:m", "--record", record, "x"], { env: { ...refused.anthropic, ANTHROPIC_API_KEY: key } });
   assert.equal(failed.code, 1);
   assert.ok(!(failed.stderr + (await readFile(record, "utf8"))).includes(key));
+  // Long answers are cut short; half a key is a secret, too.
+  const wordy = await models(() => ({ status: 400, body: { error: { message: `${"x".repeat(500 - key.length / 2)}${key}` } } }));
+  const cut = await agent(["--model", "anthropic:m", "--record", record, "x"], { env: { ...wordy.anthropic, ANTHROPIC_API_KEY: key } });
+  assert.equal(cut.code, 1);
+  assert.ok(!(cut.stderr + (await readFile(record, "utf8"))).includes(key.slice(0, key.length / 3)));
 });
 
 test("Ctrl-C: the sandbox is gone, whatever it was doing", async () => {

@@ -211,6 +211,11 @@ class FakeEngine final : public Engine {
 
   Task<LayerReport> WriteManifest(std::string snapshot) override {
     if (!host_->snapshots.contains(snapshot)) co_return Fail(Code::kNotFound, "no such snapshot: " + snapshot);
+    ++host_->walks[snapshot];
+    for (const std::string& name : {snapshot, std::string()}) {
+      auto fault = host_->faults.manifest.find(name);
+      if (fault != host_->faults.manifest.end()) co_return Fail(fault->second, "manifest: made to fail");
+    }
     if (host_->damage.contains(snapshot)) co_return Fail(Code::kIo, host_->damage[snapshot]);
     LayerReport report;
     report.bytes = 4096;

@@ -33,6 +33,7 @@ struct FakeFaults {
   FakeFault remove_snapshot = FakeFault::kNone;
   FakeFault create_drive = FakeFault::kNone;
   FakeFault freeze_drive = FakeFault::kNone;
+  std::map<std::string, Code> manifest;  // snapshot (empty: any) -> how writing its manifest fails
 };
 
 struct FakeMachineState {
@@ -61,6 +62,7 @@ class FakeHost {
   std::set<std::string> manifests;            // of which snapshots
   std::map<std::string, std::string> damage;  // snapshot -> what a check finds
   int checks = 0;
+  std::map<std::string, int> walks;  // snapshot -> how often its manifest was to be written
 
   FakeMachineState* Find(const std::string& id);
   std::vector<std::string> ids() const;
