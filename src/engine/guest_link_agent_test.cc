@@ -158,7 +158,7 @@ TEST_F(AgentTest, InputReachesTheChannelOfItsCommand) {
   Run([](AgentTest* t) -> asio::awaitable<void> {
     co_await t->Open();
     auto request = MakeExec("c", {"sh", "-c", "head -c 1500000 <&3 | tail -c 5; read line <&3; echo \"[$line]\""});
-    request.channel = true;
+    request.channel = wire::Channel::kDescriptor3;
     auto started = co_await t->link_->Exec(std::move(request));
     EXPECT_TRUE(started);
     std::string large = std::string(1499995, 'x') + "12345" + "rest\n";

@@ -60,7 +60,7 @@ TEST_F(Command, StdinIsEmptyAndNothingElseIsInherited) {
 
 wire::Exec WithChannel(const std::string& script) {
   auto e = TestClient::Command("c", {"bash", "-c", script});
-  e.channel = true;
+  e.channel = wire::Channel::kDescriptor3;
   return e;
 }
 
@@ -73,6 +73,18 @@ TEST_F(Command, AChannelGoesBothWaysBesideTheOutput) {
   EXPECT_EQ(r.channel, "got a line\n");
   // ls has its directory open as 4: descriptor 3 is the channel, and there is no other.
   EXPECT_EQ(r.out, "out\n0 1 2 3 4 ");
+}
+
+TEST_F(Command, TheChannelCanBeItsStandardInput) {
+  auto e =
+      TestClient::Command("c", {"bash", "-c", "read -r line; echo \"got $line\" >&0; ls /proc/self/fd | tr '\\n' ' '"});
+  e.channel = wire::Channel::kStandardInput;
+  client_.Send(e);
+  EXPECT_EQ(client_.Expect<wire::ExecStarted>().id, "c");
+  client_.Send(wire::Input{"c", "a line\n"});
+  auto r = client_.Finish("c");
+  EXPECT_EQ(r.channel, "got a line\n");
+  EXPECT_EQ(r.out, "0 1 2 3 ");
 }
 
 TEST_F(Command, WithoutAChannelThereIsNoneAndInputIsDropped) {

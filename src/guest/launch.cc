@@ -76,7 +76,8 @@ LaunchFailure ExecInPath(const wire::Exec& request) {
 }
 
 struct ChildEnds {
-  int out, err, status, channel;  // channel -1: none
+  int out, err, status, channel;  // channel -1: none as descriptor 3
+  int in;
 };
 
 // Runs in the child. The agent has one thread, so allocating after fork is safe here.
@@ -88,7 +89,7 @@ struct ChildEnds {
   };
   check(JoinCgroups(setup), LaunchStep::kJoin);
   check(::setsid() >= 0, LaunchStep::kSession);
-  check(::dup2(setup.null.get(), 0) == 0 && ::dup2(ends.out, 1) == 1 && ::dup2(ends.err, 2) == 2, LaunchStep::kSession);
+  check(::dup2(ends.in, 0) == 0 && ::dup2(ends.out, 1) == 1 && ::dup2(ends.err, 2) == 2, LaunchStep::kSession);
   // Every other descriptor is gone with the exec, whatever was left open without the flag.
   check(::close_range(3, ~0U, CLOSE_RANGE_CLOEXEC) == 0, LaunchStep::kSession);
   if (ends.channel == 3) check(::fcntl(3, F_SETFD, 0) == 0, LaunchStep::kSession);
@@ -136,7 +137,7 @@ Result<Launched> Launch(const ChildSetup& setup, const wire::Exec& request) {
     [[maybe_unused]] int r = ::fchown(fd, request.uid, request.gid);
   }
   Fd ours, theirs;
-  if (request.channel) {
+  if (request.channel != wire::Channel::kNone) {
     int fds[2];
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0) return FailErrno("socketpair");
     ours = Fd(fds[0]);
@@ -146,7 +147,9 @@ Result<Launched> Launch(const ChildSetup& setup, const wire::Exec& request) {
   pid_t pid = ::fork();
   if (pid < 0) return FailErrno("fork");
   if (pid == 0) {
-    ChildEnds ends{out.write.get(), err.write.get(), status.write.get(), request.channel ? theirs.get() : -1};
+    ChildEnds ends{out.write.get(), err.write.get(), status.write.get(), -1, setup.null.get()};
+    if (request.channel == wire::Channel::kDescriptor3) ends.channel = theirs.get();
+    if (request.channel == wire::Channel::kStandardInput) ends.in = theirs.get();
     RunChild(setup, request, ends);
   }
   return Launched{pid, std::move(out.read), std::move(err.read), std::move(status.read), std::move(ours)};

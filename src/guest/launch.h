@@ -37,7 +37,7 @@ struct LaunchFailure {
 struct Launched {
   pid_t pid = 0;
   Fd out, err, status;  // non-blocking reading ends
-  Fd channel;           // our end of descriptor 3, when it was asked for
+  Fd channel;           // our end of it, when it was asked for
 };
 
 Result<Launched> Launch(const ChildSetup& setup, const wire::Exec& request);

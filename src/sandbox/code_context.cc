@@ -30,11 +30,14 @@ void CodeContext::Begin(std::shared_ptr<CodeCell> next) {
 }
 
 void CodeContext::Forget() {
+  if (cell && !spoke_) cell->Output(2, startup_);
+  startup_.clear();
   for (std::string& text : between_) text.clear();
   command.clear();
   line_.clear();
   skipping_ = false;
   received_ = 0;
+  spoke_ = false;
   count = 0;
 }
 
@@ -47,7 +50,10 @@ bool CodeContext::Take(uint64_t offset, uint8_t stream, std::string_view bytes) 
   }
   received_ = offset + bytes.size();
   if (stream == 3) {
+    spoke_ = true;
     Channel(bytes);
+  } else if (!spoke_ && stream == 2 && spec.language == CodeLanguage::kBash) {
+    startup_ += bytes.substr(0, kMaxBetween - std::min(kMaxBetween, startup_.size()));
   } else if (cell) {
     cell->Output(stream, bytes);
   } else {

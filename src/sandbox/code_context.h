@@ -38,8 +38,11 @@ struct CodeContext {
 
   uint64_t received_ = 0;
   std::string between_[2];  // printed while no cell ran: the end of it
-  std::string line_;        // an unfinished one of the channel's
-  bool skipping_ = false;   // inside of a line that is too long or has a hole
+  bool spoke_ = false;      // the interpreter has used its channel
+  // What a shell says before: that it has no terminal. Of interest only when it dies there.
+  std::string startup_;
+  std::string line_;       // an unfinished one of the channel's
+  bool skipping_ = false;  // inside of a line that is too long or has a hole
 };
 
 }  // namespace sandbar::sandbox

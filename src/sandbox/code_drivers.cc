@@ -49,17 +49,28 @@ std::string_view CodeLanguageName(CodeLanguage language) {
   return "bash";
 }
 
-std::vector<std::string> DriverCommand(CodeLanguage language) {
+void AddDriver(CodeLanguage language, wire::Exec& request) {
+  request.channel = wire::Channel::kDescriptor3;
   switch (language) {
     case CodeLanguage::kPython:
-      return {"python3", "-c", std::string(kPythonDriver)};
+      request.argv = {"python3", "-c", std::string(kPythonDriver)};
+      return;
     case CodeLanguage::kJavascript:
     case CodeLanguage::kTypescript:
-      return {"node", "--expose-internals", "-e", std::string(kNodeDriver)};
+      request.argv = {"node", "--expose-internals", "-e", std::string(kNodeDriver)};
+      return;
     case CodeLanguage::kBash:
       break;
   }
-  return {"bash", "-c", std::string(kBashDriver)};
+  // One program and no files: every start of another shell costs as much as the whole rest.
+  request.argv = {"bash", "--noprofile", "--norc", "--noediting", "-i"};
+  request.channel = wire::Channel::kStandardInput;
+  constexpr std::string_view kOurs[] = {"PS1=", "HISTFILE=", "PROMPT_COMMAND="};
+  for (std::string_view name : kOurs) std::erase_if(request.env, [&](const auto& e) { return e.starts_with(name); });
+  request.env.emplace_back("PS1=");
+  request.env.emplace_back("HISTFILE=");
+  request.env.emplace_back("PROMPT_COMMAND=eval \"$__sandbar_driver\"");
+  request.env.push_back("__sandbar_driver=" + std::string(kBashDriver));
 }
 
 std::string DriverRequest(int64_t count, CodeLanguage language, const CodeSpec& spec) {

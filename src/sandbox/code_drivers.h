@@ -3,9 +3,9 @@
 
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "sandbox/code.h"
+#include "wire/guest_frames.h"
 
 namespace sandbar::sandbox {
 
@@ -13,7 +13,8 @@ extern const std::string_view kPythonDriver;
 extern const std::string_view kNodeDriver;
 extern const std::string_view kBashDriver;
 
-std::vector<std::string> DriverCommand(CodeLanguage language);
+// Of the request for an interpreter: what to run, what it needs in its environment, which descriptor is its channel.
+void AddDriver(CodeLanguage language, wire::Exec& request);
 
 // What a driver reads from its channel for one cell: "run <n> <language> <bytes of code, cwd, env>\n", then those
 // bytes, env as JSON. A shell reads it as a command of its own instead.

@@ -213,11 +213,16 @@ TEST(CodeDrivers, RequestsAreFramedOrQuoted) {
             "</dev/null 250>&-\n");
   for (CodeLanguage l :
        {CodeLanguage::kPython, CodeLanguage::kJavascript, CodeLanguage::kTypescript, CodeLanguage::kBash}) {
-    auto argv = DriverCommand(l);
-    ASSERT_GE(argv.size(), 3u);
-    // One argument may have 128 KiB.
-    EXPECT_GT(argv.back().size(), 1000u);
-    EXPECT_LT(argv.back().size(), 100000u);
+    wire::Exec request;
+    request.env = {"PS1=mine", "A=b"};
+    AddDriver(l, request);
+    const bool shell = l == CodeLanguage::kBash;
+    EXPECT_EQ(std::ranges::count(request.env, "PS1=mine"), shell ? 0 : 1);
+    EXPECT_EQ(std::ranges::count(request.env, "A=b"), 1);
+    const std::string& driver = shell ? request.env.back() : request.argv.back();
+    // One string may have 128 KiB.
+    EXPECT_GT(driver.size(), 1000u);
+    EXPECT_LT(driver.size(), 100000u);
   }
 }
 

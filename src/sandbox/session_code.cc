@@ -139,13 +139,11 @@ Task<> Session::StartDriver(ContextRef context) {
   SB_CO_TRY(auto link, Link());
   const std::string id = NewId(kDriverPrefix);
   CommandSpec spec;
-  spec.args = DriverCommand(context->spec.language);
-  spec.command = spec.args.front();
-  spec.args.erase(spec.args.begin());
   spec.cwd = context->spec.cwd;
   spec.env = context->spec.env;
   wire::Exec request = MakeExec(spec, id);
-  request.channel = true;
+  AddDriver(context->spec.language, request);
+  const std::string program = request.argv.front();
   // Known before it runs: its first words may come with the answer.
   context->Forget();
   context->command = id;
@@ -157,7 +155,7 @@ Task<> Session::StartDriver(ContextRef context) {
     error.message = fmt::format(
         "this sandbox has no {}, which {} needs: use another language, or an image that has it (python3.13 and "
         "vercel/sandbox/universal have python)",
-        spec.command, CodeLanguageName(context->spec.language));
+        program, CodeLanguageName(context->spec.language));
   }
   if (error.code == Code::kTimeout) error.code = Code::kUnavailable;
   co_return std::unexpected(std::move(error));

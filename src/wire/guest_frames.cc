@@ -20,8 +20,8 @@ class Writer {
   void I32(int32_t v) { w_.I32(v); }
   void Bool(bool v) { w_.U8(v ? 1 : 0); }
   // The last field of a message, and absent when false: agents and daemons from before it understand the rest.
-  void LastFlag(bool v) {
-    if (v) w_.U8(1);
+  void LastChannel(Channel v) {
+    if (v != Channel::kNone) w_.U8(static_cast<uint8_t>(v));
   }
   void Positive(uint32_t v) { w_.U32(v); }
   void Offset(uint64_t v) { w_.U64(v); }
@@ -61,9 +61,11 @@ class Reader {
     Require(b <= 1);
     v = b == 1;
   }
-  void LastFlag(bool& v) {
-    v = r_.remaining() > 0;
-    if (v) Require(r_.U8() == 1);
+  void LastChannel(Channel& v) {
+    v = Channel::kNone;
+    if (r_.remaining() == 0) return;
+    Enum(v, Channel::kStandardInput);
+    Require(v != Channel::kNone);
   }
   void Positive(uint32_t& v) {
     v = r_.U32();
@@ -128,7 +130,7 @@ void Visit(A& a, Exec& m) {
   a.U32(m.gid);
   a.Text(m.user, kMaxUserName);
   a.U64(m.timeout_ms);
-  a.LastFlag(m.channel);
+  a.LastChannel(m.channel);
 }
 template <class A>
 void Visit(A& a, Ack& m) {

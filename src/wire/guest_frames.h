@@ -12,8 +12,8 @@
 // connected the agent goes on reading: it keeps the first and last part of the unacknowledged bytes and reports the
 // hole as a Gap. An Exit is sent again on every connection until ExitAck.
 //
-// A command may be started with a channel: one end of a socket pair as its descriptor 3. Input frames are written to
-// it, what it says comes as Output of stream 3, never before what it wrote to stdout and stderr earlier. The agent
+// A command may be started with a channel: one end of a socket pair as its descriptor 3, or 0. Input frames are written
+// to it, what it says comes as Output of stream 3, never before what it wrote to stdout and stderr earlier. The agent
 // holds at most kMaxInput bytes that the command did not read yet; a daemon that sends more loses the command.
 //
 // File operations are streams with u32 ids chosen by the daemon, each one higher than the last, with Credit-based flow
@@ -65,6 +65,9 @@ enum class FileErrorKind : uint8_t {
   kOther
 };
 
+// Which descriptor of a command is its channel to the daemon.
+enum class Channel : uint8_t { kNone, kDescriptor3, kStandardInput };
+
 // daemon -> guest
 struct Hello {
   uint32_t version = kGuestProtocolVersion;
@@ -76,9 +79,9 @@ struct Exec {
   std::vector<std::string> env;   // complete environment, "K=V"
   std::string cwd;                // absolute
   uint32_t uid = 0, gid = 0;
-  std::string user;         // supplementary groups are those of this user in the guest's /etc/group
-  uint64_t timeout_ms = 0;  // 0: none; SIGKILL to the group, exit code 137
-  bool channel = false;     // descriptor 3 is a channel to the daemon; on the wire only when true
+  std::string user;                  // supplementary groups are those of this user in the guest's /etc/group
+  uint64_t timeout_ms = 0;           // 0: none; SIGKILL to the group, exit code 137
+  Channel channel = Channel::kNone;  // on the wire only when there is one
 };
 struct Ack {
   std::string id;

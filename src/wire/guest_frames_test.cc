@@ -83,14 +83,14 @@ TEST(GuestFrames, EveryGuestFrameSurvivesAnySplit) {
 TEST(GuestFrames, TheChannelIsAskedForByOneMoreByteAndOnlyThen) {
   Exec plain{"cmd_1", {"sh"}, {}, "/tmp", 1, 2, "user", 0};
   Exec with = plain;
-  with.channel = true;
+  with.channel = Channel::kStandardInput;
   EXPECT_EQ(Encode(with).size(), Encode(plain).size() + 1);
   auto got = DecodeAll<HostFrame>(Encode(Hello{}) + Encode(plain) + Encode(with), 7);
   ASSERT_EQ(got.size(), 3u);
-  EXPECT_FALSE(std::get<Exec>(got[1]).channel);
-  EXPECT_TRUE(std::get<Exec>(got[2]).channel);
+  EXPECT_EQ(std::get<Exec>(got[1]).channel, Channel::kNone);
+  EXPECT_EQ(std::get<Exec>(got[2]).channel, Channel::kStandardInput);
   std::string odd = Encode(with);
-  odd.back() = 2;
+  odd.back() = 3;
   FrameDecoder<HostFrame> decoder(true);
   decoder.Feed(odd);
   HostFrame frame;

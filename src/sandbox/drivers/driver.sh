@@ -1,15 +1,11 @@
-# Runs cells of bash for run_code (docs/run-code.md), started as `bash -c <this text>`. It becomes an interactive shell
-# without a terminal that reads our requests (descriptor 3) as its commands: only such a shell comes back to its prompt
-# after an interrupt with everything it knows. What happens at the prompt tells how the cell ended, on descriptor 250,
-# which programs do not get.
+# Runs cells of bash for run_code (docs/run-code.md): an interactive shell without a terminal whose standard input is the
+# channel, so that it reads our requests as its commands: only such a shell comes back to its prompt after an interrupt
+# with everything it knows. It gets this text in its environment and evaluates it at its first prompt. What happens at
+# later prompts tells how the cell ended, on descriptor 250, which programs do not get.
 # shellcheck shell=bash
-exec 250>&3 251>&2
-exec bash --noprofile --noediting --rcfile /dev/fd/252 -i <&3 3>&- 2>/dev/null 252<<'DRIVER'
-exec 2>&251 251>&- 252<&-
+exec 250>&0
 set +o history +H
-unset HISTFILE
 PS1= PS2= PS4='+ '
-PROMPT_COMMAND=__sandbar_prompt
 __sandbar_state=idle
 declare -A __sandbar_seen
 trap 'builtin exit 143' TERM
@@ -110,4 +106,8 @@ __sandbar_artifacts() {
     -o -type f -newerct "@$since" -printf '%s %C@ %p\0' 2>/dev/null || printf '0 0 \0')
   return 0
 }
-DRIVER
+
+# Last: an interrupt before this has it all evaluated again.
+PROMPT_COMMAND=__sandbar_prompt
+export -n PS1 PROMPT_COMMAND
+unset HISTFILE __sandbar_driver
