@@ -44,6 +44,7 @@ Task<Opened> Make(const ToolCall* call) {
   spec.timeout_ms = call->host->settings.idle_ms;
   spec.persistent = false;
   spec.tags[kMadeByTag] = "1";
+  spec.tags[sandbox::kDisposableTag] = "1";
   auto view = co_await call->host->service->Create(call->host->scope, std::move(spec));
   if (!view) co_return std::unexpected(std::move(view).error());
   co_return Opened{std::move(view->sandbox), std::move(view->session), ""};

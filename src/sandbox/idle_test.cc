@@ -37,6 +37,29 @@ TEST_F(IdleTest, StopsWithASnapshotAndSaysWhy) {
   EXPECT_FALSE(Row(view).snapshot.empty());
 }
 
+TEST_F(IdleTest, ADisposableOneIsNotKeptAsARecordEither) {
+  Boot();
+  auto make = [this](const std::string& name, bool persistent, const std::string& tag) {
+    CreateSpec spec;
+    spec.name = name;
+    spec.persistent = persistent;
+    spec.timeout_ms = 1000;
+    if (!tag.empty()) spec.tags[kDisposableTag] = tag;
+    return world.Create(spec);
+  };
+  auto there = [this](const char* name) { return world.Run(world.service->Get(world.scope, name, false)).has_value(); };
+  std::vector<SandboxView> views = {make("plain", false, ""), make("other-value", false, "0"), make("kept", true, "1"),
+                                    make("gone", false, "1")};
+  for (const SandboxView& view : views) ASSERT_TRUE(Stops(view)) << view.sandbox.name;
+  EXPECT_TRUE(there("gone"));
+  Pause(1100);
+  // A delete has the house tidied.
+  make("any", false, "");
+  ASSERT_TRUE(world.Run(world.service->Delete(world.scope, "any", false)));
+  EXPECT_TRUE(world.Until([&] { return !there("gone"); }));
+  for (const char* name : {"plain", "other-value", "kept"}) EXPECT_TRUE(there(name)) << name;
+}
+
 TEST_F(IdleTest, WhoeverUsesItKeepsItAwake) {
   Boot();
   auto view = Idle("box", 1000);

@@ -218,6 +218,10 @@ struct ServerInfo {
   size_t running = 0;
 };
 
+// A sandbox with this tag, and "1" as its value, is not kept as a record either: it goes some time (its own time limit)
+// after it stopped, unless it has a snapshot to go on from.
+inline constexpr char kDisposableTag[] = "sandbar.disposable";
+
 class Service {
  public:
   virtual ~Service() = default;

@@ -1,12 +1,18 @@
 // Deleting sandboxes, and finishing what an earlier server began to delete.
 #include <filesystem>
 
+#include "base/ids.h"
 #include "base/log.h"
 #include "sandbox/deletion.h"
 #include "sandbox/retention.h"
 #include "sandbox/service_impl.h"
 
 namespace sandbar::sandbox {
+namespace {
+
+constexpr int kDisposablePage = 200;
+
+}  // namespace
 
 Task<store::Sandbox> ServiceImpl::Delete(Scope scope, std::string name, bool orphan_snapshots) {
   auto work = DeleteNow(std::move(scope), std::move(name), orphan_snapshots);
@@ -37,8 +43,18 @@ Task<store::Sandbox> ServiceImpl::DeleteNow(Scope scope, std::string name, bool 
   if (LiveOf(sandbox.current_session) != nullptr) {
     SB_CO_TRY(sandbox, co_await StopForDeletion(std::move(sandbox), orphan_snapshots));
   }
-  auto remove = [key = store::KeyOf(sandbox),
-                 orphan_snapshots](store::Store& store) -> Result<std::vector<std::string>> {
+  auto key = store::KeyOf(sandbox);
+  SB_CO_TRYV(co_await RemoveRecord(std::move(key), orphan_snapshots, std::nullopt));
+  co_return sandbox;
+}
+
+Task<> ServiceImpl::RemoveRecord(store::SandboxKey key, bool orphan_snapshots, std::optional<int64_t> stopped_at) {
+  auto remove = [key, orphan_snapshots, stopped_at](store::Store& store) -> Result<std::vector<std::string>> {
+    if (stopped_at) {
+      SB_TRY(auto now, store.FindSandbox(key));
+      if (!now || now->status != store::Status::kStopped || now->status_updated_at != *stopped_at)
+        return std::vector<std::string>{};
+    }
     SB_TRY(auto sessions, store.SessionIds(key));
     SB_TRYV(store.DeleteSandbox(key));
     if (orphan_snapshots) SB_TRYV(DeleteSnapshotsOf(store, key));
@@ -54,9 +70,36 @@ Task<store::Sandbox> ServiceImpl::DeleteNow(Scope scope, std::string name, bool 
     return ec;
   };
   auto ec = co_await core_.Files(std::move(erase));
-  if (ec) log::Warn("logs of {}: {}", sandbox.name, ec.message());
+  if (ec) log::Warn("logs of {}: {}", key.name, ec.message());
   Collect();
-  co_return sandbox;
+  co_return Result<>{};
+}
+
+Task<> ServiceImpl::RemoveDisposable() {
+  using Rows = std::vector<store::Sandbox>;
+  auto find = [now = NowMs()](store::Store& store) -> Result<Rows> {
+    store::ListFilter filter;
+    filter.limit = kDisposablePage;
+    filter.tag = {kDisposableTag, "1"};
+    filter.sort_by = store::SortBy::kStatusUpdatedAt;
+    filter.ascending = true;
+    Rows due;
+    do {
+      SB_TRY(auto page, store.ListSandboxes(filter));
+      for (store::Sandbox& s : page.items) {
+        const bool stopped = s.status == store::Status::kStopped && s.current_snapshot.empty();
+        if (stopped && s.status_updated_at + s.timeout_ms <= now) due.push_back(std::move(s));
+      }
+      filter.cursor = std::move(page.next);
+    } while (!filter.cursor.empty());
+    return due;
+  };
+  SB_CO_TRY(Rows due, co_await core_.Db(std::move(find)));
+  for (const store::Sandbox& s : due) {
+    auto key = store::KeyOf(s);
+    SB_CO_TRYV(co_await RemoveRecord(std::move(key), false, s.status_updated_at));
+  }
+  co_return Result<>{};
 }
 
 Task<> ServiceImpl::FinishDeletions() {

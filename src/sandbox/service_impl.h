@@ -138,6 +138,9 @@ class ServiceImpl final : public Domain {
   // service_delete.cc
   Task<store::Sandbox> DeleteNow(Scope scope, std::string name, bool orphan_snapshots);
   Task<store::Sandbox> StopForDeletion(store::Sandbox sandbox, bool orphan_snapshots);
+  // The records and logs. Nothing when it stopped at another time than the given one: it is not the one that was meant.
+  Task<> RemoveRecord(store::SandboxKey key, bool orphan_snapshots, std::optional<int64_t> stopped_at);
+  Task<> RemoveDisposable();
   Task<> FinishDeletions();
 
   // service_snapshots.cc

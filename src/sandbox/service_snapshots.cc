@@ -168,8 +168,9 @@ Task<> ServiceImpl::KeepSnapshotsTidy() {
     auto flattened = co_await FlattenLongChains();
     auto snapshots = co_await Tidy();
     auto drives = co_await TidyDrives();
-    for (const Result<>* done : {&flattened, &snapshots, &drives}) {
-      if (!*done && !core_.closing) log::Warn("snapshots: {}", done->error().message);
+    auto records = co_await RemoveDisposable();
+    for (const Result<>* done : {&flattened, &snapshots, &drives, &records}) {
+      if (!*done && !core_.closing) log::Warn("tidying up: {}", done->error().message);
     }
     auto again = co_await collect_.Wait(kTidyEvery);
     if (!again) break;

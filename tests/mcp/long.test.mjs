@@ -126,6 +126,8 @@ test("a sandbox that nobody calls goes; the next call gets a new one and is told
   await until(async () => (await session("idle", hasty)).status === "stopped", "it stops when idle", 1200);
   const fresh = await mcp.call("run_command", { command: "ls x" });
   assert.match(fresh.text, /^exit code 2 [^]*note: the sandbox had been stopped[^]*new, empty one$/);
+  const gone = async () => (await hasty.request("GET", "/v2/sandboxes/idle?projectId=prj_sandbar")).status === 404;
+  await until(gone, "no record of it stays either", 2400);
 });
 
 test("first calls that come at once share one sandbox", async (t) => {
