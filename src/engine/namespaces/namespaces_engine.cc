@@ -189,11 +189,14 @@ class NamespacesEngineImpl : public NamespacesEngine {
   NamespacesEngineImpl& operator=(const NamespacesEngineImpl&) = delete;
 
   EngineInfo info() const override {
-    return {"namespaces", 1, AttachmentKind::kLocal, RootfsFormat::kDir, info_.copies_snapshots};
+    return {.name = "namespaces", .isolation_class = 1, .copies_snapshots = info_.copies_snapshots};
   }
+  std::vector<EngineInfo> engines() const override { return {info()}; }
   const SpawnerInfo& spawner() const override { return info_; }
 
   Task<std::unique_ptr<Machine>> Boot(BootRequest request) override {
+    if (!request.engine.empty() && request.engine != info().name)
+      co_return Fail(Code::kUnsupported, "this server has no engine " + request.engine);
     if (request.format != RootfsFormat::kDir || request.network != AttachmentKind::kLocal)
       co_return Fail(Code::kUnsupported, "this engine has no such format or network");
     spawner::BootReq boot;
@@ -220,7 +223,7 @@ class NamespacesEngineImpl : public NamespacesEngine {
       MachineState state = m.state == 0   ? MachineState::kBooted
                            : m.state == 1 ? MachineState::kConfigured
                                           : MachineState::kExited;
-      machines.push_back({std::move(m.machine), state});
+      machines.push_back({std::move(m.machine), state, info().name});
     }
     co_return machines;
   }
