@@ -1,4 +1,4 @@
-// sandbar-guest --listen-fd N [--join-fds A,B,…]
+// sandbar-guest --listen-fd N | --stream-fd N [--join-fds A,B,…]
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -12,12 +12,13 @@
 
 namespace {
 
-bool ParseFds(std::string_view text, std::vector<int>& out) {
+bool ParseFds(std::string_view text, int least, std::vector<int>& out) {
   while (!text.empty()) {
     size_t n = std::min(text.find(','), text.size());
     int fd = -1;
     auto [end, ec] = std::from_chars(text.data(), text.data() + n, fd);
-    if (ec != std::errc() || end != text.data() + n || fd < 3 || ::fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) return false;
+    if (ec != std::errc() || end != text.data() + n || fd < least || ::fcntl(fd, F_SETFD, FD_CLOEXEC) != 0)
+      return false;
     out.push_back(fd);
     text.remove_prefix(std::min(n + 1, text.size()));
   }
@@ -36,28 +37,44 @@ void CloseAllBut(std::vector<int> keep) {
   ::close_range(next, ~0U, 0);
 }
 
+// A stream that came as standard input: no command may inherit it.
+int MoveAway(int fd) {
+  int moved = ::fcntl(fd, F_DUPFD_CLOEXEC, 3);
+  int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  if (null < 0 || ::dup2(null, fd) != fd) ::close(fd);
+  ::close(null);
+  return moved;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::vector<int> listen, join;
+  std::vector<int> listen, stream, join;
+  bool ok = argc % 2 == 1;
   for (int i = 1; i + 1 < argc; i += 2) {
     std::string_view flag = argv[i];
-    bool ok =
-        flag == "--listen-fd" ? ParseFds(argv[i + 1], listen) : flag == "--join-fds" && ParseFds(argv[i + 1], join);
-    if (!ok) listen.clear();
+    if (flag == "--listen-fd") {
+      ok = ok && ParseFds(argv[i + 1], 3, listen);
+    } else if (flag == "--stream-fd") {
+      ok = ok && ParseFds(argv[i + 1], 0, stream);
+    } else {
+      ok = ok && flag == "--join-fds" && ParseFds(argv[i + 1], 3, join);
+    }
   }
-  if (listen.size() != 1 || argc % 2 == 0) {
-    std::fprintf(stderr, "usage: sandbar-guest --listen-fd N [--join-fds A,B]\n");
+  if (!ok || listen.size() + stream.size() != 1) {
+    std::fprintf(stderr, "usage: sandbar-guest --listen-fd N | --stream-fd N [--join-fds A,B]\n");
     return 2;
   }
+  if (!stream.empty() && stream[0] < 3) stream[0] = MoveAway(stream[0]);
   // 0, 1 and 2 must exist, or a pipe could get one of their numbers.
   for (int fd = ::open("/dev/null", O_RDWR); fd >= 0 && fd < 3;) fd = ::dup(fd);
   std::vector<int> keep = join;
-  keep.push_back(listen[0]);
+  keep.push_back(listen.empty() ? stream[0] : listen[0]);
   CloseAllBut(std::move(keep));
   if (::chdir("/") != 0) return 1;
   sandbar::guest::AgentOptions options;
-  options.listener = sandbar::Fd(listen[0]);
+  if (!listen.empty()) options.listener = sandbar::Fd(listen[0]);
+  if (!stream.empty()) options.stream = sandbar::Fd(stream[0]);
   for (int fd : join) options.join_fds.emplace_back(fd);
   sandbar::guest::Agent agent(std::move(options));
   agent.Run();

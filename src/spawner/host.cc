@@ -180,6 +180,10 @@ Result<> OpenDisk(Host& h) {
   return {};
 }
 
+std::vector<EngineEntry> FindEngines() {
+  return {{kNamespacesEngine, "namespaces", 1, true, ""}};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Host>> PrepareHost(Options options) {
@@ -212,6 +216,7 @@ Result<std::unique_ptr<Host>> PrepareHost(Options options) {
   layers.force_loop = h->options.force_fallback.contains("erofs");
   h->layers = std::make_unique<Layers>(std::move(layers));
   FindCpus(*h);
+  h->engines = FindEngines();
   ProtectSelf();
   return h;
 }

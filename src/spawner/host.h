@@ -21,6 +21,7 @@
 #include "spawner/disk.h"
 #include "spawner/layers.h"
 #include "spawner/options.h"
+#include "spawner/protocol.h"
 #include "spawner/unmounts.h"
 
 namespace sandbar::spawner {
@@ -40,9 +41,10 @@ struct Host {
   std::unique_ptr<Disk> disk;
   std::unique_ptr<Layers> layers;
   std::unique_ptr<Unmounts> unmounts;
-  std::vector<int> cpus;          // online cpus that we may use
-  std::vector<uint32_t> cpu_use;  // machines pinned to each of them
-  bool map_dev = true;            // /dev can be id-mapped (tmpfs, kernel 6.3)
+  std::vector<int> cpus;             // online cpus that we may use
+  std::vector<uint32_t> cpu_use;     // machines pinned to each of them
+  std::vector<EngineEntry> engines;  // in order of class
+  bool map_dev = true;               // /dev can be id-mapped (tmpfs, kernel 6.3)
 };
 
 // kConflict when another spawner holds the data directory. Errors are meant for the operator: what, why, what to do.
