@@ -15,6 +15,7 @@ LiveMachine::LiveMachine(Core* core, std::unique_ptr<engine::Machine> machine)
     : core_(core), machine_(std::move(machine)), interceptor_(core->ex), tasks_(core->ex) {}
 
 Task<std::unique_ptr<LiveMachine>> LiveMachine::Boot(Core* core, engine::BootRequest request, engine::Rootfs rootfs) {
+  rootfs.format = request.format;
   SB_CO_TRY(auto machine, co_await core->parts.engine->Boot(std::move(request)));
   auto live = std::make_unique<LiveMachine>(core, std::move(machine));
   live->Serve(net::DenyAll());
