@@ -121,7 +121,8 @@ class Machine {
   // A fresh connection to the agent; at most one is live at a time (a new one replaces the old).
   virtual Task<asio::local::stream_protocol::socket> Connect() = 0;
   // A connected, non-blocking byte stream to a server in the machine that listens on 127.0.0.1:port or [::1]:port,
-  // whatever its network policy. kUnavailable when nothing listens there, kTimeout when it does not accept.
+  // whatever its network policy. kUnavailable when nothing listens there, kTimeout when it does not accept,
+  // kUnsupported when the machine's loopback is out of the engine's reach: GuestLink::Dial does it then.
   virtual Task<Fd> Dial(uint16_t port) = 0;
   // Valid once, after Boot or Attach: moves the sockets out.
   virtual NetworkSockets TakeNetwork() = 0;

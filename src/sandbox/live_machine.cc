@@ -84,6 +84,15 @@ Task<> LiveMachine::Dial() {
   co_return Result<>{};
 }
 
+Task<Fd> LiveMachine::DialPort(uint16_t port) {
+  auto fd = co_await machine_->Dial(port);
+  if (fd || fd.error().code != Code::kUnsupported) co_return fd;
+  auto link = link_;
+  if (!link) co_return Fail(Code::kUnavailable, "no connection to the agent");
+  fd = co_await link->Dial(port);
+  co_return fd;
+}
+
 Task<> LiveMachine::Reconnect() {
   co_await asio::this_coro::throw_if_cancelled(false);
   auto pause = kFirstPause;

@@ -42,6 +42,8 @@ class Launch {
 
   // The child's end is the machine's end: whatever else was started dies with it.
   virtual Result<os::Child> Start(const LaunchInput& input, const ConfigureReq& request) = 0;
+  // True: the agent runs. False: not yet. Of the status that Start's child has.
+  virtual Result<bool> ReadStatus(int status) { return os::ReadChildStatus(status); }
   // Closes what only the start needed, whether it succeeded or not: after the answer is out, and before the end.
   virtual void LetGo() {}
   // After the end, when no process is left. Nobody else has the drives any more.
@@ -56,5 +58,6 @@ Result<std::unique_ptr<Launch>> MakeLaunch(uint8_t engine);
 NetKind NetOf(uint8_t engine);
 
 std::unique_ptr<Launch> NamespacesLaunch();
+std::unique_ptr<Launch> GvisorLaunch();
 
 }  // namespace sandbar::spawner

@@ -143,7 +143,7 @@ void Machine::AfterStart() {
 }
 
 Result<bool> Machine::OnStatus() {
-  auto status = os::ReadChildStatus(child_.status.get());
+  auto status = launch_->ReadStatus(child_.status.get());
   if (status && !*status) return false;
   child_.status.Reset();
   if (!status) {

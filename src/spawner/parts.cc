@@ -5,6 +5,7 @@
 #include "base/ids.h"
 #include "base/log.h"
 #include "os/userns.h"
+#include "spawner/host.h"
 
 namespace sandbar::spawner {
 namespace {
@@ -30,9 +31,9 @@ Result<std::unique_ptr<os::MachineCgroup>> PartPool::MakeGroup() const {
   return host_->cgroups->Create(NewLabel("g-", 16), os::CgroupLimits{});
 }
 
-Result<os::MachineNet> PartPool::TakeNet(NetKind kind) {
+Result<os::MachineNet> PartPool::TakeNet(NetKind kind, const Identity& identity) {
   if (kind == NetKind::kTap) return os::CreateTapNet();
-  if (kind == NetKind::kVeth) return os::CreateVethNet();
+  if (kind == NetKind::kVeth) return os::CreateVethNet(identity.userns.get());
   return TakeOr(nets_, [] { return os::CreateLocalNet(); });
 }
 
@@ -41,7 +42,7 @@ Result<Parts> PartPool::Take(NetKind net) {
   Parts parts;
   auto fill = [&]() -> Result<> {
     SB_TRY(parts.identity, TakeOr(identities_, [this] { return MakeIdentity(); }));
-    SB_TRY(parts.net, TakeNet(net));
+    SB_TRY(parts.net, TakeNet(net, parts.identity));
     SB_TRY(parts.group, TakeOr(groups_, [this] { return MakeGroup(); }));
     SB_TRY(parts.disk, TakeOr(disks_, [this] { return host_->disk->Create(); }));
     return {};

@@ -15,9 +15,12 @@
 #include "os/cgroup.h"
 #include "os/netns.h"
 #include "os/uid_lease.h"
-#include "spawner/host.h"
+#include "spawner/disk.h"
+#include "spawner/protocol.h"
 
 namespace sandbar::spawner {
+
+struct Host;
 
 // What os/netns.h makes. Only local ones are made ahead.
 enum class NetKind { kLocal, kTap, kVeth };
@@ -46,7 +49,7 @@ class PartPool {
  private:
   Result<Identity> MakeIdentity() const;
   Result<std::unique_ptr<os::MachineCgroup>> MakeGroup() const;
-  Result<os::MachineNet> TakeNet(NetKind kind);
+  Result<os::MachineNet> TakeNet(NetKind kind, const Identity& identity);
 
   Host* host_;
   size_t depth_;
