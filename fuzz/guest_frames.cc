@@ -9,9 +9,10 @@
 namespace {
 
 template <class Frame>
-void Try(std::string_view bytes, bool synced, size_t step) {
+void Try(std::string_view bytes, bool synced, bool stream, size_t step) {
   using namespace sandbar;
   wire::FrameDecoder<Frame> decoder(synced);
+  if (stream) decoder.SetStream();
   Frame frame;
   for (size_t at = 0; at < bytes.size(); at += step) {
     decoder.Feed(bytes.substr(at, step));
@@ -25,6 +26,8 @@ void Try(std::string_view bytes, bool synced, size_t step) {
       Frame copy;
       auto back = again.Next(copy);
       if (!back || !*back || wire::Encode(copy) != once) std::abort();
+      // As part of a stream: nothing but a magic in front looks like one.
+      if (wire::EncodeForStream(frame).find(wire::kStreamMagic.substr(0, 2), 1) != std::string::npos) std::abort();
     }
   }
 }
@@ -35,8 +38,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 1) return 0;
   std::string_view bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
   bool synced = (data[0] & 1) != 0;
-  size_t step = 1 + (data[0] >> 1);
-  Try<sandbar::wire::HostFrame>(bytes, synced, step);
-  Try<sandbar::wire::GuestFrame>(bytes, synced, step);
+  bool stream = (data[0] & 2) != 0;
+  size_t step = 1 + (data[0] >> 2);
+  Try<sandbar::wire::HostFrame>(bytes, synced, stream, step);
+  Try<sandbar::wire::GuestFrame>(bytes, synced, stream, step);
   return 0;
 }

@@ -31,6 +31,8 @@ class FakeService : public sandbox::Service {
     sandbox_.status = store::Status::kRunning;
     sandbox_.current_session = "sbx_1";
     sandbox_.cwd = "/vercel";
+    sandbox_.engine = "fake";
+    sandbox_.isolation_class = 1;
     session_.id = "sbx_1";
     session_.sandbox = "demo";
     session_.project = "prj_sandbar";
@@ -41,6 +43,8 @@ class FakeService : public sandbox::Service {
     snapshot_.id = "snap_1";
     snapshot_.session = "sbx_1";
     snapshot_.region = "iad1";
+    snapshot_.engine = "fake";
+    snapshot_.format = "dir";
     command_.id = "cmd_1";
     command_.session = "sbx_1";
     command_.name = "sh";
@@ -55,6 +59,7 @@ class FakeService : public sandbox::Service {
   std::function<Fd()> dial;  // a connection to the server in the sandbox
   std::shared_ptr<net::Traffic> traffic = std::make_shared<net::Traffic>();  // of it
   std::vector<store::PortRoute>& routes() { return sandbox_.routes; }
+  store::Session& session() { return session_; }
   void Wake() { changed_.Notify(); }
   void SetCreatedAt(int64_t ms) { sandbox_.created_at = ms; }
   void Say(Step step) {
@@ -105,7 +110,13 @@ class FakeService : public sandbox::Service {
     co_return usage;
   }
 
-  sandbox::ServerInfo info() const override { return {"allow-all", "fake", 1, 3}; }
+  sandbox::ServerInfo info() const override {
+    return {"allow-all",
+            "fake",
+            1,
+            3,
+            {{.name = "fake"}, {.name = "strong", .isolation_class = 3, .usable = false, .why_not = "no KVM"}}};
+  }
 
   Task<sandbox::SandboxView> Create(sandbox::Scope s, sandbox::CreateSpec spec) override {
     create = std::move(spec);

@@ -22,9 +22,16 @@ Task<> Jwks(Call* call) {
 
 Task<> NativeInfo(Call* call) {
   sandbox::ServerInfo info = call->service->info();
+  json::array engines;
+  for (const engine::EngineInfo& e : info.engines) {
+    json::object row{{"name", e.name}, {"class", e.isolation_class}, {"usable", e.usable}};
+    if (!e.usable) row["whyNot"] = e.why_not;
+    engines.emplace_back(std::move(row));
+  }
   json::object body{{"version", call->config->version},
                     {"engine", info.engine},
                     {"isolationClass", info.isolation_class},
+                    {"engines", std::move(engines)},
                     {"defaultNetworkMode", info.default_network_mode},
                     {"running", info.running},
                     {"url", call->base_url},

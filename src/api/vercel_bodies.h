@@ -16,6 +16,37 @@ using StringMap = std::map<std::string, std::string>;
 
 // Ours. Clients of the protocol pass keys that begin with __ on as they are.
 inline constexpr wire::JsonAlias kIdleAlias{"__idleTimeoutMs", "idleTimeoutMs"};
+inline constexpr wire::JsonAlias kIsolationAlias{"__isolation", "isolation"};
+
+// {"minClass":2,"engine":"gvisor"}, or short: 2, or "gvisor".
+struct IsolationBody {
+  std::optional<int> min_class;
+  std::optional<std::string> engine;
+  void Check(wire::JsonIssues& issues) const {
+    issues.Range("minClass", min_class, 1, 3);
+    issues.Size("engine", engine, 1, 64);
+  }
+};
+BOOST_DESCRIBE_STRUCT(IsolationBody, (), (min_class, engine))
+struct AnyIsolationBody {
+  IsolationBody body;
+  void ReadJson(wire::JsonDecoder& decoder, const boost::json::value& value) {
+    if (value.is_object()) return decoder.Read(value, body);
+    if (value.is_string()) {
+      decoder.Read(value, body.engine.emplace());
+      decoder.Size("", body.engine, 1, 64);
+    } else {
+      decoder.Read(value, body.min_class.emplace());
+      decoder.Range("", body.min_class, 1, 3);
+    }
+  }
+};
+
+struct DemandQuery {
+  std::optional<AnyIsolationBody> isolation;
+  static constexpr wire::JsonAlias kJsonAliases[] = {kIsolationAlias};
+};
+BOOST_DESCRIBE_STRUCT(DemandQuery, (), (isolation))
 
 struct ResourcesBody {
   std::optional<int> vcpus, memory;
@@ -72,12 +103,13 @@ struct CreateBody {
   StringMap env, tags;
   std::optional<KeepLastBody> keep_last_snapshots;
   std::vector<std::string> failover_regions;
-  static constexpr wire::JsonAlias kJsonAliases[] = {kIdleAlias};
+  std::optional<AnyIsolationBody> isolation;
+  static constexpr wire::JsonAlias kJsonAliases[] = {kIdleAlias, kIsolationAlias};
 };
 BOOST_DESCRIBE_STRUCT(CreateBody, (),
                       (project_id, name, runtime, image, region, network_id, ports, source, mounts, timeout,
                        idle_timeout_ms, snapshot_expiration, resources, persistent, network_policy, env, tags,
-                       keep_last_snapshots, failover_regions))
+                       keep_last_snapshots, failover_regions, isolation))
 
 struct UpdateBody {
   std::optional<bool> persistent;
@@ -92,12 +124,13 @@ struct UpdateBody {
   std::optional<std::string> current_snapshot_id, region, runtime, image;
   std::optional<std::vector<std::string>> failover_regions;
   std::optional<MountsBody> mounts;
-  static constexpr wire::JsonAlias kJsonAliases[] = {kIdleAlias};
+  std::optional<AnyIsolationBody> isolation;
+  static constexpr wire::JsonAlias kJsonAliases[] = {kIdleAlias, kIsolationAlias};
 };
 BOOST_DESCRIBE_STRUCT(UpdateBody, (),
                       (persistent, resources, timeout, idle_timeout_ms, snapshot_expiration, network_policy, network_id,
                        env, tags, ports, keep_last_snapshots, current_snapshot_id, region, runtime, image,
-                       failover_regions, mounts))
+                       failover_regions, mounts, isolation))
 
 struct ForkBody {
   std::optional<std::string> name, region, image;
@@ -112,11 +145,13 @@ struct ForkBody {
   std::optional<std::optional<KeepLastBody>> keep_last_snapshots;
   std::optional<std::vector<std::string>> failover_regions;
   std::optional<MountsBody> mounts;
-  static constexpr wire::JsonAlias kJsonAliases[] = {kIdleAlias};
+  std::optional<AnyIsolationBody> isolation;
+  static constexpr wire::JsonAlias kJsonAliases[] = {kIdleAlias, kIsolationAlias};
 };
 BOOST_DESCRIBE_STRUCT(ForkBody, (),
                       (name, region, image, persistent, resources, timeout, idle_timeout_ms, snapshot_expiration,
-                       network_policy, network_id, env, tags, ports, keep_last_snapshots, failover_regions, mounts))
+                       network_policy, network_id, env, tags, ports, keep_last_snapshots, failover_regions, mounts,
+                       isolation))
 
 struct SnapshotBody {
   std::optional<int64_t> expiration;

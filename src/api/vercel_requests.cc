@@ -59,6 +59,14 @@ sandbox::SourceSpec ToSource(SourceBody body) {
   return out;
 }
 
+store::IsolationDemand ToDemand(const std::optional<AnyIsolationBody>& body) {
+  store::IsolationDemand out;
+  if (!body) return out;
+  out.min_class = body->body.min_class.value_or(0);
+  out.engine = body->body.engine.value_or("");
+  return out;
+}
+
 store::KeepLastSnapshots ToKeepLast(const KeepLastBody& body) {
   store::KeepLastSnapshots out;
   out.count = body.count;
@@ -83,6 +91,7 @@ sandbox::UpdateSpec ToChanges(const Body& body) {
   spec.failover_regions = body.failover_regions;
   spec.network_id = body.network_id;
   if (body.mounts) spec.mounts = ToMounts(*body.mounts);
+  spec.isolation = ToDemand(body.isolation);
   spec.snapshot_expiration_ms = body.snapshot_expiration;
   if (body.keep_last_snapshots) {
     spec.keep_last_snapshots.emplace();
@@ -153,6 +162,7 @@ Result<CreateRequest> ParseCreate(std::string_view text, int version) {
   spec.region = body.region;
   spec.failover_regions = std::move(body.failover_regions);
   spec.mounts = ToMounts(body.mounts);
+  spec.isolation = ToDemand(body.isolation);
   spec.snapshot_expiration_ms = body.snapshot_expiration;
   if (body.keep_last_snapshots) spec.keep_last_snapshots = ToKeepLast(*body.keep_last_snapshots);
   return out;
@@ -212,6 +222,24 @@ Result<std::string> ParseProjectName(std::string_view text) {
   const auto* name = object == nullptr ? nullptr : object->if_contains("name");
   if (name == nullptr || !name->is_string()) return Fail(Code::kBadRequest, "`name`: is required");
   return std::string(name->as_string());
+}
+
+Result<std::optional<store::IsolationDemand>> ParseDemand(const wire::Query& query) {
+  auto text = query.Get("__isolation");
+  if (!text) return std::nullopt;
+  if (*text == "[object Object]") {
+    return Fail(Code::kBadRequest,
+                "`__isolation`: an object does not survive in a query; write __isolation: 3, or __isolation: "
+                "\"gvisor\", for get and getOrCreate");
+  }
+  const bool is_class = text->find_first_not_of("0123456789") == std::string_view::npos;
+  boost::json::value value(*text);
+  if (is_class) {
+    SB_TRY(value, Number("__isolation", *text));
+  }
+  boost::json::object wrapped{{"__isolation", std::move(value)}};
+  SB_TRY(DemandQuery body, wire::DecodeValue<DemandQuery>(wrapped));
+  return ToDemand(body.isolation);
 }
 
 Result<sandbox::ListQuery> ParseListQuery(const wire::Query& query, bool v1) {

@@ -1,4 +1,6 @@
 // Named sandboxes: create, get (and resume), list, update, delete.
+#include <fmt/format.h>
+
 #include <boost/json.hpp>
 
 #include "api/call.h"
@@ -8,6 +10,7 @@
 #include "api/vercel_shapes.h"
 #include "base/ids.h"
 #include "base/log.h"
+#include "sandbox/ladder.h"
 #include "sandbox/tokens.h"
 
 namespace sandbar::api {
@@ -54,6 +57,20 @@ Task<sandbox::SandboxView> Repeated(Call* call, std::string name, std::string di
   co_return co_await call->service->Get(call->scope, std::move(name), true);
 }
 
+// A get that demands isolation, as getOrCreate does, must not be answered with a sandbox that has less.
+Result<> HoldToDemand(const wire::Query& query, const store::Session& session) {
+  auto demand = ParseDemand(query);
+  // What cannot be read can still be met: by the most there is.
+  if (!demand && session.isolation_class >= 3) return {};
+  if (!demand) return std::unexpected(std::move(demand).error());
+  if (!*demand || sandbox::Meets(**demand, session.engine, session.isolation_class)) return {};
+  return Fail(
+      Code::kConflict,
+      fmt::format("sandbox \"{}\" exists with class {} ({}), which is not what `__isolation` demands: delete it, "
+                  "or use another name",
+                  session.sandbox, session.isolation_class, session.engine));
+}
+
 }  // namespace
 
 Task<> CreateSandbox(Call* call) {
@@ -90,6 +107,7 @@ Task<> GetSandbox(Call* call) {
   std::string name = call->Param("name");
   auto view = co_await call->service->Get(call->scope, std::move(name), resume);
   if (!view) co_return std::unexpected(std::move(view).error());
+  SB_CO_TRYV(HoldToDemand(call->query, view->session));
   json::object body = ViewJson(*view, call->preview_urls, false, resume);
   co_return co_await call->Reply(std::move(body));
 }

@@ -72,6 +72,13 @@ json::object SandboxJson(const store::Sandbox& s, const store::Session* current)
     for (const auto& [path, m] : s.mounts) mounts[path] = json::object{{"drive", m.drive}, {"mode", m.mode}};
     out["mounts"] = std::move(mounts);
   }
+  // Ours: of its current session, and what it demands of every one.
+  json::object isolation{{"engine", s.engine}, {"class", s.isolation_class}};
+  json::object demand;
+  if (s.isolation.min_class != 0) demand["minClass"] = s.isolation.min_class;
+  AddIf(demand, "engine", s.isolation.engine);
+  if (!demand.empty()) isolation["demand"] = std::move(demand);
+  out["isolation"] = std::move(isolation);
   AddIf(out, "currentSnapshotId", s.current_snapshot);
   AddIf(out, "snapshotExpiration", s.snapshot_expiration_ms);
   if (s.keep_last_snapshots) out["keepLastSnapshots"] = KeepLastJson(*s.keep_last_snapshots);
@@ -122,6 +129,8 @@ json::object SnapshotJson(const store::Snapshot& s, bool v1) {
                    {"lastUsedAt", s.last_used_at},
                    {"creationMethod", s.manual ? "manual" : "automatic"},
                    // Not the protocol's: sizeBytes is an estimate until it is durable.
+                   {"engine", s.engine},
+                   {"format", s.format},
                    {"durable", s.durable_at != 0},
                    {"verified", s.verified_at != 0 && s.damage.empty()}};
   AddIf(out, "sourceSandboxName", s.sandbox);

@@ -142,6 +142,9 @@ json::object Settings(const json::object& sandbox, const json::object& inspected
   json::object out{{"format", kFormat}};
   for (const char* key : {"name", "image", "persistent", "timeout", "tags", "snapshotExpiration", "keepLastSnapshots"})
     if (const json::value* value = sandbox.if_contains(key)) out[key] = *value;
+  // What it demands goes with it; another server meets that or refuses the import.
+  if (const json::object& demand = Object(Object(sandbox, "isolation"), "demand"); !demand.empty())
+    out["isolation"] = demand;
   out["vcpus"] = Number(sandbox, "vcpus");
   json::array ports;
   if (const json::value* routes = inspected.if_contains("routes"); routes != nullptr && routes->is_array())
@@ -263,7 +266,8 @@ Result<json::object> Unpack(const std::string& from, const WorkDir& work) {
 
 json::object CreateRequest(const json::object& settings, const std::optional<std::string>& name) {
   json::object body{{"projectId", kProject}, {"name", name.value_or(Text(settings, "name"))}};
-  for (const char* key : {"persistent", "timeout", "tags", "snapshotExpiration", "keepLastSnapshots", "ports"})
+  for (const char* key :
+       {"persistent", "timeout", "tags", "snapshotExpiration", "keepLastSnapshots", "ports", "isolation"})
     if (const json::value* value = settings.if_contains(key)) body[key] = *value;
   std::string image = Text(settings, "image");
   body["image"] = image.substr(0, image.find('@'));
@@ -332,6 +336,7 @@ Task<int> Import(ApiClient* api, const Options* options, ImportCommand command) 
   SB_CO_TRY(auto work, WorkDir::Make());
   SB_CO_TRY(json::object settings, Unpack(command.file, *work));
   json::object wanted = CreateRequest(settings, command.name);
+  AddDemand(command.isolation, &wanted);
   const std::string name = Text(wanted, "name");
   json::value body = std::move(wanted);
   SB_CO_TRY(json::object made, co_await api->Call("POST", "/v2/sandboxes", std::move(body)));

@@ -125,6 +125,19 @@ int EvalSomewhere(const Options& options, const EvalCommand& command) {
                    [o, &command, &plan](ApiClient* api) { return Eval(api, o, command.options, std::move(*plan)); });
 }
 
+int DoctorWithServer(const Options& options, const DoctorCommand& command) {
+  std::vector<EngineProbe> probes;
+  auto server = FindServer(options);
+  if (server && Answers(*server)) {
+    asio::io_context io(1);
+    ApiClient api(io.get_executor(), std::move(*server));
+    auto tried = Await(&io, ProbeEngines(&api));
+    if (tried) probes = *std::move(tried);
+    if (!tried) Note("the engines were not tried: " + tried.error().message);
+  }
+  return Doctor(options, command, probes);
+}
+
 int Up(const Options& options, const UpCommand& command) {
   // Always the server of this machine, whatever SANDBAR_URL says.
   Options local = options;
@@ -149,9 +162,8 @@ int Up(const Options& options, const UpCommand& command) {
     if (level != 0) report["isolation"] = json::object{{"engine", Text(info, "engine")}, {"class", level}};
     return Out(wire::NdjsonLine(report)) ? 0 : 141;
   }
-  if (level != 0)
-    Note(fmt::format("isolation: class {} ({}{})", level, Text(info, "engine"),
-                     level == 1 ? ", shares the host's kernel" : ""));
+  const std::string engine = Text(info, "engine");
+  if (level != 0) Note(fmt::format("isolation: class {} ({}, {})", level, engine, Boundary(engine)));
   Note("point the Vercel SDK at it:  eval \"$(./sandbar env" + data + ")\"");
   Note("stop it with everything in it:  ./sandbar down" + data);
   return 0;
@@ -310,7 +322,7 @@ int Main(const Options& options, const Hooks& hooks) {
           [&](const ImageCommand& c) { return hooks.image(options, c); },
           [&](const SkillCommand&) { return Skill(options); },
           [&](const VersionCommand&) { return Version(options); },
-          [&](const DoctorCommand& c) { return Doctor(options, c); },
+          [&](const DoctorCommand& c) { return DoctorWithServer(options, c); },
       },
       options.command);
 }

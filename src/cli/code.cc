@@ -145,6 +145,7 @@ Task<int> RunCode(ApiClient* api, const Options* options, CodeCommand command) {
   if (!command.name.empty()) co_return co_await RunIn(api, shown, command.name, std::move(body));
   RunCommand fresh;
   fresh.image = command.image;
+  fresh.isolation = command.isolation;
   fresh.runtime = command.runtime.value_or(command.language == "python" ? "python3.13" : "node24");
   SandboxWork work = [api, shown, &body](std::string name, const std::string&) {
     return RunIn(api, shown, std::move(name), std::move(body));

@@ -55,7 +55,20 @@ Result<> ListCases(const std::vector<agent::EvalCase>& cases, bool as_json);
 Task<int> Eval(ApiClient* api, const Options* options, agent::EvalOptions asked, EvalPlan plan);
 Task<int> RemoteEnv(ApiClient* api);
 
-int Doctor(const Options& options, const DoctorCommand& command);
+// What became of running `true` in a sandbox of this engine.
+struct EngineProbe {
+  std::string name;
+  int64_t isolation_class = 0;
+  bool usual = false;   // of sandboxes that demand none
+  std::string why_not;  // not usable here; or:
+  std::string error;    // it should have worked
+  int64_t ms = 0;
+};
+// Every engine that the server knows.
+Task<std::vector<EngineProbe>> ProbeEngines(ApiClient* api);
+
+// `probes` empty: no server was there to ask.
+int Doctor(const Options& options, const DoctorCommand& command, const std::vector<EngineProbe>& probes);
 // The shell lines of `sandbar env` for a server on this machine.
 std::string EnvLines(const std::string& url, const std::string& jwt, const std::string& register_mjs);
 // Absolute path of sdk/register.mjs that belongs to this program; empty when it is not installed beside it.
@@ -77,6 +90,8 @@ std::string SessionPath(const std::string& session);
 const json::array& Array(const json::object& object, std::string_view key);
 json::object CommandBody(const std::vector<std::string>& argv, const std::vector<std::string>& env,
                          const std::optional<std::string>& cwd, bool sudo, std::optional<int64_t> timeout_ms);
+// The request's `isolation`; nothing when nothing is demanded.
+void AddDemand(const IsolationOptions& isolation, json::object* body);
 // A network policy: "allow-all", "deny-all" or a JSON file in the SDK's form.
 Result<json::value> ReadPolicy(const std::string& word);
 // One remark per host that the session's policy denied since then.

@@ -40,15 +40,50 @@ Finding CheckRoot() {
   return {"root", Verdict::kWarn, "not root: client commands work, serving does not", "sudo ./sandbar doctor"};
 }
 
+// Whether the running kernel is at least this version.
+bool KernelHas(int major, int minor) {
+  utsname name{};
+  ::uname(&name);
+  int a = 0, b = 0;
+  return std::sscanf(name.release, "%d.%d", &a, &b) == 2 && (a > major || (a == major && b >= minor));
+}
+
 Finding CheckKernel() {
   utsname name{};
   ::uname(&name);
-  int major = 0, minor = 0;
   std::string release = name.release;
-  bool known = std::sscanf(release.c_str(), "%d.%d", &major, &minor) == 2;
-  if (known && (major > 6 || (major == 6 && minor >= 1))) return {"kernel", Verdict::kOk, release, ""};
+  if (KernelHas(6, 1)) return {"kernel", Verdict::kOk, release + " (6.1 or newer is needed)", ""};
   return {"kernel", Verdict::kBad, release + " is older than 6.1 (id-mapped overlay layers)",
           "apt-get install linux-image-amd64 && reboot"};
+}
+
+// What newer kernels do better; everything works without.
+Finding CheckFallbacks() {
+  std::vector<std::string> used;
+  if (!KernelHas(6, 3)) used.push_back("devices of the sandbox belong to nobody (before 6.3)");
+  if (!KernelHas(6, 7)) used.push_back("full btrfs quotas (before 6.7)");
+  if (!KernelHas(6, 12)) used.push_back("image layers on loop devices (before 6.12)");
+  if (!KernelHas(6, 13)) used.push_back("overlay layers at paths (before 6.13)");
+  if (!Exists("/sys/fs/cgroup/cgroup.controllers")) used.push_back("control groups v1");
+  return {"fallbacks", Verdict::kOk, used.empty() ? "none in use" : fmt::format("{}", fmt::join(used, "; ")), ""};
+}
+
+// One that cannot be used is no fault of the machine, unless it was chosen.
+Finding Judge(const EngineProbe& probe) {
+  const std::string name = "engine " + probe.name;
+  const std::string what = fmt::format("class {}{}", probe.isolation_class, probe.usual ? ", the default" : "");
+  if (!probe.why_not.empty()) return {name, Verdict::kWarn, what + ": not usable: " + probe.why_not, ""};
+  if (!probe.error.empty()) return {name, Verdict::kBad, what + ": `true` did not run: " + probe.error, ""};
+  return {name, Verdict::kOk, fmt::format("{}: created, ran `true`, deleted in {} ms", what, probe.ms), ""};
+}
+
+std::vector<Finding> CheckEngines(const Options& options, const std::vector<EngineProbe>& probes) {
+  if (probes.empty())
+    return {{"engines", Verdict::kWarn, "not tried: no server answers for " + options.data,
+             "sudo ./sandbar up   # then the doctor again"}};
+  std::vector<Finding> findings;
+  for (const EngineProbe& probe : probes) findings.push_back(Judge(probe));
+  return findings;
 }
 
 Finding CheckCgroups() {
@@ -190,7 +225,7 @@ std::string Render(const std::vector<Finding>& findings) {
     Colour colour = f.verdict == Verdict::kOk     ? Colour::kGreen
                     : f.verdict == Verdict::kWarn ? Colour::kYellow
                                                   : Colour::kRed;
-    out += fmt::format("{}  {:<12} {}\n", Paint(1, colour, fmt::format("{:<4}", Word(f.verdict))), f.name, f.detail);
+    out += fmt::format("{}  {:<24} {}\n", Paint(1, colour, fmt::format("{:<4}", Word(f.verdict))), f.name, f.detail);
     if (!f.fix.empty()) out += fmt::format("      fix: {}\n", f.fix);
   }
   return out;
@@ -198,11 +233,12 @@ std::string Render(const std::vector<Finding>& findings) {
 
 }  // namespace
 
-int Doctor(const Options& options, const DoctorCommand& command) {
+int Doctor(const Options& options, const DoctorCommand& command, const std::vector<EngineProbe>& probes) {
   std::string images = command.images.value_or(kDefaultImages);
   std::vector<Finding> findings = {
       CheckRoot(),
       CheckKernel(),
+      CheckFallbacks(),
       CheckNamespaces(),
       CheckCgroups(),
       CheckFilesystem("overlay", true, ""),
@@ -218,6 +254,7 @@ int Doctor(const Options& options, const DoctorCommand& command) {
       CheckInForce(options.data),
       CheckPort(options, command.listen.value_or(kDefaultListen)),
   };
+  for (Finding& f : CheckEngines(options, probes)) findings.push_back(std::move(f));
   bool bad = false;
   json::array list;
   for (const auto& f : findings) {

@@ -14,9 +14,15 @@
 
 namespace sandbar::cli {
 
+// What a sandbox demands of its machine.
+struct IsolationOptions {
+  std::optional<std::string> engine;
+  std::optional<int> min_class;
+};
+
 // `serve`, also used by `up` and by the embedded server of `run`.
 struct ServeCommand {
-  std::optional<std::string> listen, config, images, tls_cert, tls_key;
+  std::optional<std::string> listen, config, images, tls_cert, tls_key, isolation;
   bool insecure_http = false;
   bool ephemeral = false;
   // For the processes that start a server: where to report readiness, and whose end means "stop everything".
@@ -36,6 +42,7 @@ struct RunCommand {
   std::optional<int> vcpus;
   std::vector<std::string> env;
   std::optional<std::string> from;  // a snapshot
+  IsolationOptions isolation;
   bool sudo = false;
   bool keep = false;
   bool persistent = false;
@@ -45,6 +52,7 @@ struct CodeCommand {
   std::string name;  // empty: a sandbox that is gone afterwards
   std::optional<std::string> language, context, code, out, image, runtime;
   std::string file;  // when there is no code; "-": standard input
+  IsolationOptions isolation;
   std::optional<int64_t> timeout_ms;
 };
 struct NetCommand {
@@ -85,6 +93,7 @@ struct SnapshotCommand {
 struct ForkCommand {
   std::string name;
   std::optional<std::string> as;
+  IsolationOptions isolation;
 };
 struct ResumeCommand {
   std::vector<std::string> names;
@@ -117,6 +126,7 @@ struct ExportCommand {
 struct ImportCommand {
   std::string file;
   std::optional<std::string> name;
+  IsolationOptions isolation;
 };
 struct AgentCommand {
   agent::AgentOptions options;

@@ -130,6 +130,14 @@ std::string Bytes(uint64_t n) {
   return fmt::format("{:.1f} {}", value, kUnits[unit]);
 }
 
+std::string_view Boundary(std::string_view engine) {
+  if (engine == "namespaces") return "shares the host's kernel";
+  if (engine == "gvisor") return "a kernel in user space";
+  if (engine == "microvm") return "a virtual machine";
+  if (engine == "microvm-emulated") return "a virtual machine without KVM, no security boundary";
+  return "unknown to this program";
+}
+
 std::string ShellQuote(std::string_view s) {
   std::string out = "'";
   for (char c : s) {

@@ -30,6 +30,9 @@ std::string Bytes(uint64_t n);    // "512 B", "1.5 MB"
 // For a POSIX shell.
 std::string ShellQuote(std::string_view s);
 
+// What stands between a guest of this engine and the host's kernel, in a few words.
+std::string_view Boundary(std::string_view engine);
+
 enum class Colour { kGreen, kYellow, kRed };
 std::string Paint(int fd, Colour colour, std::string_view text);
 

@@ -13,6 +13,12 @@ std::string CheckDuration(const std::string& text) {
   return ParseDuration(text) ? std::string() : "'" + text + "' is no duration; write 90s, 5m or 2h";
 }
 
+void AddIsolation(CLI::App* sub, IsolationOptions* isolation) {
+  sub->add_option("--isolation", isolation->engine, "engine: namespaces, gvisor, microvm or microvm-emulated");
+  sub->add_option("--min-class", isolation->min_class, "at least this class: 1 namespaces, 2 gVisor, 3 microVM")
+      ->check(CLI::Range(1, 3));
+}
+
 namespace {
 
 void AddServeFlags(CLI::App* sub, ServeCommand* c) {
@@ -21,6 +27,8 @@ void AddServeFlags(CLI::App* sub, ServeCommand* c) {
   sub->add_option("--images", c->images, "directory of prepared images (default /var/cache/sandbar/images)");
   sub->add_option("--tls-cert", c->tls_cert, "certificate chain (PEM); with --tls-key the server speaks HTTPS");
   sub->add_option("--tls-key", c->tls_key, "private key (PEM)");
+  sub->add_option("--isolation", c->isolation, "engine of sandboxes that demand none (default auto)")
+      ->check(CLI::IsMember({"auto", "namespaces", "gvisor", "microvm", "microvm-emulated"}));
   sub->add_flag("--insecure-http", c->insecure_http, "allow plain HTTP on an address that is not loopback");
 }
 
@@ -97,6 +105,7 @@ void AddSandboxes(CLI::App* app, Raw* raw) {
       ->excludes(allow);
   run->add_option("--timeout", raw->run_timeout, "life of the sandbox, e.g. 90s, 5m (default 1h)")
       ->check(CheckDuration);
+  AddIsolation(run, &raw->run.isolation);
   run->add_option("--vcpus", raw->run.vcpus, "1 or an even number");
   run->add_option("-e,--env", raw->run.env, "NAME=VALUE")->check(CheckEnv)->take_all()->allow_extra_args(false);
   run->add_option("-w,--cwd", raw->run.cwd, "working directory");
@@ -140,6 +149,7 @@ void AddSandboxes(CLI::App* app, Raw* raw) {
   auto* fork = app->add_subcommand("fork", "A new sandbox from the newest snapshot of another");
   fork->add_option("NAME", raw->fork.name)->required();
   fork->add_option("NEW", raw->fork.as, "name of the new one");
+  AddIsolation(fork, &raw->fork.isolation);
   app->add_subcommand("resume", "Start stopped sandboxes again")->add_option("NAME", raw->resume.names)->required();
   app->add_subcommand("usage", "CPU, memory, creations and transfer per project, with what they cost");
   app->add_subcommand("inspect", "Everything known about a sandbox, as JSON")
@@ -180,6 +190,7 @@ void AddCompare(CLI::App* app, Raw* raw) {
   auto* from = app->add_subcommand("import", "Make a sandbox from such a file");
   from->add_option("FILE", raw->import_.file)->required();
   from->add_option("--name", raw->import_.name, "another name than it had");
+  AddIsolation(from, &raw->import_.isolation);
   auto* race = app->add_subcommand("race", "Run a command in N forks at once, keep the best: race NAME -n 4 -- make");
   race->add_option("NAME", raw->race.name)->required();
   race->add_option("-n,--count", raw->race.count, "how many forks (default 2)");

@@ -42,6 +42,7 @@ void AddCode(CLI::App* app, Raw* raw) {
   code->add_option("--out", raw->code.out, "directory to save images to");
   code->add_option("--image", raw->code.image, "image of a fresh sandbox");
   code->add_option("--runtime", raw->code.runtime, "runtime of a fresh sandbox");
+  AddIsolation(code, &raw->code.isolation);
 }
 
 std::string ArrangeCode(CodeCommand* code, const std::vector<std::string>& words) {
@@ -51,6 +52,8 @@ std::string ArrangeCode(CodeCommand* code, const std::vector<std::string>& words
   if (!code->code) code->file = words.back();
   if (code->name.empty() && code->context) return "--context needs the NAME of a sandbox";
   if (!code->name.empty() && (code->image || code->runtime)) return "--image and --runtime are for a fresh sandbox";
+  if (!code->name.empty() && (code->isolation.engine || code->isolation.min_class))
+    return "--isolation and --min-class are for a fresh sandbox";
   if (code->image && code->runtime) return "--image and --runtime exclude each other";
   if (!code->language && !code->context) {
     const std::string ending = std::filesystem::path(code->file).extension().string();

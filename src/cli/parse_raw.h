@@ -45,6 +45,9 @@ struct Raw {
 // For CLI11's ->check(): what is wrong with the text, else empty.
 std::string CheckDuration(const std::string& text);
 
+// --isolation and --min-class.
+void AddIsolation(CLI::App* sub, IsolationOptions* isolation);
+
 // parse_agents.cc
 void AddMcp(CLI::App* app, Raw* raw);
 void AddCode(CLI::App* app, Raw* raw);

@@ -39,6 +39,7 @@ Result<json::object> CreateBody(const RunCommand& command) {
   if (command.from) body["source"] = json::object{{"type", "snapshot"}, {"snapshotId", *command.from}};
   if (!command.image && !command.from) body["runtime"] = command.runtime.value_or("node24");
   if (command.vcpus) body["resources"] = json::object{{"vcpus", *command.vcpus}};
+  AddDemand(command.isolation, &body);
   return body;
 }
 
@@ -64,10 +65,9 @@ void Announce(const json::object& created) {
   std::string image = Text(sandbox, "image");
   image = image.substr(0, image.find("@"));
   const json::object& isolation = Object(session, "isolation");
-  int64_t level = Number(isolation, "class");
-  Note(fmt::format("{}: {}, class {} ({}{}), network {}", Text(sandbox, "name"), image, level,
-                   Text(isolation, "engine"), level == 1 ? ", shares the host's kernel" : "",
-                   network.empty() ? "default" : network));
+  const std::string engine = Text(isolation, "engine");
+  Note(fmt::format("{}: {}, class {} ({}, {}), network {}", Text(sandbox, "name"), image, Number(isolation, "class"),
+                   engine, Boundary(engine), network.empty() ? "default" : network));
 }
 
 // A command that a signal ended may have gone down with its sandbox.
@@ -81,6 +81,13 @@ Task<> NoteEnd(ApiClient* api, std::string session) {
 }
 
 }  // namespace
+
+void AddDemand(const IsolationOptions& isolation, json::object* body) {
+  json::object demand;
+  if (isolation.engine) demand["engine"] = *isolation.engine;
+  if (isolation.min_class) demand["minClass"] = *isolation.min_class;
+  if (!demand.empty()) (*body)["isolation"] = std::move(demand);
+}
 
 json::object CommandBody(const std::vector<std::string>& argv, const std::vector<std::string>& env,
                          const std::optional<std::string>& cwd, bool sudo, std::optional<int64_t> timeout_ms) {

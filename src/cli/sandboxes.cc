@@ -26,7 +26,8 @@ Task<json::array> AllSandboxes(ApiClient* api) {
   co_return all;
 }
 
-std::vector<std::string> PsRow(const json::object& s, const std::string& isolation, int64_t now) {
+std::vector<std::string> PsRow(const json::object& s, int64_t now) {
+  const json::object& isolation = Object(s, "isolation");
   std::string image = Text(s, "image");
   image = image.substr(0, image.find('@'));
   std::string ends = "-";
@@ -36,7 +37,7 @@ std::vector<std::string> PsRow(const json::object& s, const std::string& isolati
           image.empty() ? Text(s, "runtime") : image,
           std::to_string(Number(s, "vcpus")),
           std::to_string(Number(s, "memory")) + " MB",
-          isolation,
+          fmt::format("{} {}", Number(isolation, "class"), Text(isolation, "engine")),
           Age(now - Number(s, "createdAt")) + " ago",
           ends};
 }
@@ -184,8 +185,6 @@ Task<int> Logs(ApiClient* api, const Options* options, LogsCommand command) {
 }
 
 Task<int> Ps(ApiClient* api, const Options* options, PsCommand command) {
-  SB_CO_TRY(json::object info, co_await api->Call("GET", "/x/v1/info", std::nullopt));
-  std::string isolation = fmt::format("{} {}", Number(info, "isolationClass"), Text(info, "engine"));
   SB_CO_TRY(json::array all, co_await AllSandboxes(api));
   json::array shown;
   std::vector<std::vector<std::string>> rows{
@@ -195,7 +194,7 @@ Task<int> Ps(ApiClient* api, const Options* options, PsCommand command) {
     const json::object& s = item.as_object();
     std::string status = Text(s, "status");
     if (!command.all && status != "running" && status != "pending" && status != "stopping") continue;
-    rows.push_back(PsRow(s, isolation, now));
+    rows.push_back(PsRow(s, now));
     shown.push_back(item);
   }
   std::string text = Table(rows);

@@ -156,6 +156,7 @@ Result<StartedServer> StartBackground(const Options& options, const ServeCommand
   AddFlag(&spawn.words, "--images", serve.images);
   AddFlag(&spawn.words, "--tls-cert", serve.tls_cert);
   AddFlag(&spawn.words, "--tls-key", serve.tls_key);
+  AddFlag(&spawn.words, "--isolation", serve.isolation);
   if (serve.insecure_http) spawn.words.push_back("--insecure-http");
   spawn.log = options.data + "/serve.log";
   spawn.own_session = true;

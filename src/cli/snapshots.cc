@@ -101,6 +101,7 @@ Task<int> Snapshot(ApiClient* api, const Options* options, SnapshotCommand comma
 Task<int> Fork(ApiClient* api, const Options* options, ForkCommand command) {
   json::object fields;
   if (command.as) fields["name"] = *command.as;
+  AddDemand(command.isolation, &fields);
   json::value body = std::move(fields);
   SB_CO_TRY(json::object got, co_await api->Call("POST", NamedPath(command.name) + "/fork", std::move(body)));
   std::string line = Text(Object(got, "sandbox"), "name") + "\n";

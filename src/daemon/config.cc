@@ -247,6 +247,8 @@ Keys TopLevel(Config* c) {
           {"disk", Section("disk", std::move(disk))},
           {"snapshot", Section("snapshot", std::move(snapshot))},
           {"pool", Pools(&c->domain.pools)},
+          {"isolation", OneOf(&c->domain.isolation, {"auto", "namespaces", "gvisor", "microvm", "microvm-emulated"})},
+          {"allow_tcg_as_class3", Bool(&c->domain.allow_tcg_as_class3)},
           {"extra_ca", Str(&c->extra_ca)},
           {"user", Str(&c->user)}};
 }
@@ -374,6 +376,7 @@ Result<Config> LoadConfig(const std::string& data, const cli::ServeCommand& flag
   if (c.disk_limit != "none" && c.domain.disk_bytes == 0) c.domain.disk_bytes = usual_disk;
   if (flags.listen) SB_TRYV(ParseListen(*flags.listen, &c));
   if (flags.images) c.images = *flags.images;
+  if (flags.isolation) c.domain.isolation = *flags.isolation;
   if (flags.tls_cert) c.tls_cert = *flags.tls_cert;
   if (flags.tls_key) c.tls_key = *flags.tls_key;
   c.insecure_http |= flags.insecure_http;

@@ -177,10 +177,12 @@ Result<> Announce(const Running& r) {
   json::object endpoint{{"url", url}, {"pid", ::getpid()}};
   std::string path = cli::EndpointPath(config.data);
   SB_TRYV(WriteReplacing(path, wire::NdjsonLine(endpoint)));
-  cli::Note(fmt::format("{} on {}, engine {} (class {}{}), network default {}, data {}", cli::kVersion, url,
-                        info.engine, info.isolation_class,
-                        info.isolation_class == 1 ? ": shares the host's kernel" : "", info.default_network_mode,
+  cli::Note(fmt::format("{} on {}, engine {} (class {}: {}), network default {}, data {}", cli::kVersion, url,
+                        info.engine, info.isolation_class, cli::Boundary(info.engine), info.default_network_mode,
                         config.data));
+  for (const engine::EngineInfo& e : info.engines)
+    if (e.usable && e.name != info.engine)
+      cli::Note(fmt::format("on demand: engine {} (class {})", e.name, e.isolation_class));
   if (std::string remark = PreviewRemark(config); !remark.empty()) cli::Note(remark);
   if (config.ready_fd >= 0) {
     json::object ready{{"url", url}, {"token", r.token}};

@@ -60,6 +60,7 @@ struct NetworkSockets {
 
 struct BootRequest {
   std::string machine_id;  // [a-z0-9-]{1,40}, unique for ever; chosen and recorded by the caller before Boot
+  std::string engine;      // one of Engine::engines(); empty: Engine::info(). Its format and network are expected below
   RootfsFormat format = RootfsFormat::kDir;
   AttachmentKind network = AttachmentKind::kLocal;
   Limits limits;
@@ -108,6 +109,7 @@ enum class MachineState { kBooted, kConfigured, kExited };
 struct MachineInfo {
   std::string machine_id;
   MachineState state = MachineState::kBooted;
+  std::string engine;
 };
 
 class Machine {
@@ -119,7 +121,8 @@ class Machine {
   // A fresh connection to the agent; at most one is live at a time (a new one replaces the old).
   virtual Task<asio::local::stream_protocol::socket> Connect() = 0;
   // A connected, non-blocking byte stream to a server in the machine that listens on 127.0.0.1:port or [::1]:port,
-  // whatever its network policy. kUnavailable when nothing listens there, kTimeout when it does not accept.
+  // whatever its network policy. kUnavailable when nothing listens there, kTimeout when it does not accept,
+  // kUnsupported when the machine's loopback is out of the engine's reach: GuestLink::Dial does it then.
   virtual Task<Fd> Dial(uint16_t port) = 0;
   // Valid once, after Boot or Attach: moves the sockets out.
   virtual NetworkSockets TakeNetwork() = 0;
@@ -138,20 +141,29 @@ class Machine {
   virtual Task<> WaitExit() = 0;
 };
 
+// One way to make machines. Names and what stands between a guest and the host's kernel:
+//   "namespaces" (class 1) nothing but the kernel's own checks, "gvisor" (2) a kernel in user space, "microvm" (3) a
+//   virtual machine on KVM, "microvm-emulated" (1) the same without KVM: its emulator was never meant as a boundary.
 struct EngineInfo {
-  std::string name;         // "namespaces"
-  int isolation_class = 1;  // 1 namespaces, 2 gVisor, 3 microVM
+  std::string name;
+  int isolation_class = 1;
   AttachmentKind attachment = AttachmentKind::kLocal;
   RootfsFormat format = RootfsFormat::kDir;
   // A machine's own layer holds all that the topmost snapshot below it did: the next snapshot stands in its place, not
   // on top of it.
   bool copies_snapshots = false;
+  bool usable = true;
+  std::string why_not;  // when not usable: what is missing and how to get it
 };
 
 class Engine {
  public:
   virtual ~Engine() = default;
+  // The one that machines get whose request names none.
   virtual EngineInfo info() const = 0;
+  // Every one that is known, usable or not, in the order of classes.
+  virtual std::vector<EngineInfo> engines() const = 0;
+  // kUnsupported when the engine named is unknown or not usable: never another one in its place.
   virtual Task<std::unique_ptr<Machine>> Boot(BootRequest request) = 0;
   // Machines of this instance that the supervisor still holds.
   virtual Task<std::vector<MachineInfo>> List() = 0;

@@ -8,6 +8,7 @@ namespace {
 class Link : public GuestLink {
  public:
   explicit Link(std::shared_ptr<LinkCore> core) : core_(std::move(core)), tasks_(core_->executor()) {
+    core_->tasks = &tasks_;
     tasks_.Spawn(core_->ReadLoop());
     tasks_.Spawn(core_->WriteLoop());
   }
@@ -37,6 +38,7 @@ class Link : public GuestLink {
     wire::MakeDir request{0, std::move(path), std::move(cwd), user.uid, user.gid, std::move(user.name), recursive};
     return CallMakeDir(core_, std::move(request));
   }
+  Task<Fd> Dial(uint16_t port) override { return CallDial(core_, port); }
   Task<wire::Quiesced> Quiesce(std::chrono::milliseconds grace) override { return CallQuiesce(core_, grace); }
 
   asio::awaitable<void> Close() override {

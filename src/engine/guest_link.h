@@ -69,6 +69,9 @@ class GuestLink {
   virtual Task<> WriteTar(std::string cwd, GuestUser user, ByteSource* source) = 0;       // source outlives the task
   virtual Task<> WritePlainTar(std::string cwd, GuestUser user, ByteSource* source) = 0;  // the same, not compressed
   virtual Task<> MakeDir(std::string path, std::string cwd, GuestUser user, bool recursive) = 0;
+  // A connected, non-blocking byte stream to a server in the machine, through the agent; it ends with the link. Errors
+  // as for Machine::Dial, and kTooMany.
+  virtual Task<Fd> Dial(uint16_t port) = 0;
   virtual Task<wire::Quiesced> Quiesce(std::chrono::milliseconds grace) = 0;
   // Ends the connection and joins its tasks; the machine goes on. Must be awaited before destruction.
   virtual asio::awaitable<void> Close() = 0;

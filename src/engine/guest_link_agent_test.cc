@@ -1,4 +1,5 @@
 // The link against the real agent: sandbar-guest as PID 1 of a PID namespace. Needs root and the built program.
+#include <netinet/in.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/mount.h>
@@ -9,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -28,7 +30,8 @@ std::string AgentBinary() {
 
 class Machine {
  public:
-  Machine() {
+  // `stream`: one socket pair instead of a listener.
+  explicit Machine(bool stream = false) {
     char name[] = "/tmp/sandbar-link-test-XXXXXX";
     Must(::mkdtemp(name) != nullptr && ::chmod(name, 0777) == 0, "temporary directory");
     dir_ = name;
@@ -38,15 +41,19 @@ class Machine {
     std::strncpy(addr.sun_path, socket_path().c_str(), sizeof addr.sun_path - 1);
     Must(::bind(listener.get(), reinterpret_cast<sockaddr*>(&addr), sizeof addr) == 0, "bind");
     Must(::listen(listener.get(), 8) == 0, "listen");
+    int pair[2];
+    Must(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0, "socketpair");
+    Fd theirs(pair[1]);
+    if (stream) stream_ = Fd(pair[0]);
     pid_ = static_cast<pid_t>(::syscall(SYS_clone, CLONE_NEWPID | CLONE_NEWNS | SIGCHLD, nullptr, nullptr, nullptr, 0));
     Must(pid_ >= 0, "clone (root needed)");
     if (pid_ > 0) return;
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     Must(::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0, "private mounts");
     Must(::mount("proc", "/proc", "proc", 0, nullptr) == 0, "mount /proc");
-    Must(::dup2(listener.get(), 100) == 100, "dup");
+    Must(::dup2(stream ? theirs.get() : listener.get(), 100) == 100, "dup");
     std::string binary = AgentBinary();
-    ::execl(binary.c_str(), binary.c_str(), "--listen-fd", "100", nullptr);
+    ::execl(binary.c_str(), binary.c_str(), stream ? "--stream-fd" : "--listen-fd", "100", nullptr);
     Must(false, "exec of the agent");
   }
   ~Machine() {
@@ -59,6 +66,7 @@ class Machine {
   const std::string& dir() const { return dir_; }
   std::string socket_path() const { return dir_ + "/agent.sock"; }
   pid_t pid() const { return pid_; }
+  const Fd& stream() const { return stream_; }
 
  private:
   static void Must(bool holds, const char* what) {
@@ -67,6 +75,7 @@ class Machine {
     std::abort();
   }
   std::string dir_;
+  Fd stream_;
   pid_t pid_ = 0;
 };
 
@@ -81,9 +90,13 @@ class AgentTest : public ::testing::Test {
 
   asio::awaitable<void> Open() {
     Socket socket(io_);
-    asio::local::stream_protocol::endpoint at(machine_->socket_path());
-    auto [ec] = co_await socket.async_connect(at, kToken);
-    EXPECT_FALSE(ec);
+    if (machine_->stream()) {
+      socket.assign(asio::local::stream_protocol(), ::dup(machine_->stream().get()));
+    } else {
+      asio::local::stream_protocol::endpoint at(machine_->socket_path());
+      auto [ec] = co_await socket.async_connect(at, kToken);
+      EXPECT_FALSE(ec);
+    }
     auto opened = co_await OpenGuestLink(std::move(socket), &events_);
     EXPECT_TRUE(opened) << opened.error().message;
     link_ = *std::move(opened);
@@ -153,6 +166,108 @@ class Pieces : public ByteSource {
   std::string bytes_;
   size_t at_ = 0;
 };
+
+TEST_F(AgentTest, AStreamServesOneLinkAfterTheOther) {
+  machine_ = std::make_unique<Machine>(true);
+  Run([](AgentTest* t) -> asio::awaitable<void> {
+    for (int i = 0; i < 3; ++i) {
+      co_await t->Open();
+      std::string id = std::to_string(i);
+      co_await t->Exec(id, "printf '\\177SANDBAR'; head -c 300000 /dev/urandom >&2; exit 3");
+      co_await t->events_.UntilExit(id);
+      EXPECT_EQ(t->events_.commands[id].out, "\x7fSANDBAR");
+      EXPECT_EQ(t->events_.commands[id].err.size(), 300000u);
+      EXPECT_EQ(t->events_.commands[id].exit->code, 3);
+      // Left in the middle of its output; the next link hears the rest.
+      std::string rest = "rest" + id;
+      co_await t->Exec(rest, "head -c 3000000 /dev/zero");
+      co_await t->Close();
+      co_await t->Open();
+      co_await t->events_.UntilExit(rest);
+      EXPECT_EQ(t->events_.commands[rest].end, 3000000u);
+      co_await t->Close();
+    }
+  }(this));
+}
+
+// A server on the loopback, which the test machine shares with us.
+struct LocalServer {
+  LocalServer() {
+    sockaddr_in at{};
+    at.sin_family = AF_INET;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof at;
+    EXPECT_EQ(::bind(fd.get(), reinterpret_cast<sockaddr*>(&at), size), 0);
+    EXPECT_EQ(::listen(fd.get(), 4), 0);
+    EXPECT_EQ(::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&at), &size), 0);
+    port = ntohs(at.sin_port);
+  }
+  Fd fd{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  uint16_t port = 0;
+};
+
+asio::awaitable<std::string> ReadAll(Socket* socket) {
+  std::string out;
+  std::array<char, 65536> buffer{};
+  for (;;) {
+    auto [ec, n] = co_await socket->async_read_some(asio::buffer(buffer), kToken);
+    if (ec) co_return out;
+    out.append(buffer.data(), n);
+  }
+}
+
+Task<> WriteAll(Socket* socket, std::string bytes) {
+  auto buffer = asio::buffer(bytes);
+  co_await asio::async_write(*socket, buffer, kToken);
+  socket->shutdown(Socket::shutdown_send);
+  co_return Result<>{};
+}
+
+TEST_F(AgentTest, DialsServersInTheMachine) {
+  machine_ = std::make_unique<Machine>(true);
+  Run([](AgentTest* t) -> asio::awaitable<void> {
+    co_await t->Open();
+    LocalServer server;
+    auto fd = co_await t->link_->Dial(server.port);
+    EXPECT_TRUE(fd) << fd.error().message;
+    asio::local::stream_protocol protocol;
+    Socket ours(t->io_, protocol, fd->Release());
+    Socket theirs(t->io_, protocol, ::accept4(server.fd.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    // More than a window, both ways at once.
+    TaskGroup writers(t->io_.get_executor());
+    std::string up = Noise(3 << 20), down = Noise(5 << 20);
+    writers.Spawn(WriteAll(&ours, down));
+    std::string got = co_await ReadAll(&theirs);
+    EXPECT_TRUE(got == down) << got.size();
+    writers.Spawn(WriteAll(&theirs, up));
+    got = co_await ReadAll(&ours);
+    EXPECT_TRUE(got == up) << got.size();
+    co_await writers.Close();
+    co_await t->Close();
+  }(this));
+}
+
+TEST_F(AgentTest, ADialThatNobodyAnswersOrWantsIsGivenUp) {
+  Run([](AgentTest* t) -> asio::awaitable<void> {
+    co_await t->Open();
+    uint16_t closed = LocalServer().port;
+    auto refused = co_await t->link_->Dial(closed);
+    EXPECT_EQ(refused.error().code, Code::kUnavailable);
+    LocalServer server;
+    // We hang up: the server hears it.
+    auto fd = co_await t->link_->Dial(server.port);
+    Fd theirs(::accept4(server.fd.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    fd->Reset();
+    asio::local::stream_protocol protocol;
+    Socket peer(t->io_, protocol, theirs.Release());
+    EXPECT_EQ(co_await ReadAll(&peer), "");
+    // The link ends: so does the connection.
+    auto second = co_await t->link_->Dial(server.port);
+    Socket ours(t->io_, protocol, second->Release());
+    co_await t->Close();
+    EXPECT_EQ(co_await ReadAll(&ours), "");
+  }(this));
+}
 
 TEST_F(AgentTest, InputReachesTheChannelOfItsCommand) {
   Run([](AgentTest* t) -> asio::awaitable<void> {

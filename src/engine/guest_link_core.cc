@@ -54,7 +54,7 @@ void LinkCore::Shut(Error why) {
     c.starting->result = std::unexpected(Unavailable());
     std::exchange(c.starting, nullptr)->waiter.Notify();
   }
-  for (auto& [id, s] : streams_) s->waiter->Notify();
+  for (auto& [id, s] : streams_) s->Notify();
   streams_.clear();
   if (quiesce != nullptr) quiesce->waiter.Notify();
   out_.clear();
@@ -70,7 +70,7 @@ void LinkCore::ShutByOwner() {
 
 void LinkCore::Send(const wire::HostFrame& frame) {
   if (closed_) return;
-  out_ += wire::Encode(frame);
+  out_ += decoder_.stream() ? wire::EncodeForStream(frame) : wire::Encode(frame);
   writable_.Notify();
   if (out_.size() > kQueueLimit) Shut(Error{Code::kProtocol, "the agent reads nothing"});
 }
@@ -86,6 +86,7 @@ Task<> LinkCore::WaitRoom(LinkClock::time_point deadline) {
 Task<> LinkCore::Handshake() {
   wire::Hello hello;
   FillRandom(&hello.nonce, sizeof hello.nonce);
+  hello.nonce &= 0xfefefefefefefefe;  // no byte of it looks like an escape, should this be a stream
   std::string bytes = wire::Encode(hello);
   auto buffer = asio::buffer(bytes);
   auto [write_error, written] = co_await asio::async_write(socket_, buffer, kToken);

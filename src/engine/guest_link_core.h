@@ -21,9 +21,9 @@ namespace sandbar::engine {
 
 using LinkClock = std::chrono::steady_clock;
 
-inline constexpr size_t kMaxOpenStreams = 32;    // more wait for their turn
-inline constexpr size_t kQueueRoom = 1 << 20;    // calls wait while more than this is unsent
-inline constexpr size_t kQueueLimit = 16 << 20;  // an agent that reads nothing loses its link here
+inline constexpr ptrdiff_t kMaxOpenStreams = 32;  // more wait for their turn
+inline constexpr size_t kQueueRoom = 1 << 20;     // calls wait while more than this is unsent
+inline constexpr size_t kQueueLimit = 16 << 20;   // an agent that reads nothing loses its link here
 
 // One coroutine waits, anybody notifies; a notification that comes first is not lost.
 class Waiter {
@@ -96,18 +96,28 @@ class LinkCore {
   struct Stream {
     uint32_t id = 0;
     bool upload = false;
+    bool dial = false;       // data both ways; over when both sides have ended it
+    bool connected = false;  // dial: the server accepted
     bool aborted = false;
-    bool input_ended = false;               // upload: our End went out
+    bool input_ended = false;               // upload, dial: our End went out
     uint64_t credit = wire::kStreamWindow;  // what we may send
     uint64_t window = wire::kStreamWindow;  // what the agent may send
     uint64_t consumed = 0;                  // read by the caller, not yet credited
     std::deque<std::string> chunks;
     std::optional<std::expected<void, wire::FileError>> end;
     std::unique_ptr<Waiter> waiter;
+    std::unique_ptr<Waiter> credit_waiter;  // dial: of the direction to the server
+    void Notify() const {
+      waiter->Notify();
+      if (credit_waiter) credit_waiter->Notify();
+    }
   };
   // Takes a slot (waiting for one) and a fresh id.
   Task<std::shared_ptr<Stream>> OpenStream(bool upload);
+  Result<std::shared_ptr<Stream>> OpenDial();
+  void EndInput(Stream& stream);
   void Abort(const std::shared_ptr<Stream>& stream);
+  TaskGroup* tasks = nullptr;  // of the link: there as long as this is not closed
   const asio::any_io_executor& executor() const { return executor_; }
 
   // Quiesce: at most one at a time.
@@ -130,6 +140,7 @@ class LinkCore {
   Result<> On(wire::End& m);
   Result<> On(wire::FileError& m);
   Result<> On(wire::Quiesced& m);
+  Result<> On(wire::Dialed& m);
   Result<Command*> Live(const std::string& id);
   Result<> CheckOffset(Command& c, uint64_t offset, uint64_t bytes, bool gap);
   Result<> EndStream(uint32_t id, std::expected<void, wire::FileError> how);
@@ -157,5 +168,6 @@ Task<wire::Quiesced> CallQuiesce(std::shared_ptr<LinkCore> core, std::chrono::mi
 Task<std::unique_ptr<FileStream>> CallReadFile(std::shared_ptr<LinkCore> core, wire::ReadFile request);
 Task<> CallWriteTar(std::shared_ptr<LinkCore> core, wire::WriteTar request, ByteSource* source);
 Task<> CallMakeDir(std::shared_ptr<LinkCore> core, wire::MakeDir request);
+Task<Fd> CallDial(std::shared_ptr<LinkCore> core, uint16_t port);
 
 }  // namespace sandbar::engine

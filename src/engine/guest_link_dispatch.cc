@@ -1,4 +1,6 @@
 // What the agent may say, and when. Anything else is kProtocol, which closes the link.
+#include <algorithm>
+
 #include "engine/guest_link_core.h"
 
 namespace sandbar::engine {
@@ -112,11 +114,11 @@ Result<> LinkCore::On(wire::Exit& m) {
 
 Result<> LinkCore::On(wire::Credit& m) {
   auto it = streams_.find(m.stream);
-  if (it == streams_.end() || !it->second->upload) return Broken("credit for no upload");
+  if (it == streams_.end() || !(it->second->upload || it->second->connected)) return Broken("credit for no upload");
   Stream& s = *it->second;
   s.credit += m.bytes;
   if (s.credit > wire::kStreamWindow) return Broken("too much credit");
-  s.waiter->Notify();
+  s.Notify();
   return {};
 }
 
@@ -124,6 +126,7 @@ Result<> LinkCore::On(wire::Data& m) {
   auto it = streams_.find(m.stream);
   if (it == streams_.end() || it->second->upload) return Broken("data on an unknown stream");
   Stream& s = *it->second;
+  if (s.dial && (!s.connected || s.end)) return Broken("data outside of a connection");
   if (m.bytes.size() > s.window) return Broken("data beyond the credit");
   s.window -= m.bytes.size();
   if (s.aborted) return {};
@@ -136,6 +139,14 @@ Result<> LinkCore::On(wire::End& m) {
   auto it = streams_.find(m.stream);
   if (it != streams_.end() && it->second->upload && !it->second->input_ended && !it->second->aborted)
     return Broken("an upload ended before its input");
+  if (it != streams_.end() && it->second->dial) {
+    Stream& s = *it->second;
+    if (!s.connected || s.end) return Broken("an unexpected end of a connection");
+    if (s.input_ended) return EndStream(m.stream, {});
+    s.end.emplace();
+    s.Notify();
+    return {};
+  }
   return EndStream(m.stream, {});
 }
 
@@ -148,7 +159,7 @@ Result<> LinkCore::EndStream(uint32_t id, std::expected<void, wire::FileError> h
   auto it = streams_.find(id);
   if (it == streams_.end()) return Broken("end of an unknown stream");
   it->second->end = std::move(how);
-  it->second->waiter->Notify();
+  it->second->Notify();
   streams_.erase(it);
   slots_.NotifyAll();
   return {};
@@ -158,6 +169,14 @@ Result<> LinkCore::On(wire::Quiesced& m) {
   if (quiesce == nullptr || quiesce->result) return Broken("unexpected answer to quiesce");
   quiesce->result = m;
   quiesce->waiter.Notify();
+  return {};
+}
+
+Result<> LinkCore::On(wire::Dialed& m) {
+  auto it = streams_.find(m.stream);
+  if (it == streams_.end() || !it->second->dial || std::exchange(it->second->connected, true))
+    return Broken("a connection that nobody asked for");
+  it->second->Notify();
   return {};
 }
 
@@ -186,7 +205,8 @@ void LinkCore::Kill(const std::string& id, int signal) {
 
 Task<std::shared_ptr<LinkCore::Stream>> LinkCore::OpenStream(bool upload) {
   auto deadline = LinkClock::now() + limits_.stall;
-  while (!closed_ && streams_.size() >= kMaxOpenStreams) {
+  auto is_file = [](const auto& entry) { return !entry.second->dial; };
+  while (!closed_ && std::ranges::count_if(streams_, is_file) >= kMaxOpenStreams) {
     auto turn = co_await slots_.Wait(deadline);
     if (!turn && turn.error().code == Code::kTimeout)
       co_return Fail(Code::kTooMany, "too many file operations at once");
@@ -201,8 +221,28 @@ Task<std::shared_ptr<LinkCore::Stream>> LinkCore::OpenStream(bool upload) {
   co_return s;
 }
 
+Result<std::shared_ptr<LinkCore::Stream>> LinkCore::OpenDial() {
+  if (closed_) return std::unexpected(Unavailable());
+  auto is_dial = [](const auto& entry) { return entry.second->dial; };
+  if (std::ranges::count_if(streams_, is_dial) >= static_cast<ptrdiff_t>(wire::kMaxDials))
+    return Fail(Code::kTooMany, "too many connections into the machine");
+  auto s = std::make_shared<Stream>();
+  s->id = next_stream_++;
+  s->dial = true;
+  s->waiter = std::make_unique<Waiter>(executor_);
+  s->credit_waiter = std::make_unique<Waiter>(executor_);
+  streams_[s->id] = s;
+  return s;
+}
+
+void LinkCore::EndInput(Stream& stream) {
+  if (stream.aborted || std::exchange(stream.input_ended, true) || !streams_.contains(stream.id)) return;
+  Send(wire::End{stream.id});
+  if (stream.end) streams_.erase(stream.id);
+}
+
 void LinkCore::Abort(const std::shared_ptr<Stream>& stream) {
-  if (stream->end || stream->aborted) return;
+  if (!streams_.contains(stream->id) || stream->aborted) return;
   stream->aborted = true;
   stream->chunks.clear();
   Send(wire::Abort{stream->id});

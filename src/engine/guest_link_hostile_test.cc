@@ -51,6 +51,8 @@ std::vector<Lie> Lies() {
           {"data beyond the credit", beyond_credit},
           {"success before the input ended", {F(End{2})}},
           {"end twice", {F(End{1}), F(End{1})}},
+          {"a connection that nobody asked for", {F(Dialed{99})}},
+          {"a connection where a read was asked for", {F(Dialed{1})}},
           {"quiesced unasked", {F(Quiesced{true, 0})}},
           {"second hello", {std::string(F(HelloAck{1, 1, {}})).substr(kGuestMagic.size())}},
           {"oversized frame", {std::string("\xff\xff\xff\x7f", 4)}},

@@ -24,6 +24,7 @@ namespace {
 constexpr size_t kFull = 256 << 10;
 constexpr rlim_t kFiles = 16384;
 constexpr int kReapBatch = 256;
+constexpr int kPortPause = 50;  // ms between two looks at a port that nobody has opened on the host
 
 // The real thing or nothing: somebody may have put a file where /dev/null should be.
 Fd OpenNull() {
@@ -63,15 +64,20 @@ Agent::Agent(AgentOptions options)
       setup_(MakeSetup(std::move(options_.join_fds))),
       commands_(&loop_, &setup_, this),
       files_(&loop_, &setup_, this, options_.worker_stall),
+      dials_(&loop_, this),
       quiescer_(&loop_, &commands_, this),
       children_(WatchChildren()) {
   SB_CHECK(children_);
-  SB_CHECK(::fcntl(options_.listener.get(), F_SETFL, O_NONBLOCK) == 0);
+  int channel = options_.stream ? options_.stream.get() : options_.listener.get();
+  SB_CHECK(::fcntl(channel, F_SETFL, O_NONBLOCK) == 0);
   // Nobody in the machine may look into the agent, even where the file's mode would allow it.
   ::prctl(PR_SET_DUMPABLE, 0);
   ::umask(022);
   children_watch_ = loop_.Add(children_.get(), EPOLLIN, [this](uint32_t) { Reap(); });
-  listen_watch_ = loop_.Add(options_.listener.get(), EPOLLIN, [this](uint32_t) { OnAccept(); });
+  if (options_.stream)
+    OpenStream();
+  else
+    listen_watch_ = loop_.Add(options_.listener.get(), EPOLLIN, [this](uint32_t) { OnAccept(); });
 }
 
 void Agent::Run() {
@@ -93,7 +99,7 @@ void Agent::Send(const wire::GuestFrame& frame) {
 
 void Agent::Violation(const char* what) {
   log::Warn("daemon connection: {}", what);
-  if (connection_) connection_->Close();
+  if (connection_) connection_->Refuse();
 }
 
 void Agent::OnAccept() {
@@ -107,32 +113,60 @@ void Agent::OnAccept() {
   }
   // Newest wins: the old peer is a daemon that died or hangs.
   if (connection_) DropConnection();
+  Serve(std::move(fd), Connection::Kind::kSocket);
+}
+
+void Agent::Serve(Fd fd, Connection::Kind kind) {
   connection_ = std::make_unique<Connection>(
-      loop_, std::move(fd), [this](wire::HostFrame& frame) { OnFrame(frame); }, [this] { OnDrained(); });
+      loop_, std::move(fd), kind, [this](wire::HostFrame& frame) { OnFrame(frame); }, [this] { OnDrained(); });
+}
+
+void Agent::OpenStream() {
+  Fd fd(::fcntl(options_.stream.get(), F_DUPFD_CLOEXEC, 3));
+  SB_CHECK(fd);
+  Serve(std::move(fd), Connection::Kind::kStream);
+}
+
+void Agent::EndSession() {
+  if (!std::exchange(hello_, false)) return;
+  files_.AbortAll();
+  dials_.AbortAll();
+  commands_.OnDisconnected();
 }
 
 void Agent::DropConnection() {
-  bool was_live = hello_;
-  hello_ = false;
+  bool hung_up = connection_->hung_up();
   connection_->Close();
   connection_.reset();
-  if (!was_live) return;
-  files_.AbortAll();
-  commands_.OnDisconnected();
+  EndSession();
+  if (!options_.stream) return;
+  struct stat st{};
+  // A socket has one other end for ever; a port may be opened again by the host.
+  if (hung_up && (::fstat(options_.stream.get(), &st) != 0 || S_ISSOCK(st.st_mode))) ::_exit(1);
+  accept_again_ = loop_.After(std::chrono::milliseconds(hung_up ? kPortPause : 0), [this] { OpenStream(); });
 }
 
 void Agent::OnDrained() {
   commands_.Pump();
   files_.Pump();
+  dials_.Pump();
 }
 
 void Agent::OnFrame(wire::HostFrame& frame) {
   if (const auto* hello = std::get_if<wire::Hello>(&frame)) return OnHello(*hello);
+  if (std::holds_alternative<wire::Gone>(frame) && options_.stream) {
+    EndSession();
+    return connection_->DropQueue();
+  }
   if (!hello_) return Violation("no hello");
   Dispatch(frame);
 }
 
 void Agent::OnHello(const wire::Hello& hello) {
+  if (options_.stream) {
+    EndSession();
+    connection_->DropQueue();
+  }
   if (hello_) return Violation("second hello");
   ++generation_;
   connection_->Send(wire::HelloAck{wire::kGuestProtocolVersion, hello.nonce, commands_.States()});
@@ -152,6 +186,12 @@ void Agent::Dispatch(wire::HostFrame& frame) {
         if constexpr (std::is_same_v<M, wire::ExitAck>) commands_.ExitAck(m);
         if constexpr (std::is_same_v<M, wire::Kill>) commands_.Kill(m);
         if constexpr (std::is_same_v<M, wire::Input>) commands_.Input(m);
+        if constexpr (std::is_same_v<M, wire::Dial>) {
+          if (files_.TakeId(m.stream)) dials_.Open(m);
+        }
+        if constexpr (requires { dials_.Take(m); }) {
+          if (dials_.Take(m)) return;
+        }
         if constexpr (std::is_same_v<M, wire::Credit>) files_.OnCredit(m);
         if constexpr (std::is_same_v<M, wire::ReadFile>) files_.Open(std::move(m));
         if constexpr (std::is_same_v<M, wire::WriteTar>) files_.Open(std::move(m));

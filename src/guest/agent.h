@@ -15,6 +15,7 @@
 #include "base/fd.h"
 #include "guest/commands.h"
 #include "guest/connection.h"
+#include "guest/dials.h"
 #include "guest/file_streams.h"
 #include "guest/launch.h"
 #include "guest/loop.h"
@@ -23,7 +24,8 @@
 namespace sandbar::guest {
 
 struct AgentOptions {
-  Fd listener;               // a listening unix stream socket
+  Fd listener;  // a listening unix stream socket
+  Fd stream;    // or one byte stream to whichever daemon there is; when a socket's end comes, it is the end
   std::vector<Fd> join_fds;  // see ChildSetup
   std::chrono::milliseconds worker_stall{20000};
 };
@@ -41,10 +43,13 @@ class Agent : private Outlet {
   void Violation(const char* what) override;
 
   void OnAccept();
+  void OpenStream();
+  void Serve(Fd fd, Connection::Kind kind);
   void OnFrame(wire::HostFrame& frame);
   void OnHello(const wire::Hello& hello);
   void Dispatch(wire::HostFrame& frame);
   void OnDrained();
+  void EndSession();
   void DropConnection();
   void Reap();
 
@@ -56,6 +61,7 @@ class Agent : private Outlet {
   uint64_t generation_ = 0;
   Commands commands_;
   FileStreams files_;
+  Dials dials_;
   Quiescer quiescer_;
   Fd children_;  // signalfd
   Watch children_watch_, listen_watch_;

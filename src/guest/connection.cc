@@ -2,6 +2,7 @@
 
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
@@ -15,8 +16,9 @@ constexpr size_t kStopReading = 2 << 20;  // answers that the daemon has not tak
 
 }  // namespace
 
-Connection::Connection(Loop& loop, Fd fd, OnFrame on_frame, std::function<void()> on_drained)
-    : fd_(std::move(fd)), on_frame_(std::move(on_frame)), on_drained_(std::move(on_drained)) {
+Connection::Connection(Loop& loop, Fd fd, Kind kind, OnFrame on_frame, std::function<void()> on_drained)
+    : fd_(std::move(fd)), kind_(kind), on_frame_(std::move(on_frame)), on_drained_(std::move(on_drained)) {
+  if (kind_ == Kind::kStream) decoder_.SetStream();
   watch_ = loop.Add(fd_.get(), EPOLLIN, [this](uint32_t events) { OnReady(events); });
 }
 
@@ -24,14 +26,25 @@ void Connection::Close() {
   closed_ = true;
   watch_.Reset();
   // A child forked just now may still hold the socket; the peer must see the end at once.
-  if (fd_) ::shutdown(fd_.get(), SHUT_RDWR);
+  if (fd_ && kind_ == Kind::kSocket) ::shutdown(fd_.get(), SHUT_RDWR);
   fd_.Reset();
+}
+
+void Connection::Refuse() {
+  // On a stream nobody sees a close; an answer to nothing is what ends the daemon's side.
+  if (kind_ == Kind::kStream) Send(wire::HelloAck{});
+  Close();
 }
 
 void Connection::Send(const wire::GuestFrame& frame) {
   if (closed_) return;
-  out_ += wire::Encode(frame);
+  out_ += kind_ == Kind::kStream ? wire::EncodeForStream(frame) : wire::Encode(frame);
   Flush();
+}
+
+void Connection::DropQueue() {
+  out_.clear();
+  out_start_ = 0;
 }
 
 void Connection::OnReady(uint32_t events) {
@@ -46,9 +59,12 @@ void Connection::OnReady(uint32_t events) {
 
 void Connection::ReadSome() {
   std::array<char, 64 << 10> buffer;
-  ssize_t n = ::recv(fd_.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
+  ssize_t n = ::read(fd_.get(), buffer.data(), buffer.size());
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (n <= 0) return Close();
+  if (n <= 0) {
+    hung_up_ = true;
+    return Close();
+  }
   decoder_.Feed(std::string_view(buffer.data(), static_cast<size_t>(n)));
 }
 
@@ -58,7 +74,7 @@ void Connection::DecodeSome() {
     auto got = decoder_.Next(frame);
     if (!got) {
       log::Warn("daemon connection: {}", got.error().message);
-      return Close();
+      return Refuse();
     }
     if (!*got) return;
     on_frame_(frame);
@@ -67,7 +83,7 @@ void Connection::DecodeSome() {
 
 void Connection::Flush() {
   while (!closed_ && queued() > 0) {
-    ssize_t n = ::send(fd_.get(), out_.data() + out_start_, queued(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    ssize_t n = ::write(fd_.get(), out_.data() + out_start_, queued());
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EAGAIN) break;
     if (n <= 0) return Close();

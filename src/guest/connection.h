@@ -1,7 +1,8 @@
 // The daemon's connection as the agent sees it: decoded frames in, a bounded queue of encoded frames out.
 //
 // Loop thread; owned by Agent, which feeds it readiness and drops it after it says closed(). It never blocks, and it
-// stops reading while its peer does not read. A peer that breaks the protocol is closed.
+// stops reading while its peer does not read. A peer that breaks the protocol is closed. On a stream
+// (wire/guest_frames.h) closing is only the end of this object: whoever holds the other end stays connected.
 #pragma once
 
 #include <cstdint>
@@ -29,12 +30,18 @@ class Outlet {
 class Connection {
  public:
   using OnFrame = std::function<void(wire::HostFrame&)>;
-  Connection(Loop& loop, Fd fd, OnFrame on_frame, std::function<void()> on_drained);
+  enum class Kind { kSocket, kStream };
+  Connection(Loop& loop, Fd fd, Kind kind, OnFrame on_frame, std::function<void()> on_drained);
 
   void Send(const wire::GuestFrame& frame);
   size_t queued() const { return out_.size() - out_start_; }
   bool closed() const { return closed_; }
+  bool hung_up() const { return hung_up_; }  // closed, and by the other side
   void Close();
+  // Close, after a violation.
+  void Refuse();
+  // Nobody is left to hear what is queued.
+  void DropQueue();
 
  private:
   void OnReady(uint32_t events);
@@ -44,12 +51,14 @@ class Connection {
   void Arm();
 
   Fd fd_;
+  Kind kind_;
   OnFrame on_frame_;
   std::function<void()> on_drained_;
   wire::FrameDecoder<wire::HostFrame> decoder_;
   std::string out_;
   size_t out_start_ = 0;
   bool closed_ = false;
+  bool hung_up_ = false;
   Watch watch_;
 };
 

@@ -15,10 +15,16 @@ constexpr const char* kStopping = "the machine is stopping";
 
 }  // namespace
 
+bool FileStreams::TakeId(uint32_t id) {
+  if (id <= last_id_) return outlet_->Violation("bad stream id"), false;
+  last_id_ = id;
+  return true;
+}
+
 void FileStreams::Open(FileRequest request) {
   uint32_t id = std::visit([](const auto& r) { return r.stream; }, request);
-  if (id <= last_id_ || streams_.size() >= wire::kMaxStreams) return outlet_->Violation("bad stream id");
-  last_id_ = id;
+  if (!TakeId(id)) return;
+  if (streams_.size() >= wire::kMaxStreams) return outlet_->Violation("too many streams");
   if (refuse_new_) return outlet_->Send(wire::FileError{id, wire::FileErrorKind::kOther, kStopping});
   auto worker = StartWorker(*setup_, request);
   if (!worker) return outlet_->Send(ToFileError(id, worker.error()));

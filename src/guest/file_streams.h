@@ -22,6 +22,8 @@ class FileStreams {
   FileStreams(Loop* loop, const ChildSetup* setup, Outlet* outlet, std::chrono::milliseconds stall)
       : loop_(loop), setup_(setup), outlet_(outlet), stall_(stall) {}
 
+  // Ids are one sequence for files and dials; false after a violation.
+  bool TakeId(uint32_t id);
   void Open(FileRequest request);
   void OnData(wire::Data& data);
   void OnEnd(const wire::End& end);

@@ -1,5 +1,7 @@
-// sandbar-guest --listen-fd N [--join-fds A,B,…]
+// sandbar-guest --listen-fd N | --stream-fd N [--join-fds A,B,…]
+// As the first program of a virtual machine it takes no arguments (guest/vm_init.h).
 #include <fcntl.h>
+#include <sys/reboot.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,15 +11,17 @@
 #include <vector>
 
 #include "guest/agent.h"
+#include "guest/vm_init.h"
 
 namespace {
 
-bool ParseFds(std::string_view text, std::vector<int>& out) {
+bool ParseFds(std::string_view text, int least, std::vector<int>& out) {
   while (!text.empty()) {
     size_t n = std::min(text.find(','), text.size());
     int fd = -1;
     auto [end, ec] = std::from_chars(text.data(), text.data() + n, fd);
-    if (ec != std::errc() || end != text.data() + n || fd < 3 || ::fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) return false;
+    if (ec != std::errc() || end != text.data() + n || fd < least || ::fcntl(fd, F_SETFD, FD_CLOEXEC) != 0)
+      return false;
     out.push_back(fd);
     text.remove_prefix(std::min(n + 1, text.size()));
   }
@@ -36,28 +40,63 @@ void CloseAllBut(std::vector<int> keep) {
   ::close_range(next, ~0U, 0);
 }
 
+// A stream that came as standard input: no command may inherit it.
+int MoveAway(int fd) {
+  int moved = ::fcntl(fd, F_DUPFD_CLOEXEC, 3);
+  int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  if (null < 0 || ::dup2(null, fd) != fd) ::close(fd);
+  ::close(null);
+  return moved;
+}
+
+int RunVm() {
+  // The console, for what goes wrong before there is anybody to tell.
+  for (int fd = ::open("/dev/console", O_RDWR); fd >= 0 && fd < 2;) fd = ::dup(fd);
+  auto port = sandbar::guest::BecomeVm();
+  if (!port) {
+    std::fprintf(stderr, "sandbar-guest: %s\n", port.error().message.c_str());
+    ::sync();
+    ::reboot(RB_AUTOBOOT);
+    return 1;
+  }
+  int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  for (int fd = 0; fd < 3; ++fd) ::dup2(null, fd);
+  sandbar::guest::AgentOptions options;
+  options.stream = *std::move(port);
+  sandbar::guest::Agent agent(std::move(options));
+  agent.Run();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::vector<int> listen, join;
+  if (::getpid() == 1 && std::string_view(argv[0]) == "/init") return RunVm();
+  std::vector<int> listen, stream, join;
+  bool ok = argc % 2 == 1;
   for (int i = 1; i + 1 < argc; i += 2) {
     std::string_view flag = argv[i];
-    bool ok =
-        flag == "--listen-fd" ? ParseFds(argv[i + 1], listen) : flag == "--join-fds" && ParseFds(argv[i + 1], join);
-    if (!ok) listen.clear();
+    if (flag == "--listen-fd") {
+      ok = ok && ParseFds(argv[i + 1], 3, listen);
+    } else if (flag == "--stream-fd") {
+      ok = ok && ParseFds(argv[i + 1], 0, stream);
+    } else {
+      ok = ok && flag == "--join-fds" && ParseFds(argv[i + 1], 3, join);
+    }
   }
-  if (listen.size() != 1 || argc % 2 == 0) {
-    std::fprintf(stderr, "usage: sandbar-guest --listen-fd N [--join-fds A,B]\n");
+  if (!ok || listen.size() + stream.size() != 1) {
+    std::fprintf(stderr, "usage: sandbar-guest --listen-fd N | --stream-fd N [--join-fds A,B]\n");
     return 2;
   }
+  if (!stream.empty() && stream[0] < 3) stream[0] = MoveAway(stream[0]);
   // 0, 1 and 2 must exist, or a pipe could get one of their numbers.
   for (int fd = ::open("/dev/null", O_RDWR); fd >= 0 && fd < 3;) fd = ::dup(fd);
   std::vector<int> keep = join;
-  keep.push_back(listen[0]);
+  keep.push_back(listen.empty() ? stream[0] : listen[0]);
   CloseAllBut(std::move(keep));
   if (::chdir("/") != 0) return 1;
   sandbar::guest::AgentOptions options;
-  options.listener = sandbar::Fd(listen[0]);
+  if (!listen.empty()) options.listener = sandbar::Fd(listen[0]);
+  if (!stream.empty()) options.stream = sandbar::Fd(stream[0]);
   for (int fd : join) options.join_fds.emplace_back(fd);
   sandbar::guest::Agent agent(std::move(options));
   agent.Run();

@@ -58,6 +58,7 @@ struct MachineOptions {
   std::chrono::milliseconds worker_stall{20000};
   bool break_join = false;   // the cgroup cannot be joined
   bool real_binary = false;  // exec the static program instead of running the sanitized code
+  bool stream = false;       // one socket pair for all clients, see TestMachine::stream()
 };
 
 class TestMachine {
@@ -70,12 +71,19 @@ class TestMachine {
     WriteWhole(dir_ + "/group", options.groups);
     WriteWhole(dir_ + "/joined", "");
     Listen();
+    if (options.stream) {
+      int pair[2];
+      Require(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0, "socketpair");
+      stream_ = Fd(pair[0]);
+      agent_stream_ = Fd(pair[1]);
+    }
     int how = options.break_join ? O_RDONLY : O_WRONLY | O_APPEND;
     Fd join(::open((dir_ + "/joined").c_str(), how | O_CLOEXEC));
     pid_ = static_cast<pid_t>(::syscall(SYS_clone, CLONE_NEWPID | CLONE_NEWNS | SIGCHLD, nullptr, nullptr, nullptr, 0));
     Require(pid_ >= 0, "clone (root needed)");
     if (pid_ == 0) Child(options, std::move(join));
     listener_.Reset();
+    agent_stream_.Reset();
   }
   ~TestMachine() {
     if (pid_ > 0) {
@@ -90,6 +98,7 @@ class TestMachine {
   const std::string& dir() const { return dir_; }  // the same path inside and outside, writable by everybody
   std::string socket_path() const { return dir_ + "/agent.sock"; }
   pid_t pid() const { return pid_; }
+  const Fd& stream() const { return stream_; }
   bool alive() const { return ::waitpid(pid_, nullptr, WNOHANG) == 0; }
 
   static std::string BinaryPath() {
@@ -114,14 +123,22 @@ class TestMachine {
     Require(::mount((dir_ + "/group").c_str(), "/etc/group", nullptr, MS_BIND, nullptr) == 0, "bind /etc/group");
     if (options.real_binary) {
       std::string binary = BinaryPath();
-      ::dup2(listener_.get(), 200);
       ::dup2(join.get(), 201);
+      if (options.stream) {
+        ::dup2(agent_stream_.get(), 0);
+        ::execl(binary.c_str(), binary.c_str(), "--stream-fd", "0", "--join-fds", "201", nullptr);
+      }
+      ::dup2(listener_.get(), 200);
       ::execl(binary.c_str(), binary.c_str(), "--listen-fd", "200", "--join-fds", "201", nullptr);
       Require(false, "exec of the agent");
     }
     Require(::chdir("/") == 0, "chdir");
     AgentOptions agent_options;
-    agent_options.listener = std::move(listener_);
+    if (options.stream)
+      agent_options.stream = std::move(agent_stream_);
+    else
+      agent_options.listener = std::move(listener_);
+    stream_.Reset();
     agent_options.join_fds.push_back(std::move(join));
     agent_options.worker_stall = options.worker_stall;
     Agent agent(std::move(agent_options));
@@ -129,7 +146,7 @@ class TestMachine {
   }
 
   std::string dir_;
-  Fd listener_;
+  Fd listener_, stream_, agent_stream_;
   pid_t pid_ = 0;
 };
 
@@ -144,7 +161,12 @@ struct Finished {
 
 class TestClient {
  public:
-  explicit TestClient(const TestMachine& machine, bool hello = true) {
+  explicit TestClient(const TestMachine& machine, bool hello = true, uint64_t nonce = 77) {
+    if (machine.stream()) {
+      fd_ = Fd(::dup(machine.stream().get()));
+      if (hello) HelloOnStream(nonce);
+      return;
+    }
     fd_ = Fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_un addr{};
     addr.sun_family = AF_UNIX;
@@ -157,7 +179,10 @@ class TestClient {
   }
 
   const wire::HelloAck& hello() const { return hello_; }
-  void Send(const wire::HostFrame& frame) { SendRaw(wire::Encode(frame)); }
+  void Send(const wire::HostFrame& frame) {
+    bool hello = std::holds_alternative<wire::Hello>(frame);
+    SendRaw(decoder_.stream() && !hello ? wire::EncodeForStream(frame) : wire::Encode(frame));
+  }
   void SendRaw(std::string_view bytes) {
     while (!bytes.empty()) {
       ssize_t n = ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
@@ -249,6 +274,16 @@ class TestClient {
   Finished Shell(const std::string& script) { return Run({"sh", "-c", script}); }
 
  private:
+  // What earlier clients left unread comes first.
+  void HelloOnStream(uint64_t nonce) {
+    Send(wire::Hello{wire::kGuestProtocolVersion, nonce});
+    while (auto frame = Receive()) {
+      if (auto* ack = std::get_if<wire::HelloAck>(&*frame); ack != nullptr && ack->nonce == nonce) hello_ = *ack;
+      if (hello_.nonce == nonce) return;
+    }
+    ADD_FAILURE() << "no hello";
+  }
+
   Fd fd_;
   wire::FrameDecoder<wire::GuestFrame> decoder_;
   wire::HelloAck hello_;

@@ -38,7 +38,8 @@ inline constexpr std::array<uint8_t, 6> kLinkGuestMac = {0x02, 0x53, 0x42, 0x00,
 Result<MachineNet> CreateLocalNet();
 // Host-owned namespace with one device that takes TCP and DNS from the guest's fixed addresses and nothing else.
 Result<MachineNet> CreateTapNet();
-Result<MachineNet> CreateVethNet();
+// With a user namespace, the machine's end belongs to that: its root may do there what it likes.
+Result<MachineNet> CreateVethNet(int owner = -1);
 
 // Non-blocking connect to 127.0.0.1:port (or [::1]:port: some servers bind only that) in the namespace; the caller
 // waits for writability and reads SO_ERROR.

@@ -3,17 +3,24 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <linux/if_tun.h>
+#include <linux/sched.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <array>
 #include <cstring>
+#include <string>
 
 #include "os/netns.h"
 #include "os/netns_parts.h"
 #include "os/netns_route.h"
+#include "os/openat.h"
+#include "os/process.h"
 
 namespace sandbar::os {
 namespace {
@@ -112,6 +119,39 @@ Result<Fd> EnterNewNetns() {
   return OpenOwnNetns();
 }
 
+// Made by a process that is in the user namespace, because the owner is that of the maker.
+Result<Fd> NewNetnsOwnedBy(int userns) {
+  std::array<int, 2> news{}, hold{};
+  if (::pipe2(news.data(), O_CLOEXEC) != 0) return FailErrno("pipe");
+  Fd told(news[0]), tell(news[1]);
+  if (::pipe2(hold.data(), O_CLOEXEC) != 0) return FailErrno("pipe");
+  Fd held(hold[0]), release(hold[1]);
+  int pidfd = -1;
+  const pid_t pid = Clone3Raw(CLONE_PIDFD, &pidfd);
+  if (pid < 0) return FailErrno("clone");
+  if (pid == 0) {
+    const int err = ::setns(userns, CLONE_NEWUSER) == 0 && ::unshare(CLONE_NEWNET) == 0 ? 0 : errno;
+    [[maybe_unused]] ssize_t n = ::write(news[1], &err, sizeof err);
+    ::close(hold[1]);
+    char c = 0;
+    n = ::read(hold[0], &c, 1);
+    ::_exit(0);
+  }
+  const Fd process(pidfd);
+  tell.Reset();
+  int err = EIO;
+  ssize_t n = 0;
+  while ((n = ::read(told.get(), &err, sizeof err)) < 0 && errno == EINTR) {
+  }
+  Result<Fd> made = FailErrno("make the machine's network namespace", n == sizeof err ? err : EIO);
+  if (n == sizeof err && err == 0) made = OpenPath("/proc/" + std::to_string(pid) + "/ns/net", O_RDONLY);
+  release.Reset();
+  siginfo_t info{};
+  while (::waitid(P_PIDFD, static_cast<id_t>(process.get()), &info, WEXITED) != 0 && errno == EINTR) {
+  }
+  return made;
+}
+
 // Without IFF_VNET_HDR: its holder, who may be a virtual machine's broken process, gets no say about offloads.
 Result<Fd> OpenTap() {
   Fd fd(::open("/dev/net/tun", O_RDWR | O_CLOEXEC | O_NONBLOCK));
@@ -162,11 +202,11 @@ Result<MachineNet> CreateTapNet() {
   return net;
 }
 
-Result<MachineNet> CreateVethNet() {
+Result<MachineNet> CreateVethNet(int owner) {
   SB_TRY(Fd home, OpenOwnNetns());
   NetnsVisit visit(std::move(home));
   MachineNet net;
-  SB_TRY(net.inner, EnterNewNetns());
+  SB_TRY(net.inner, owner < 0 ? EnterNewNetns() : NewNetnsOwnedBy(owner));
   SB_TRY(net.netns, EnterNewNetns());
   SB_TRYV(AddVeth({kHostDevice, kLinkHostMac}, {kGuestDevice, kLinkGuestMac}, net.inner.get()));
   SB_TRYV(FinishHostEnd(&net));

@@ -25,6 +25,8 @@ struct Config {
   uint32_t pids_per_sandbox = 1024;
   uint64_t disk_bytes = 8ULL << 30;
   std::chrono::milliseconds stop_grace{5000};
+  std::string isolation = "auto";    // the engine of sandboxes that demand none; "auto": a microVM where there is KVM
+  bool allow_tcg_as_class3 = false;  // count an emulated microVM as what it would be on KVM
   std::string default_network_mode = "allow-all";  // for sandboxes that never set one
   std::string default_image = "vercel/sandbox/universal:latest";
   std::string default_runtime = "node24";  // v1

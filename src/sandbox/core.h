@@ -8,17 +8,19 @@
 #include "async/task.h"
 #include "sandbox/config.h"
 #include "sandbox/domain.h"
+#include "sandbox/ladder.h"
 #include "sandbox/vault.h"
 
 namespace sandbar::sandbox {
 
 struct Core {
-  Core(asio::any_io_executor executor, Config c, Parts p)
-      : ex(std::move(executor)), config(std::move(c)), parts(std::move(p)), vault(parts.secret) {}
+  Core(asio::any_io_executor executor, Config c, Parts p, Ladder l = {})
+      : ex(std::move(executor)), config(std::move(c)), parts(std::move(p)), ladder(std::move(l)), vault(parts.secret) {}
 
   asio::any_io_executor ex;
   const Config config;
   const Parts parts;
+  const Ladder ladder;
   const Vault vault;
   // Set first thing in Close: from then on a failing step leaves its rows for the next start instead of undoing.
   bool closing = false;

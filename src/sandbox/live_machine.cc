@@ -15,6 +15,7 @@ LiveMachine::LiveMachine(Core* core, std::unique_ptr<engine::Machine> machine)
     : core_(core), machine_(std::move(machine)), interceptor_(core->ex), tasks_(core->ex) {}
 
 Task<std::unique_ptr<LiveMachine>> LiveMachine::Boot(Core* core, engine::BootRequest request, engine::Rootfs rootfs) {
+  rootfs.format = request.format;
   SB_CO_TRY(auto machine, co_await core->parts.engine->Boot(std::move(request)));
   auto live = std::make_unique<LiveMachine>(core, std::move(machine));
   live->Serve(net::DenyAll());
@@ -81,6 +82,15 @@ Task<> LiveMachine::Dial() {
   if (closed_early_) co_return Fail(Code::kClosed, "the agent closed the connection at once");
   if (listener_ != nullptr) listener_->OnConnected();
   co_return Result<>{};
+}
+
+Task<Fd> LiveMachine::DialPort(uint16_t port) {
+  auto fd = co_await machine_->Dial(port);
+  if (fd || fd.error().code != Code::kUnsupported) co_return fd;
+  auto link = link_;
+  if (!link) co_return Fail(Code::kUnavailable, "no connection to the agent");
+  fd = co_await link->Dial(port);
+  co_return fd;
 }
 
 Task<> LiveMachine::Reconnect() {

@@ -45,6 +45,8 @@ class LiveMachine final : private engine::GuestEvents {
   Task<> Connect();
   const std::string& id() const { return machine_->id(); }
   engine::Machine& machine() { return *machine_; }
+  // To a server in the machine, by the engine or through the agent.
+  Task<Fd> DialPort(uint16_t port);
   net::Egress& egress() { return *egress_; }
   // Whose it is from now on: decides the CA of its proxy and what forwarded requests say. Before a policy
   // other than deny-all.

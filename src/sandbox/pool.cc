@@ -30,13 +30,17 @@ engine::Rootfs RootfsOf(const store::Session& session) {
   return rootfs;
 }
 
-engine::Limits LimitsOf(const Config& config, int vcpus) {
-  engine::Limits limits;
-  limits.vcpus = static_cast<uint32_t>(vcpus);
-  limits.memory_bytes = static_cast<uint64_t>(vcpus) * 2048 * (1 << 20);
-  limits.pids = config.pids_per_sandbox;
-  limits.disk_bytes = config.disk_bytes;
-  return limits;
+engine::BootRequest BootOf(const Core& core, const std::string& engine, int vcpus) {
+  engine::BootRequest request;
+  const engine::EngineInfo& info = core.ladder.Of(engine);
+  request.engine = engine;
+  request.format = info.format;
+  request.network = info.attachment;
+  request.limits.vcpus = static_cast<uint32_t>(vcpus);
+  request.limits.memory_bytes = static_cast<uint64_t>(vcpus) * 2048 * (1 << 20);
+  request.limits.pids = core.config.pids_per_sandbox;
+  request.limits.disk_bytes = core.config.disk_bytes;
+  return request;
 }
 
 std::string PinnedName(const images::Image& image) {
@@ -133,9 +137,8 @@ Task<> Pool::Add(PoolTarget target) {
   store::PoolMember row{NewLabel("p-", 16), PinnedName(image), target.vcpus, NowMs()};
   auto insert = [row](store::Store& store) { return store.InsertPoolMember(row); };
   SB_CO_TRYV(co_await core_->Db(std::move(insert)));
-  engine::BootRequest request;
+  engine::BootRequest request = BootOf(*core_, core_->ladder.usual().name, target.vcpus);
   request.machine_id = row.machine_id;
-  request.limits = LimitsOf(core_->config, target.vcpus);
   auto rootfs = RootfsOf(image);
   auto live = co_await LiveMachine::Boot(core_, std::move(request), std::move(rootfs));
   if (live) {

@@ -1,4 +1,5 @@
-// Machines booted ahead: configured with an image, agent connected, network closed, not yet anybody's. Single loop.
+// Machines booted ahead: of the usual engine, configured with an image, agent connected, network closed, not yet
+// anybody's. Single loop.
 //
 // A member is recorded in the store before it is booted, so that the next start destroys it whatever happens; it is
 // never handed out twice and never taken back from a sandbox. Refilling is done one machine at a time in the
@@ -18,7 +19,7 @@ namespace sandbar::sandbox {
 // The parts of a machine that the image and the size decide; the same for pooled and for cold ones.
 engine::Rootfs RootfsOf(const images::Image& image);
 engine::Rootfs RootfsOf(const store::Session& session);
-engine::Limits LimitsOf(const Config& config, int vcpus);
+engine::BootRequest BootOf(const Core& core, const std::string& engine, int vcpus);
 // "repo@sha256:…": how rows name an image.
 std::string PinnedName(const images::Image& image);
 

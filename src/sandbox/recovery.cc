@@ -91,6 +91,22 @@ Task<> ServiceImpl::RecoverSession(store::Session row, bool present, bool alive,
     *failure = std::unexpected(sandbox ? commands.error() : sandbox.error());
     co_return *failure;
   }
+  // The operator may count an engine differently from now on; what a session says of itself has to be true today.
+  const int today = core_.ladder.Of(row.engine).isolation_class;
+  if (row.isolation_class != today) {
+    row.isolation_class = today;
+    auto relabel = [row](store::Store& store) {
+      auto mirror = [&row](store::Sandbox& s) -> Result<> {
+        if (s.current_session == row.id) s.isolation_class = row.isolation_class;
+        return {};
+      };
+      return store.SaveSession(row, mirror);
+    };
+    auto relabelled = co_await core_.Db(std::move(relabel));
+    if (!relabelled) *failure = std::unexpected(std::move(relabelled).error());
+    if (!*failure) co_return *failure;
+  }
+  const bool weak = *sandbox && !Meets((**sandbox).isolation, row.engine, row.isolation_class);
   const bool expired = NowMs() >= row.started_at.value_or(row.created_at) + row.timeout_ms;
   const bool stopping = row.status == store::Status::kStopping || row.status == store::Status::kSnapshotting;
   const std::string reason = row.stop_reason;
@@ -106,6 +122,8 @@ Task<> ServiceImpl::RecoverSession(store::Session row, bool present, bool alive,
     RequestStop(id, StopCause::kRequested, reason);
   } else if (expired) {
     RequestStop(id, StopCause::kTimeout, "timeout");
+  } else if (weak) {
+    RequestStop(id, StopCause::kRequested, "this server does not meet the demanded isolation any more");
   } else if (!attached) {
     RequestStop(id, StopCause::kLost, "machine lost: " + attached.error().message);
   }

@@ -43,7 +43,7 @@ Task<DialledPort> ServiceImpl::DialPort(Scope scope, std::string session, int po
   if (port < 2 || port > 65535) co_return Fail(Code::kBadRequest, "port: 2 to 65535");
   // Held while we wait: the machine object belongs to it.
   SB_CO_TRY(auto live, co_await FindLive(std::move(scope), std::move(session)));
-  auto fd = co_await live->live()->machine().Dial(static_cast<uint16_t>(port));
+  auto fd = co_await live->live()->DialPort(static_cast<uint16_t>(port));
   if (!fd && fd.error().code == Code::kNotFound) co_return Fail(Code::kStopped, "the sandbox has stopped");
   if (!fd) co_return std::unexpected(std::move(fd).error());
   co_return DialledPort{*std::move(fd), live->previews()};

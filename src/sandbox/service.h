@@ -56,7 +56,8 @@ struct CreateSpec {
   std::optional<int64_t> snapshot_expiration_ms;
   std::optional<store::KeepLastSnapshots> keep_last_snapshots;
   std::map<std::string, store::Mount> mounts;  // by absolute path
-  std::string digest;                          // of the request, for those who need to know it again
+  store::IsolationDemand isolation;
+  std::string digest;  // of the request, for those who need to know it again
 };
 
 // Absent: unchanged. For the doubly optional ones an inner nullopt clears.
@@ -74,6 +75,7 @@ struct UpdateSpec {
   std::optional<int64_t> snapshot_expiration_ms;
   std::optional<std::optional<store::KeepLastSnapshots>> keep_last_snapshots;
   std::optional<std::map<std::string, store::Mount>> mounts;  // replaces all, from the next session on
+  store::IsolationDemand isolation;                           // raises what the sandbox demands
   std::optional<std::string> current_snapshot;                // roll back (or forward) to this one
 };
 
@@ -213,9 +215,10 @@ struct DialledPort {
 
 struct ServerInfo {
   std::string default_network_mode;
-  std::string engine;
+  std::string engine;  // of sandboxes that demand none
   int isolation_class = 1;
   size_t running = 0;
+  std::vector<engine::EngineInfo> engines;  // all that it knows, usable or not
 };
 
 // A sandbox with this tag, and "1" as its value, is not kept as a record either: it goes some time (its own time limit)
@@ -227,7 +230,8 @@ class Service {
   virtual ~Service() = default;
   virtual ServerInfo info() const = 0;
 
-  // kConflict when the name is taken.
+  // kConflict when the name is taken. kUnsupported when no engine here meets the demanded isolation; the same goes for
+  // every later start of the sandbox and of its forks.
   virtual Task<SandboxView> Create(Scope scope, CreateSpec spec) = 0;
   virtual Task<SandboxView> Get(Scope scope, std::string name, bool resume) = 0;
   virtual Task<Page<store::Sandbox>> List(Scope scope, ListQuery query) = 0;

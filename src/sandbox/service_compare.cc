@@ -73,6 +73,8 @@ Task<store::Sandbox> ServiceImpl::PromoteNow(Scope scope, std::string fork, std:
   }
   if (from.current_snapshot.empty()) co_return Fail(Code::kSnapshotMissing, "\"" + from.name + "\" has no snapshot");
   SB_CO_TRY(auto head, co_await UsableSnapshot(scope, from.current_snapshot));
+  // A target that could not start from it any more would be lost.
+  SB_CO_TRYV(core_.ladder.Pick(target.isolation, BaseOf(head).format));
   if (LiveOf(target.current_session) != nullptr) co_return Fail(Code::kConflict, running);
   auto promote = [key = store::KeyOf(target), head](store::Store& store) -> Result<store::Sandbox> {
     SB_TRYV(MarkUsed(store, head.id));

@@ -40,6 +40,8 @@ ServiceImpl::Base ServiceImpl::BaseOf(const store::Snapshot& s) const {
   base.image.env = s.image_env;
   base.snapshot_layers = s.snapshot_layers;
   base.snapshot = s.id;
+  base.format =
+      s.format == FormatName(engine::RootfsFormat::kBlock) ? engine::RootfsFormat::kBlock : engine::RootfsFormat::kDir;
   return base;
 }
 
@@ -56,7 +58,8 @@ Task<ServiceImpl::Base> ServiceImpl::ResolveBase(const CreateSpec* spec, Scope s
   co_return base;
 }
 
-store::Session ServiceImpl::MakeSession(const store::Sandbox& sandbox, const Base& base) {
+Result<store::Session> ServiceImpl::MakeSession(const store::Sandbox& sandbox, const Base& base) {
+  SB_TRY(const engine::EngineInfo engine, core_.ladder.Pick(sandbox.isolation, base.format));
   const images::Image& image = base.image;
   store::Session s;
   s.image_layers = image.layers;
@@ -74,7 +77,6 @@ store::Session ServiceImpl::MakeSession(const store::Sandbox& sandbox, const Bas
   s.cwd = image.cwd;
   s.timeout_ms = sandbox.timeout_ms;
   s.requested_at = s.created_at = s.updated_at = NowMs();
-  const engine::EngineInfo engine = core_.parts.engine->info();
   s.engine = engine.name;
   s.isolation_class = engine.isolation_class;
   s.user = image.user;
@@ -124,8 +126,10 @@ Task<SandboxView> ServiceImpl::CreateFrom(Scope scope, NewSandbox wanted) {
   sandbox.image = PinnedName(image);
   sandbox.cwd = image.cwd;
   sandbox.current_snapshot = base.snapshot;
-  store::Session row = MakeSession(sandbox, base);
+  SB_CO_TRY(store::Session row, MakeSession(sandbox, base));
   sandbox.current_session = row.id;
+  sandbox.engine = row.engine;
+  sandbox.isolation_class = row.isolation_class;
   if (sandbox.name.empty()) sandbox.name = sandbox.v1 ? row.id : NewSandboxName();
   row.sandbox = sandbox.name;
   if (wanted.policy) {
@@ -135,7 +139,8 @@ Task<SandboxView> ServiceImpl::CreateFrom(Scope scope, NewSandbox wanted) {
   auto env = std::exchange(sandbox.env, core_.vault.SealEnv(sandbox.env, OwnerOf(store::KeyOf(sandbox))));
   sandbox.created_at = sandbox.updated_at = sandbox.status_updated_at = row.created_at;
 
-  const bool usual = base.snapshot.empty() && sandbox.mounts.empty();
+  // Machines stand ready for the usual case only.
+  const bool usual = base.snapshot.empty() && sandbox.mounts.empty() && row.engine == core_.ladder.usual().name;
   auto pooled = usual ? pool_.Take(image, sandbox.vcpus) : nullptr;
   row.machine_id = pooled ? pooled->id() : NewLabel("m-", 16);
   if (pooled && !wanted.source) {
@@ -178,9 +183,8 @@ Task<SandboxView> ServiceImpl::Launch(std::shared_ptr<Session> session, store::S
                                       std::unique_ptr<LiveMachine> pooled, std::optional<SourceSpec> source) {
   auto live = std::move(pooled);
   if (!live) {
-    engine::BootRequest request;
+    engine::BootRequest request = BootOf(core_, session->row().engine, sandbox.vcpus);
     request.machine_id = session->row().machine_id;
-    request.limits = LimitsOf(core_.config, sandbox.vcpus);
     // Should we die before the session runs, the supervisor ends what nobody asked for.
     request.deadline = std::chrono::milliseconds(session->row().timeout_ms) + std::chrono::minutes(1);
     auto rootfs = RootfsOf(session->row());
@@ -191,6 +195,8 @@ Task<SandboxView> ServiceImpl::Launch(std::shared_ptr<Session> session, store::S
   view.session = session->row();
   view.sandbox = std::move(sandbox);
   view.sandbox.current_session = view.session.id;
+  view.sandbox.engine = view.session.engine;
+  view.sandbox.isolation_class = view.session.isolation_class;
   view.sandbox.status = view.session.status;
   view.sandbox.updated_at = view.sandbox.status_updated_at = view.session.updated_at;
   co_return view;

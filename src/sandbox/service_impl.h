@@ -18,7 +18,7 @@ namespace sandbar::sandbox {
 
 class ServiceImpl final : public Domain {
  public:
-  ServiceImpl(asio::any_io_executor ex, Config config, Parts parts);
+  ServiceImpl(asio::any_io_executor ex, Config config, Parts parts, Ladder ladder);
 
   // service_lifecycle.cc
   Task<> Start() override;
@@ -111,6 +111,7 @@ class ServiceImpl final : public Domain {
     images::Image image;
     std::vector<std::string> snapshot_layers;
     std::string snapshot;
+    std::optional<engine::RootfsFormat> format;  // of the snapshot
   };
   Task<Base> ResolveBase(const CreateSpec* spec, Scope scope);
   Base BaseOf(const store::Snapshot& snapshot) const;
@@ -125,7 +126,7 @@ class ServiceImpl final : public Domain {
   // The sandbox's policy, as compiled; null when it was never set.
   Result<net::PolicyRef> PolicyOf(const store::Sandbox& sandbox) const;
   Task<images::Image> ResolveImage(bool v1, std::optional<std::string> image, std::optional<std::string> runtime);
-  store::Session MakeSession(const store::Sandbox& sandbox, const Base& base);
+  Result<store::Session> MakeSession(const store::Sandbox& sandbox, const Base& base);
   Task<SandboxView> Launch(std::shared_ptr<Session> session, store::Sandbox sandbox,
                            std::unique_ptr<LiveMachine> pooled, std::optional<SourceSpec> source);
   Task<> Undo(std::shared_ptr<Session> session, Error why);
@@ -192,6 +193,7 @@ class ServiceImpl final : public Domain {
   Task<> DestroyLeftover(std::string machine_id);
 
   // service_records.cc
+  Task<> CheckDemand(Scope scope, std::string name, UpdateSpec spec);
   Task<store::Sandbox> FindSandbox(Scope scope, std::string name);
   Task<store::Sandbox> SandboxOf(store::Session session);
   Task<store::Session> FindSession(Scope scope, std::string id);

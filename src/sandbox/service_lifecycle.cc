@@ -16,8 +16,8 @@ constexpr std::chrono::seconds kKeepRetry{5};
 
 }  // namespace
 
-ServiceImpl::ServiceImpl(asio::any_io_executor ex, Config config, Parts parts)
-    : core_(std::move(ex), std::move(config), std::move(parts)),
+ServiceImpl::ServiceImpl(asio::any_io_executor ex, Config config, Parts parts, Ladder ladder)
+    : core_(std::move(ex), std::move(config), std::move(parts), std::move(ladder)),
       pool_(&core_),
       collect_(core_.ex),
       seal_(core_.ex),
@@ -28,12 +28,13 @@ Result<std::unique_ptr<Domain>> MakeService(asio::any_io_executor ex, Config con
     return Fail(Code::kBadRequest, "network.default: allow-all or deny-all");
   if (parts.secret.size() < 32) return Fail(Code::kBadRequest, "the secret has to have at least 32 bytes");
   if (config.log_segment_bytes < 4096) return Fail(Code::kBadRequest, "log_segment_bytes: at least 4096");
+  SB_TRY(Ladder ladder, Ladder::Make(parts.engine->engines(), parts.engine->info().name, config));
   std::error_code ec;
   std::filesystem::create_directories(config.data_dir + "/logs", ec);
   // What programs print may be secret.
   if (!ec) std::filesystem::permissions(config.data_dir + "/logs", std::filesystem::perms::owner_all, ec);
   if (ec) return Fail(Code::kIo, "create " + config.data_dir + "/logs: " + ec.message());
-  return std::make_unique<ServiceImpl>(std::move(ex), std::move(config), std::move(parts));
+  return std::make_unique<ServiceImpl>(std::move(ex), std::move(config), std::move(parts), std::move(ladder));
 }
 
 Task<> ServiceImpl::Start() {
@@ -72,11 +73,11 @@ asio::awaitable<void> ServiceImpl::Close() {
 }
 
 ServerInfo ServiceImpl::info() const {
-  const engine::EngineInfo engine = core_.parts.engine->info();
   ServerInfo info;
   info.default_network_mode = core_.config.default_network_mode;
-  info.engine = engine.name;
-  info.isolation_class = engine.isolation_class;
+  info.engine = core_.ladder.usual().name;
+  info.isolation_class = core_.ladder.usual().isolation_class;
+  info.engines = core_.ladder.engines();
   info.running = static_cast<size_t>(std::count_if(sessions_.begin(), sessions_.end(), [](const auto& s) {
     return s.second.session->phase() == Session::Phase::kRunning;
   }));

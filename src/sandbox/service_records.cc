@@ -1,6 +1,7 @@
 // Looking things up, listing and editing records.
 #include "base/ids.h"
 #include "sandbox/drives.h"
+#include "sandbox/ladder.h"
 #include "sandbox/network.h"
 #include "sandbox/service_impl.h"
 #include "sandbox/tokens.h"
@@ -130,12 +131,32 @@ Task<Page<store::Session>> ServiceImpl::ListSessions(Scope scope, ListQuery quer
   co_return ToPage(std::move(listing));
 }
 
+// An update that raises what the sandbox demands, or puts it on another snapshot: can that be kept?
+Task<> ServiceImpl::CheckDemand(Scope scope, std::string name, UpdateSpec spec) {
+  SB_CO_TRY(auto sandbox, co_await FindSandbox(scope, std::move(name)));
+  store::Sandbox changed = sandbox;
+  SB_CO_TRYV(ApplyUpdate(spec, core_.config, changed));
+  if (changed.isolation == sandbox.isolation && !spec.current_snapshot) co_return Result<>{};
+  Base base;
+  const std::string id = spec.current_snapshot.value_or(sandbox.current_snapshot);
+  if (!id.empty()) {
+    SB_CO_TRY(auto snapshot, co_await GetSnapshot(std::move(scope), id));
+    base = BaseOf(snapshot);
+  }
+  SB_CO_TRYV(core_.ladder.Pick(changed.isolation, base.format));
+  const Live* live = LiveOf(sandbox.current_session);
+  if (live == nullptr || Meets(changed.isolation, sandbox.engine, sandbox.isolation_class)) co_return Result<>{};
+  co_return Fail(Code::kConflict,
+                 "\"" + sandbox.name + "\" runs with less isolation than that: stop it first, then demand more");
+}
+
 Task<store::Sandbox> ServiceImpl::Update(Scope scope, std::string name, UpdateSpec spec) {
   if (scope.project.empty() || scope.team.empty()) co_return Fail(Code::kBadRequest, "projectId: is required");
   if (spec.current_snapshot) {
     auto usable = co_await UsableSnapshot(scope, *spec.current_snapshot);
     if (!usable) co_return Fail(Code::kNotFound, "currentSnapshotId: there is no such snapshot in this project");
   }
+  SB_CO_TRYV(co_await CheckDemand(scope, name, spec));
   const store::SandboxKey key{scope.team, scope.project, name};
   std::optional<store::NetworkPolicyRow> network;
   if (spec.network) {

@@ -40,7 +40,7 @@ Task<SandboxView> ServiceImpl::ResumeNow(store::Sandbox sandbox) {
     co_return Fail(Code::kTooMany, fmt::format("{} sandboxes are running, the server's limit (max_running) is {}",
                                                sessions_.size(), core_.config.max_running));
   }
-  store::Session row = MakeSession(sandbox, BaseOf(snapshot));
+  SB_CO_TRY(store::Session row, MakeSession(sandbox, BaseOf(snapshot)));
   SB_CO_TRY(auto policy, PolicyOf(sandbox));
   if (policy) row.network = SealPolicy(core_.vault, policy->policy(), OwnerOf(row));
   row.machine_id = NewLabel("m-", 16);

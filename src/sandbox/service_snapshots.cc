@@ -150,10 +150,16 @@ Task<> ServiceImpl::FlattenLongChains() {
       continue;
     }
     const std::string layer = "flat_" + snapshot->id;
-    SB_CO_TRYV(co_await core_.parts.engine->FlattenSnapshots(snapshot->snapshot_layers, layer));
+    auto flattened = co_await core_.parts.engine->FlattenSnapshots(snapshot->snapshot_layers, layer);
+    if (!flattened && flattened.error().code == Code::kUnsupported) {
+      // Not for this format: it stays as long as it is, and the others get their turn.
+      unflattened_.insert(snapshot->id);
+      continue;
+    }
+    if (!flattened) co_return flattened;
     log::Info("snapshot {}: {} layers made into one", snapshot->id, snapshot->snapshot_layers.size());
-    auto replace = [flattened = *std::move(snapshot), layer](store::Store& store) {
-      return ReplaceLayers(store, flattened, layer);
+    auto replace = [snapshot = *std::move(snapshot), layer](store::Store& store) {
+      return ReplaceLayers(store, snapshot, layer);
     };
     SB_CO_TRYV(co_await core_.Db(std::move(replace)));
     Seal();

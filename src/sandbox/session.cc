@@ -74,9 +74,11 @@ Task<store::Sandbox> Session::SaveWith(store::SandboxEdit edit) {
   auto write = [row = row_, edit = std::move(edit)](store::Store& store) {
     auto both = [&row, &edit](store::Sandbox& s) -> Result<> {
       if (edit) SB_TRYV(edit(s));
-      if (s.current_session == row.id && s.status != row.status) {
+      if (s.current_session == row.id) {
+        if (s.status != row.status) s.status_updated_at = row.updated_at;
         s.status = row.status;
-        s.status_updated_at = row.updated_at;
+        s.engine = row.engine;
+        s.isolation_class = row.isolation_class;
       }
       s.updated_at = row.updated_at;
       return {};
@@ -312,8 +314,10 @@ store::Snapshot Session::MakeSnapshot(const engine::Usage& usage) const {
   s.image_env = row_.image_env;
   s.image_layers = row_.image_layers;
   s.snapshot_layers = row_.snapshot_layers;
-  if (!s.snapshot_layers.empty() && core_->parts.engine->info().copies_snapshots)
-    s.snapshot_layers.erase(s.snapshot_layers.begin());
+  const engine::EngineInfo& engine = core_->ladder.Of(row_.engine);
+  s.engine = row_.engine;
+  s.format = FormatName(engine.format);
+  if (!s.snapshot_layers.empty() && engine.copies_snapshots) s.snapshot_layers.erase(s.snapshot_layers.begin());
   s.snapshot_layers.insert(s.snapshot_layers.begin(), s.id);
   return s;
 }

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "sandbox/drives.h"
+#include "sandbox/ladder.h"
 #include "sandbox/routes.h"
 #include "wire/guest_frames.h"
 
@@ -90,6 +91,17 @@ Result<> CheckIdle(int64_t ms) {
   return {};
 }
 
+// A demand can be raised, never lowered: what is asked for is what the caller gets at least.
+Result<> Demand(const store::IsolationDemand& asked, const std::map<std::string, std::string>& tags,
+                store::IsolationDemand& demand) {
+  if (asked.min_class < 0 || asked.min_class > 3)
+    return Bad(fmt::format("isolation.minClass: 1, 2 or 3, got {}", asked.min_class));
+  SB_TRY(const int tagged, TaggedClass(tags));
+  demand.min_class = std::max({demand.min_class, asked.min_class, tagged});
+  if (!asked.engine.empty()) demand.engine = asked.engine;
+  return {};
+}
+
 Result<> CheckNetworkId(const std::string& id) {
   if (id.size() > 255 || HasNul(id)) return Bad("networkId: at most 255 characters");
   return {};
@@ -168,6 +180,7 @@ Result<store::Sandbox> CheckCreate(const CreateSpec& spec, const Config& config)
   row.env = spec.env;
   SB_TRYV(CheckTags(spec.tags));
   row.tags = spec.tags;
+  SB_TRYV(Demand(spec.isolation, spec.tags, row.isolation));
   SB_TRYV(CheckPorts(spec.ports, spec.v1, config));
   row.routes = MakeRoutes(spec.ports, {});
   if (spec.region) {
@@ -212,6 +225,7 @@ Result<> ApplyUpdate(const UpdateSpec& spec, const Config& config, store::Sandbo
     SB_TRYV(CheckTags(*spec.tags));
     row.tags = *spec.tags;
   }
+  SB_TRYV(Demand(spec.isolation, row.tags, row.isolation));
   if (spec.ports) {
     SB_TRYV(CheckPorts(*spec.ports, row.v1, config));
     row.routes = MakeRoutes(*spec.ports, row.routes);

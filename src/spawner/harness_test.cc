@@ -37,6 +37,12 @@ Result<> WaitReadable(int fd) {
   return {};
 }
 
+bool LastLineIsExit(const std::string& out) {
+  if (out.size() < 2 || out.back() != '\n') return false;
+  size_t before = out.rfind('\n', out.size() - 2);
+  return out.compare(before == std::string::npos ? 0 : before + 1, 5, "exit:") == 0;
+}
+
 std::string FindBusybox() {
   for (const char* path : {"/bin/busybox", "/usr/bin/busybox"}) {
     if (::access(path, X_OK) == 0) return path;
@@ -171,7 +177,9 @@ int TestHost::StartSpawner(const std::vector<std::string>& extra) {
                                    "--disk-pool-bytes",
                                    "1073741824",
                                    "--walker",
-                                   std::string(SB_BINARY_DIR) + "/bin/sandbar-walker"};
+                                   std::string(SB_BINARY_DIR) + "/bin/sandbar-walker",
+                                   "--runsc",
+                                   runsc_};
   args.insert(args.end(), extra.begin(), extra.end());
   pid_t pid = ::fork();
   if (pid == 0) ::_exit(RunSpawner(args));
@@ -218,6 +226,12 @@ void TestHost::StopSpawner() {
   AwaitEnd(pid);
 }
 
+void TestHost::UseGvisor() {
+  runsc_ = "/usr/bin/runsc";
+  if (const char* other = std::getenv("SANDBAR_TEST_RUNSC")) runsc_ = other;
+  UseAgent(kStreamAgent);
+}
+
 BootReq TestHost::SmallMachine(const std::string& id) {
   BootReq r;
   r.machine = id;
@@ -234,15 +248,17 @@ ConfigureReq TestHost::Image(const std::string& id) {
 }
 
 Result<Answer> TestHost::Start(TestClient& client, const std::string& id) {
-  SB_TRY(Answer boot, client.Call(SmallMachine(id)));
+  BootReq request = SmallMachine(id);
+  if (gvisor()) request.engine = kGvisorEngine;
+  SB_TRY(Answer boot, client.Call(std::move(request)));
   SB_TRYV(client.Call(Image(id)));
   return boot;
 }
 
 Result<std::string> TestHost::Run(const std::string& id, const std::string& script) {
   SB_TRY(Fd socket, os::ConnectUnixPath(data() + "/run/agents/" + id + ".sock", SOCK_STREAM));
-  SB_TRYV(os::WriteAll(socket.get(), script));
-  ::shutdown(socket.get(), SHUT_WR);
+  SB_TRYV(os::WriteAll(socket.get(), gvisor() ? std::to_string(script.size()) + "\n" + script : script));
+  if (!gvisor()) ::shutdown(socket.get(), SHUT_WR);
   std::string out;
   for (;;) {
     SB_TRYV(WaitReadable(socket.get()));
@@ -251,6 +267,8 @@ Result<std::string> TestHost::Run(const std::string& id, const std::string& scri
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) continue;
     if (n <= 0) return out;
     out.append(buf.data(), static_cast<size_t>(n));
+    // A stream has no end to wait for.
+    if (gvisor() && LastLineIsExit(out)) return out;
   }
 }
 

@@ -105,6 +105,8 @@ Result<> CopyAgent(Host& h) {
   // Mode 0111 and owned by the host: a process that runs it cannot be traced from inside, nor the file be read.
   SB_TRYV(os::WriteFileAt(dir.get(), "agent", bytes, 0111));
   SB_TRY(h.agent, os::OpenInside(dir.get(), "agent", O_PATH));
+  SB_TRY(Fd gvisor, os::EnsureDir(dir.get(), "gvisor", 0755));
+  SB_TRYV(os::WriteFileAt(gvisor.get(), "agent", bytes, 0555));
   return {};
 }
 
@@ -180,6 +182,11 @@ Result<> OpenDisk(Host& h) {
   return {};
 }
 
+std::vector<EngineEntry> FindEngines(const Host& h) {
+  return {{kNamespacesEngine, "namespaces", 1, true, ""},
+          {kGvisorEngine, "gvisor", 2, static_cast<bool>(h.gvisor.runsc), h.gvisor.why_not}};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Host>> PrepareHost(Options options) {
@@ -212,6 +219,8 @@ Result<std::unique_ptr<Host>> PrepareHost(Options options) {
   layers.force_loop = h->options.force_fallback.contains("erofs");
   h->layers = std::make_unique<Layers>(std::move(layers));
   FindCpus(*h);
+  h->gvisor = FindGvisor(*h);
+  h->engines = FindEngines(*h);
   ProtectSelf();
   return h;
 }

@@ -4,6 +4,7 @@
 // The private mount namespace is where it all hangs: nothing leaks to the host, and all of it vanishes with the
 // process.
 //   /run/sandbar/mnt            tmpfs: agent, mp/ (mount point for roots), ro/ (read-only view of the next three)
+//     gvisor/                   the agent once more, for machines whose kernel has to read it
 //     empty, nothing/, sizes/   covers for /proc files, /proc directories, files that show a machine's size
 //     dev/ layers/ store/ m/    the /dev template, image layers, the disk, scratch for older kernels
 #pragma once
@@ -19,8 +20,10 @@
 #include "os/cgroup.h"
 #include "os/uid_lease.h"
 #include "spawner/disk.h"
+#include "spawner/gvisor.h"
 #include "spawner/layers.h"
 #include "spawner/options.h"
+#include "spawner/protocol.h"
 #include "spawner/unmounts.h"
 
 namespace sandbar::spawner {
@@ -40,9 +43,11 @@ struct Host {
   std::unique_ptr<Disk> disk;
   std::unique_ptr<Layers> layers;
   std::unique_ptr<Unmounts> unmounts;
-  std::vector<int> cpus;          // online cpus that we may use
-  std::vector<uint32_t> cpu_use;  // machines pinned to each of them
-  bool map_dev = true;            // /dev can be id-mapped (tmpfs, kernel 6.3)
+  std::vector<int> cpus;             // online cpus that we may use
+  std::vector<uint32_t> cpu_use;     // machines pinned to each of them
+  std::vector<EngineEntry> engines;  // in order of class
+  Gvisor gvisor;
+  bool map_dev = true;  // /dev can be id-mapped (tmpfs, kernel 6.3)
 };
 
 // kConflict when another spawner holds the data directory. Errors are meant for the operator: what, why, what to do.

@@ -26,80 +26,15 @@ namespace {
 
 constexpr uint32_t kMaxVcpus = 256;
 constexpr uint64_t kMaxMemory = 1ULL << 46;
-constexpr int kTtyGroup = 5;
-
-std::string In(const char* name) {
-  return std::string(kMountDir) + "/" + name;
-}
 
 os::CgroupLimits ToCgroup(const Limits& l) {
   return {l.vcpus, l.memory_bytes, l.pids};
-}
-
-// Everything that the plan points to. The plan is read by the child from its copy of this memory.
-struct Preparation {
-  std::vector<Fd> join, command_join;
-  Fd root, dev, pts, shm, sys;
-  std::vector<Fd> drives;
-  std::vector<os::GuestMount> mounts;
-  std::string mount_point = In("mp");
-  std::vector<std::string> cover_sources;
-  std::vector<os::ProcCover> covers;
-  std::string hostname;
-  cpu_set_t cpus{};
-  std::vector<int> join_fds, keep;
-  std::string join_list;
-  std::array<const char*, 6> argv{};
-  sock_fprog filter{};
-};
-
-void AddCovers(Preparation& p, const std::string& size_dir) {
-  constexpr std::array<const char*, 5> kSized = {"cpuinfo", "meminfo", "stat", "loadavg", "cmdline"};
-  p.cover_sources.reserve(kSized.size() + 2);
-  for (const char* name : kSized) {
-    p.cover_sources.push_back(size_dir + "/proc/" + name);
-    p.covers.push_back({p.cover_sources.back().c_str(), name});
-  }
-  p.cover_sources.push_back(In("ro/empty"));
-  for (const char* name : os::MaskedProcFiles()) p.covers.push_back({p.cover_sources.back().c_str(), name});
-  p.cover_sources.push_back(In("ro/nothing"));
-  for (const char* name : os::MaskedProcDirs()) p.covers.push_back({p.cover_sources.back().c_str(), name});
-}
-
-Result<> MakeMounts(Preparation& p, const Host& host, const Identity& identity, const Limits& limits) {
-  std::string base = std::to_string(identity.lease.base());
-  SB_TRY(p.dev, os::CloneTree(AT_FDCWD, In("dev")));
-  // Device nodes look like root's inside; kernels before 6.3 cannot and show them as nobody's, which harms nothing.
-  if (auto mapped = os::MapIds(p.dev.get(), identity.userns.get()); !mapped && os::KernelAtLeast(6, 3))
-    return std::unexpected(std::move(mapped).error().Context("/dev"));
-  std::vector<os::MountOption> pts = {{"ptmxmode", "0666"},
-                                      {"mode", "0620"},
-                                      {"gid", std::to_string(identity.lease.base() + kTtyGroup)},
-                                      // The host has one pool of terminals for everybody.
-                                      {"max", "256"},
-                                      {"newinstance", "", true}};
-  SB_TRY(p.pts, os::NewMount("devpts", pts, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC));
-  uint64_t shm_bytes =
-      limits.memory_bytes == 0 ? 64ULL << 20 : std::max<uint64_t>(limits.memory_bytes / 2, 16ULL << 20);
-  std::vector<os::MountOption> shm = {
-      {"size", std::to_string(shm_bytes)}, {"mode", "1777"}, {"uid", base}, {"gid", base}};
-  SB_TRY(p.shm, os::NewMount("tmpfs", shm, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV));
-  SB_TRY(std::string size_dir, os::EnsureSizeTemplate(In("sizes"), std::max(limits.vcpus, 1U), limits.memory_bytes));
-  // The template's directory seen through the read-only view.
-  std::string view = In("ro") + size_dir.substr(std::string(kMountDir).size());
-  SB_TRY(p.sys, os::CloneTree(AT_FDCWD, view + "/sys"));
-  AddCovers(p, view);
-  p.filter.len = static_cast<unsigned short>(host.filter.size());
-  p.filter.filter = const_cast<sock_filter*>(host.filter.data());
-  return {};
 }
 
 }  // namespace
 
 Machine::~Machine() {
   for (size_t i : pinned_) --host_->cpu_use[i];
-  if (root_watch_) host_->unmounts->Forget(*root_watch_);
-  for (int watch : drive_watches_) host_->unmounts->Forget(watch);
 }
 
 Result<> Machine::CheckLimits(const Limits& l) const {
@@ -126,6 +61,14 @@ Result<> CheckSpace(const Host& host) {
   return {};
 }
 
+Result<> CheckEngine(const Host& host, uint8_t engine) {
+  for (const EngineEntry& e : host.engines) {
+    if (e.id == engine && e.usable) return {};
+    if (e.id == engine) return Fail(Code::kUnsupported, "engine " + e.name + " does not work here: " + e.why_not);
+  }
+  return Fail(Code::kUnsupported, "there is no such engine");
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Machine>> Machine::Boot(Host* host, PartPool* pool, const BootReq& request) {
@@ -133,7 +76,10 @@ Result<std::unique_ptr<Machine>> Machine::Boot(Host* host, PartPool* pool, const
   std::unique_ptr<Machine> m(new Machine(host, request.machine));
   SB_TRYV(m->CheckLimits(request.limits));
   SB_TRYV(CheckSpace(*host));
-  SB_TRY(m->parts_, pool->Take());
+  SB_TRYV(CheckEngine(*host, request.engine));
+  SB_TRY(m->launch_, MakeLaunch(request.engine));
+  m->engine_ = request.engine;
+  SB_TRY(m->parts_, pool->Take(NetOf(request.engine)));
   auto rest = m->SetLimits(request.limits);
   if (rest) rest = m->Listen();
   if (!rest) {
@@ -156,55 +102,6 @@ Result<> Machine::Listen() {
   return {};
 }
 
-Result<Fd> Machine::MountRoot(const std::vector<std::string>& layers) {
-  os::OverlaySpec spec;
-  for (const auto& path : layers) {
-    SB_TRY(Fd layer, os::CloneTree(AT_FDCWD, path));
-    SB_TRYV(os::MapIds(layer.get(), parts_.identity.userns.get()));
-    spec.layers.push_back(layer.get());
-    layer_mounts_.push_back(std::move(layer));
-  }
-  SB_TRY(Fd writable, os::CloneTree(AT_FDCWD, parts_.disk.path));
-  SB_TRYV(os::MapIds(writable.get(), parts_.identity.userns.get()));
-  spec.writable = writable.get();
-  layer_mounts_.push_back(std::move(writable));
-  spec.owner = parts_.identity.lease.base();
-  spec.scratch = In("m");
-  spec.force_paths = host_->options.force_fallback.contains("overlay");
-  auto root = os::MountOverlay(spec);
-  // The kernel does not say why it gives a read-only one; what a full disk refuses, it refuses us too.
-  const std::string probe = parts_.disk.path + "/probe";
-  if (!root && ::mkdir(probe.c_str(), 0700) != 0 && (errno == ENOSPC || errno == EDQUOT)) return FailErrno("overlay");
-  if (!root) ::rmdir(probe.c_str());
-  return root;
-}
-
-Result<Fd> Machine::MountDrive(int root, const DriveMount& mount) {
-  if (!mount.path.starts_with('/') || mount.path.size() < 2) return Fail(Code::kBadRequest, "bad mount path");
-  SB_TRY(std::string path, host_->disk->DrivePath(mount.drive));
-  if (mount.writable) SB_TRYV(DriveDir::Claim(path, mount.uid, mount.gid));
-  SB_TRYV(os::MakePathInside(root, mount.path, parts_.identity.lease.base()));
-  os::OverlaySpec spec;
-  // Below it there is nothing: an overlay for the sake of being one.
-  SB_TRY(Fd nothing, os::CloneTree(AT_FDCWD, In("nothing")));
-  SB_TRY(Fd drive, os::CloneTree(AT_FDCWD, mount.writable ? path : path + "/upper"));
-  SB_TRYV(os::MapIds(drive.get(), parts_.identity.userns.get()));
-  if (mount.writable) spec.writable = drive.get();
-  if (!mount.writable) spec.layers.push_back(drive.get());
-  spec.layers.push_back(nothing.get());
-  spec.durable = true;
-  spec.owner = parts_.identity.lease.base();
-  spec.scratch = In("m");
-  spec.force_paths = host_->options.force_fallback.contains("overlay");
-  SB_TRY(Fd overlay, os::MountOverlay(spec));
-  const uint64_t read_only = mount.writable ? 0 : MOUNT_ATTR_RDONLY;
-  SB_TRYV(os::SetMountAttributes(overlay.get(), MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | read_only));
-  SB_TRY(int watch, host_->unmounts->Watch(overlay.get()));
-  drive_watches_.push_back(watch);
-  drives_.push_back(mount.drive);
-  return overlay;
-}
-
 // The quota limits how much a machine computes; this makes nproc and thread pools agree with it. Least used cpus first.
 void Machine::PickCpus() {
   size_t want = std::max(limits_.vcpus, 1U);
@@ -218,75 +115,35 @@ void Machine::PickCpus() {
 
 Result<> Machine::Configure(const ConfigureReq& request) {
   if (state_ != State::kBooted) return Fail(Code::kConflict, "the machine is already configured");
-  Preparation p;
-  p.hostname = request.hostname.empty() ? kDefaultHostname : request.hostname;
-  SB_TRY(auto layers, host_->layers->Prepare(request.layers, request.image_digest, p.hostname));
-  host_layer_ = layers.host;
-  std::span<const std::string> below = request.snapshots;
-  if (!below.empty() && host_->disk->copies_snapshots()) {
-    SB_TRYV(host_->disk->SnapshotLayer(below.front()));
-    SB_TRYV(host_->disk->StartFrom(parts_.disk, below.front()));
-    SB_TRYV(host_->disk->SetLimit(parts_.disk, limits_.disk_bytes));
-    below = below.subspan(1);
-  }
-  std::vector<std::string> stack;
-  for (const std::string& snapshot : below) {
-    SB_TRY(std::string layer, host_->disk->SnapshotLayer(snapshot));
-    stack.push_back(std::move(layer));
-  }
-  stack.insert(stack.end(), layers.paths.begin(), layers.paths.end());
-  SB_TRY(p.root, MountRoot(stack));
-  SB_TRY(root_watch_, host_->unmounts->Watch(p.root.get()));
-  for (const DriveMount& mount : request.mounts) {
-    SB_TRY(Fd drive, MountDrive(p.root.get(), mount));
-    p.mounts.push_back({drive.get(), mount.path.c_str()});
-    p.drives.push_back(std::move(drive));
-  }
-  SB_TRYV(MakeMounts(p, *host_, parts_.identity, limits_));
-  SB_TRY(p.join, parts_.group->OpenAgentJoin());
-  SB_TRY(p.command_join, parts_.group->OpenCommandJoin());
-  for (const Fd& fd : p.join) p.join_fds.push_back(fd.get());
-  p.keep.push_back(listener_.get());
-  for (const Fd& fd : p.command_join) {
-    p.keep.push_back(fd.get());
-    p.join_list += (p.join_list.empty() ? "" : ",") + std::to_string(p.keep.size() + 2);
-  }
-  p.argv = {"sandbar-guest", "--listen-fd", "3", "--join-fds", p.join_list.c_str(), nullptr};
   PickCpus();
-  CPU_ZERO(&p.cpus);
-  for (size_t i : pinned_) CPU_SET(host_->cpus[i], &p.cpus);
-
-  os::ChildPlan plan;
-  plan.join = p.join_fds;
-  plan.netns = netns();
-  plan.userns = parts_.identity.userns.get();
-  plan.root = p.root.get();
-  plan.dev = p.dev.get();
-  plan.pts = p.pts.get();
-  plan.shm = p.shm.get();
-  plan.sys = p.sys.get();
-  plan.mounts = p.mounts;
-  plan.mount_point = p.mount_point.c_str();
-  plan.covers = p.covers;
-  plan.read_only = os::ReadOnlyProcPaths();
-  plan.hostname = p.hostname.c_str();
-  plan.cpus = pinned_.empty() ? nullptr : &p.cpus;
-  plan.keep = p.keep;
-  plan.agent = host_->agent.get();
-  plan.argv = p.argv.data();
-  plan.filter = &p.filter;
-  SB_TRY(child_, os::StartChild(plan));
+  cpu_set_t cpus;
+  CPU_ZERO(&cpus);
+  for (size_t i : pinned_) CPU_SET(host_->cpus[i], &cpus);
+  LaunchInput input;
+  input.host = host_;
+  input.machine = &id_;
+  input.parts = &parts_;
+  input.limits = limits_;
+  input.listener = listener_.get();
+  input.cpus = pinned_.empty() ? nullptr : &cpus;
+  auto child = launch_->Start(input, request);
+  if (!child) {
+    launch_->LetGo();
+    return std::unexpected(std::move(child).error());
+  }
+  child_ = std::move(*child);
+  for (const DriveMount& mount : request.mounts) drives_.push_back(mount.drive);
   state_ = State::kStarting;
   return {};
 }
 
 void Machine::AfterStart() {
-  layer_mounts_.clear();
+  launch_->LetGo();
   if (auto started = os::ProcessStartTime(child_.pid)) start_time_ = *started;
 }
 
 Result<bool> Machine::OnStatus() {
-  auto status = os::ReadChildStatus(child_.status.get());
+  auto status = launch_->ReadStatus(child_.status.get());
   if (status && !*status) return false;
   child_.status.Reset();
   if (!status) {
@@ -311,7 +168,7 @@ std::optional<int> Machine::OnExit() {
 
 MachineEntry Machine::entry() const {
   uint8_t state = state_ == State::kBooted || state_ == State::kStarting ? 0 : state_ == State::kRunning ? 1 : 2;
-  return {id_, state, child_.pid, start_time_};
+  return {id_, state, child_.pid, start_time_, engine_};
 }
 
 Result<> Machine::SetLimits(const Limits& limits) {
@@ -365,7 +222,7 @@ Result<> Machine::BeginDestroy(const std::string& keep_as) {
   keep_as_ = keep_as;
   if (auto usage = Usage()) final_usage_ = *usage;
   Kill();
-  layer_mounts_.clear();
+  launch_->LetGo();
   ::unlinkat(host_->agents.get(), socket_name().c_str(), 0);
   listener_.Reset();
   state_ = State::kEnding;
@@ -388,10 +245,10 @@ bool Machine::TryFinish() {
     }
   }
   // Whoever gets the drive next must be the only one who has it.
-  if (!std::ranges::all_of(drive_watches_, [this](int watch) { return host_->unmounts->Gone(watch); })) return false;
+  if (!launch_->DrivesReleased()) return false;
   if (!keep_as_.empty() && !parts_.disk.name.empty()) {
     // Not before the kernel let go of the upper directory: until then its bytes may still be on their way.
-    if (root_watch_ && !host_->unmounts->Gone(*root_watch_)) return false;
+    if (!launch_->RootReleased()) return false;
     kept_ = host_->disk->Publish(parts_.disk, keep_as_);
     if (!kept_) {
       log::Error("{}: {}", id_, kept_.error().message);

@@ -18,6 +18,7 @@
 #include "base/result.h"
 #include "os/child.h"
 #include "spawner/host.h"
+#include "spawner/launch.h"
 #include "spawner/parts.h"
 #include "spawner/protocol.h"
 
@@ -36,6 +37,7 @@ class Machine {
   State state() const { return state_; }
   MachineEntry entry() const;
   std::string socket_name() const { return id_ + ".sock"; }
+  uint8_t engine() const { return engine_; }
   const std::string& disk_path() const { return parts_.disk.path; }
   int tcp() const { return parts_.net.tcp.get(); }
   int dns() const { return parts_.net.dns.get(); }
@@ -83,8 +85,6 @@ class Machine {
   Machine(Host* host, std::string id) : host_(host), id_(std::move(id)) {}
   Result<> CheckLimits(const Limits& limits) const;
   Result<> Listen();
-  Result<Fd> MountRoot(const std::vector<std::string>& layers);
-  Result<Fd> MountDrive(int root, const DriveMount& mount);
   void PickCpus();
 
   Host* host_;
@@ -92,11 +92,9 @@ class Machine {
   State state_ = State::kBooted;
   Limits limits_;
   Parts parts_;
-  std::shared_ptr<SiteDir> host_layer_;  // shared with the other machines of this host name
-  Fd listener_;                          // the agent's socket, until the agent has it
-  // The detached copies of the layers: the last close of one costs more than making it, so neither the way to the clone
-  // nor the child's exec should be that.
-  std::vector<Fd> layer_mounts_;
+  uint8_t engine_ = kNamespacesEngine;
+  std::unique_ptr<Launch> launch_;
+  Fd listener_;  // the agent's socket, until the agent has it
   os::Child child_;
   uint64_t start_time_ = 0;
   int exit_status_ = 0;
@@ -105,9 +103,7 @@ class Machine {
   UsageResp final_usage_;
   std::string keep_as_;
   Result<> kept_;
-  std::optional<int> root_watch_;  // tells when the root filesystem is really unmounted
-  std::vector<std::string> drives_;
-  std::vector<int> drive_watches_;  // the same for drives
+  std::vector<std::string> drives_;  // names
 };
 
 }  // namespace sandbar::spawner

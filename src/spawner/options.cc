@@ -38,7 +38,8 @@ Result<> DiskLimit(const std::string& text, bool* out) {
 std::string Usage() {
   return "usage: sandbar-spawner --data DIR --images DIR --guest FILE --daemon-uid N --daemon-gid N [--ephemeral]\n"
          "         [--foreground] [--extra-ca FILE] [--host-share PERCENT] [--disk-pool-bytes N]\n"
-         "         [--disk-limit btrfs|none] [--walker FILE] [--force-fallback overlay,erofs,quota]\n";
+         "         [--disk-limit btrfs|none] [--walker FILE] [--runsc FILE|none]\n"
+         "         [--gvisor-platform systrap|ptrace|kvm] [--force-fallback overlay,erofs,quota]\n";
 }
 
 Result<Options> ParseOptions(const std::vector<std::string>& args) {
@@ -55,6 +56,8 @@ Result<Options> ParseOptions(const std::vector<std::string>& args) {
       {"--guest", text(&o.guest)},
       {"--walker", text(&o.walker)},
       {"--extra-ca", text(&o.extra_ca)},
+      {"--runsc", text(&o.runsc)},
+      {"--gvisor-platform", text(&o.gvisor_platform)},
       {"--daemon-uid", [&](const std::string& v) { return Number(v, &o.daemon_uid); }},
       {"--daemon-gid", [&](const std::string& v) { return Number(v, &o.daemon_gid); }},
       {"--host-share", [&](const std::string& v) { return Number(v, &o.host_share); }},

@@ -14,8 +14,10 @@ struct Options {
   std::string data, images, guest;
   std::string walker;  // sandbar-walker; empty: snapshots cannot be checked nor compared
   uint32_t daemon_uid = 0, daemon_gid = 0;
-  bool ephemeral = false;   // end, machines and all, when the daemon's connection does
-  bool foreground = false;  // do not detach (for a service manager and for tests)
+  bool ephemeral = false;       // end, machines and all, when the daemon's connection does
+  bool foreground = false;      // do not detach (for a service manager and for tests)
+  std::string runsc;            // gVisor's program; empty: looked for; "none": not used
+  std::string gvisor_platform;  // of runsc; empty: the first that works
   std::string extra_ca;
   int host_share = 80;
   uint64_t disk_pool_bytes = 0;  // 0: most of what is free

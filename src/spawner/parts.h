@@ -2,7 +2,7 @@
 // group, a place on disk. Each part is made ahead in small numbers while the loop is idle, and used by one machine
 // only. Single thread; the pool does not outlive the host.
 //
-//   SB_TRY(Parts parts, pool.Take());      // from the pool, or made now
+//   SB_TRY(Parts parts, pool.Take(NetKind::kLocal));      // from the pool, or made now
 //   … the machine ends …
 //   DiscardParts(host, parts);             // false while something still lives in the group: again later
 #pragma once
@@ -15,9 +15,15 @@
 #include "os/cgroup.h"
 #include "os/netns.h"
 #include "os/uid_lease.h"
-#include "spawner/host.h"
+#include "spawner/disk.h"
+#include "spawner/protocol.h"
 
 namespace sandbar::spawner {
+
+struct Host;
+
+// What os/netns.h makes. Only local ones are made ahead.
+enum class NetKind { kLocal, kTap, kVeth };
 
 struct Identity {
   os::UidLease lease;
@@ -35,7 +41,7 @@ struct Parts {
 class PartPool {
  public:
   PartPool(Host* host, size_t depth) : host_(host), depth_(depth) {}
-  Result<Parts> Take();
+  Result<Parts> Take(NetKind net);
   // Makes one missing part; true when there was one to make and more may be missing.
   bool Refill();
   void Clear();
@@ -43,6 +49,7 @@ class PartPool {
  private:
   Result<Identity> MakeIdentity() const;
   Result<std::unique_ptr<os::MachineCgroup>> MakeGroup() const;
+  Result<os::MachineNet> TakeNet(NetKind kind, const Identity& identity);
 
   Host* host_;
   size_t depth_;

@@ -69,7 +69,7 @@ void Fields(A& a, M& m) {
   if constexpr (std::is_same_v<T, HelloReq>) {
     a(m.version);
   } else if constexpr (std::is_same_v<T, BootReq>) {
-    a.Id(m.machine), LimitFields(a, m.limits), a(m.deadline_ms);
+    a.Id(m.machine), LimitFields(a, m.limits), a(m.deadline_ms), a(m.engine);
   } else if constexpr (std::is_same_v<T, ConfigureReq>) {
     a.Id(m.machine), a.Ids(m.layers, kMaxLayers), a.Id(m.image_digest), a.Id(m.hostname);
     a.Ids(m.snapshots, kMaxSnapshotChain);
@@ -111,12 +111,17 @@ void Fields(A& a, M& m) {
     a.Id(m.machine), a(m.port), a(m.ipv6);
   } else if constexpr (std::is_same_v<T, HelloResp>) {
     a(m.version), a.Id(m.instance), a.Text(m.disk_limit), a.Text(m.cgroup), a(m.copies_snapshots);
+    size_t n = a.Count(m.engines.size(), kMaxEngines);
+    if constexpr (!std::is_const_v<M>) m.engines.resize(n);
+    for (auto& e : m.engines) Fields(a, e);
+  } else if constexpr (std::is_same_v<T, EngineEntry>) {
+    a(m.id), a.Id(m.name), a(m.isolation_class), a(m.usable), a.Text(m.why_not);
   } else if constexpr (std::is_same_v<T, ErrorResp>) {
     a(m.code), a.Text(m.message), a(m.sys_errno);
   } else if constexpr (std::is_same_v<T, BootResp>) {
     a.Text(m.agent_socket);
   } else if constexpr (std::is_same_v<T, MachineEntry>) {
-    a.Id(m.machine), a(m.state), a(m.pid), a(m.start_time);
+    a.Id(m.machine), a(m.state), a(m.pid), a(m.start_time), a(m.engine);
   } else if constexpr (std::is_same_v<T, ListResp>) {
     size_t n = a.Count(m.machines.size(), kMaxMachines);
     if constexpr (!std::is_const_v<M>) m.machines.resize(n);

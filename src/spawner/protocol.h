@@ -13,12 +13,16 @@
 
 namespace sandbar::spawner {
 
-inline constexpr uint32_t kProtocolVersion = 4;
+inline constexpr uint32_t kProtocolVersion = 5;
 inline constexpr size_t kMaxMessage = 64 << 10;
 inline constexpr size_t kMaxLayers = 64;
 inline constexpr size_t kMaxSnapshotChain = 64;
 inline constexpr size_t kSnapshotsPerPage = 500;
 inline constexpr size_t kMaxMounts = 4;
+inline constexpr size_t kMaxEngines = 8;
+
+// How a machine is kept from the host. The numbers are for the wire; classes are in EngineEntry.
+inline constexpr uint8_t kNamespacesEngine = 1, kGvisorEngine = 2, kMicrovmEngine = 3;
 
 struct Limits {
   uint32_t vcpus = 1;
@@ -35,6 +39,7 @@ struct BootReq {
   std::string machine;
   Limits limits;
   int64_t deadline_ms = 0;
+  uint8_t engine = kNamespacesEngine;
 };  // namespaces, cgroups, net, disk; fds: tcp listener, dns
 struct DriveMount {
   std::string drive;  // writable: a drive; otherwise a state of one
@@ -124,14 +129,23 @@ struct MachineEntry {
   uint8_t state = 0;
   int32_t pid = 0;
   uint64_t start_time = 0;
+  uint8_t engine = kNamespacesEngine;
 };  // 0 booted, 1 configured, 2 exited
 struct OkResp {};
+struct EngineEntry {
+  uint8_t id = 0;
+  std::string name;
+  uint8_t isolation_class = 1;
+  bool usable = false;
+  std::string why_not;  // what is missing and how to get it
+};
 struct HelloResp {
   uint32_t version = kProtocolVersion;
   std::string instance;
   std::string disk_limit;
   std::string cgroup;
-  bool copies_snapshots = false;  // a machine's own layer holds all that the topmost snapshot below it did
+  bool copies_snapshots = false;     // a machine's own layer holds all that the topmost snapshot below it did
+  std::vector<EngineEntry> engines;  // every one that is known, usable or not
 };  // which mechanisms are in force
 struct ErrorResp {
   int32_t code = 0;

@@ -8,7 +8,7 @@ namespace {
 std::vector<Request> EveryRequest() {
   Limits limits{2, 3ULL << 30, 400, 5ULL << 40};
   return {HelloReq{7},
-          BootReq{"m1", limits, 123456789012},
+          BootReq{"m1", limits, 123456789012, kGvisorEngine},
           ConfigureReq{"m1", {"a", "b"}, "sha256:x", "host", {"snap_1"}, {{"drv_1", "/data", true, 1000, 1001}}},
           ListReq{},
           AttachReq{"m1"},
@@ -32,7 +32,7 @@ std::vector<Request> EveryRequest() {
 
 std::vector<Response> EveryResponse() {
   return {OkResp{},
-          HelloResp{1, "inst", "btrfs", "v2", true},
+          HelloResp{1, "inst", "btrfs", "v2", true, {{kMicrovmEngine, "microvm", 3, false, "no /dev/kvm"}}},
           ErrorResp{3, "no", 13},
           BootResp{"/a/b.sock"},
           ListResp{{{"m1", 2, 77, 9999999999ULL}, {"m2", 0, 0, 0}}},

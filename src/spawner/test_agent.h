@@ -50,4 +50,43 @@ int main(int argc, char** argv) {
 }
 )c";
 
+// The same where there is one stream instead of connections: a script comes after its length and a newline.
+inline constexpr const char* kStreamAgent = R"c(
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int main(int argc, char** argv) {
+  if (argc != 3 || strcmp(argv[1], "--stream-fd") || strcmp(argv[2], "0")) return 3;
+  for (;;) {
+    static char script[65536];
+    char c;
+    size_t want = 0;
+    while (read(0, &c, 1) == 1 && c != '\n') want = want * 10 + (c - '0');
+    if (want == 0 || want >= sizeof script) return 4;
+    for (size_t n = 0; n < want;) {
+      ssize_t r = read(0, script + n, want - n);
+      if (r <= 0) return 5;
+      n += r;
+    }
+    script[want] = 0;
+    if (!strncmp(script, "agent-exit ", 11)) return atoi(script + 11);
+    pid_t pid = fork();
+    if (pid == 0) {
+      dup2(0, 1); dup2(0, 2);
+      char* args[] = {"sh", "-c", script, 0};
+      char* env[] = {"PATH=/bin", 0};
+      execve("/bin/sh", args, env);
+      _exit(98);
+    }
+    int status = 0;
+    waitpid(pid, &status, 0);
+    dprintf(0, "exit:%d\n", WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+    while (waitpid(-1, 0, WNOHANG) > 0) {}
+  }
+}
+)c";
+
 }  // namespace sandbar::spawner

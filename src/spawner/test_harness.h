@@ -70,6 +70,8 @@ class TestHost {
   std::vector<std::string> Leftovers();
   // Replaces the agent by another C program.
   void UseAgent(const std::string& source);
+  // The next spawner has gVisor, and machines are its own.
+  void UseGvisor();
   // Replaces the image's directory by an erofs file.
   Result<> UseErofsImage();
 
@@ -78,7 +80,8 @@ class TestHost {
   Result<> MakeImage();
   Result<> MakeAgent(const std::string& source);
   void AwaitEnd(pid_t pid);
-  std::string dir_;
+  bool gvisor() const { return runsc_ != "none"; }
+  std::string dir_, runsc_ = "none";
 };
 
 }  // namespace sandbar::spawner

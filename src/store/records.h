@@ -51,6 +51,13 @@ struct SessionMount {
   bool operator==(const SessionMount&) const = default;
 };
 
+// What a sandbox demands of every machine that it gets: that, or more.
+struct IsolationDemand {
+  int min_class = 0;   // 1 to 3; 0: any
+  std::string engine;  // empty: any
+  bool operator==(const IsolationDemand&) const = default;
+};
+
 // A named record of a project.
 struct Sandbox {
   std::string name, team, project;
@@ -75,6 +82,9 @@ struct Sandbox {
   std::optional<KeepLastSnapshots> keep_last_snapshots;
   std::string current_snapshot;  // what the next session boots from; empty: none yet
   uint64_t total_egress = 0, total_ingress = 0, total_cpu_ms = 0, total_duration_ms = 0;
+  IsolationDemand isolation;
+  std::string engine;  // of its current session, with its class
+  int isolation_class = 0;
   std::string create_digest;  // of the request that made it, so that its repetition can be told from another one
 };
 
@@ -131,6 +141,7 @@ struct Snapshot {
   int64_t created_at = 0, updated_at = 0, last_used_at = 0;
   int64_t expiration_ms = 0;  // counted from the last use; 0: never
   std::string runtime, image, cwd, user, home;
+  std::string engine, format;  // which engine made it; "dir" | "block": which ones can stand on it
   uint32_t uid = 1000, gid = 1000;
   std::map<std::string, std::string> image_env;
   std::vector<std::string> image_layers, snapshot_layers;  // topmost first; its own is the first of the second

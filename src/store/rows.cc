@@ -10,7 +10,8 @@ const std::string kSandboxColumns =
     "network_sealed, env, "
     "tags, routes, "
     "snapshot_expiration_ms, keep_last_snapshots, current_snapshot, total_egress, total_ingress, total_cpu_ms, "
-    "total_duration_ms, idle_timeout_ms, create_digest, mounts";
+    "total_duration_ms, idle_timeout_ms, create_digest, mounts, min_class, wanted_engine, engine, "
+    "isolation_class";
 const std::string kSessionColumns =
     "id, team, project, sandbox, machine_id, status, vcpus, memory_mb, region, runtime, image, cwd, timeout_ms, "
     "network_mode, network_shown, network_sealed, requested_at, created_at, updated_at, started_at, requested_stop_at, "
@@ -26,7 +27,7 @@ const std::string kCommandColumns =
 const std::string kSnapshotColumns =
     "id, team, project, sandbox, session, parent, deleted, manual, region, size_bytes, created_at, updated_at, "
     "last_used_at, expiration_ms, runtime, image, cwd, user, home, uid, gid, image_env, image_layers, snapshot_layers, "
-    "durable_at, verified_at, damage";
+    "durable_at, verified_at, damage, engine, format";
 
 const std::string kDriveColumns =
     "id, team, project, name, region, max_size_bytes, state, deleted, created_at, updated_at";
@@ -66,6 +67,7 @@ void Bind(Query& q, const Sandbox& s) {
   q.Bind(s.snapshot_expiration_ms).Bind(ToJson(s.keep_last_snapshots)).Bind(s.current_snapshot);
   q.Bind(s.total_egress).Bind(s.total_ingress).Bind(s.total_cpu_ms).Bind(s.total_duration_ms);
   q.Bind(s.idle_timeout_ms).Bind(s.create_digest).Bind(ToJson(s.mounts));
+  q.Bind(s.isolation.min_class).Bind(s.isolation.engine).Bind(s.engine).Bind(s.isolation_class);
 }
 
 void Bind(Query& q, const Session& s) {
@@ -90,7 +92,7 @@ void Bind(Query& q, const Snapshot& s) {
   q.Bind(s.manual).Bind(s.region).Bind(s.size_bytes).Bind(s.created_at).Bind(s.updated_at).Bind(s.last_used_at);
   q.Bind(s.expiration_ms).Bind(s.runtime).Bind(s.image).Bind(s.cwd).Bind(s.user).Bind(s.home).Bind(s.uid).Bind(s.gid);
   q.Bind(ToJson(s.image_env)).Bind(ToJson(s.image_layers)).Bind(ToJson(s.snapshot_layers));
-  q.Bind(s.durable_at).Bind(s.verified_at).Bind(s.damage);
+  q.Bind(s.durable_at).Bind(s.verified_at).Bind(s.damage).Bind(s.engine).Bind(s.format);
 }
 
 void Bind(Query& q, const Drive& d) {
@@ -171,6 +173,7 @@ Result<Sandbox> ReadSandbox(const Query& q, int first) {
   c.Read(s.current_snapshot);
   c.All(s.total_egress, s.total_ingress, s.total_cpu_ms, s.total_duration_ms, s.idle_timeout_ms, s.create_digest);
   c.Json(s.mounts);
+  c.All(s.isolation.min_class, s.isolation.engine, s.engine, s.isolation_class);
   SB_TRYV(c.result());
   return s;
 }
@@ -201,7 +204,7 @@ Result<Snapshot> ReadSnapshot(const Query& q, int first) {
   c.Json(s.image_env);
   c.Json(s.image_layers);
   c.Json(s.snapshot_layers);
-  c.All(s.durable_at, s.verified_at, s.damage);
+  c.All(s.durable_at, s.verified_at, s.damage, s.engine, s.format);
   SB_TRYV(c.result());
   return s;
 }

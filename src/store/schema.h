@@ -150,6 +150,14 @@ CREATE TABLE notices (
 CREATE INDEX notices_of_sandbox ON notices (team, project, sandbox);
 CREATE TABLE notes (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 )sql",
+    R"sql(
+ALTER TABLE sandboxes ADD COLUMN min_class INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE sandboxes ADD COLUMN wanted_engine TEXT NOT NULL DEFAULT '';
+ALTER TABLE sandboxes ADD COLUMN engine TEXT NOT NULL DEFAULT 'namespaces';
+ALTER TABLE sandboxes ADD COLUMN isolation_class INTEGER NOT NULL DEFAULT 1;
+ALTER TABLE snapshots ADD COLUMN engine TEXT NOT NULL DEFAULT 'namespaces';
+ALTER TABLE snapshots ADD COLUMN format TEXT NOT NULL DEFAULT 'dir';
+)sql",
 };
 
 }  // namespace sandbar::store

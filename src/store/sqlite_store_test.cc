@@ -91,6 +91,9 @@ TEST_F(SqliteStoreTest, EveryFieldComesBack) {
   s.routes = {{3000, "sb-one", ""}, {4000, "sb-two", "secret"}};
   s.snapshot_expiration_ms = 0;
   s.keep_last_snapshots = KeepLastSnapshots{3, 86400000, false};
+  s.isolation = {3, "microvm"};
+  s.engine = "fake";
+  s.isolation_class = 3;
   s.total_cpu_ms = 5;
   s.total_duration_ms = 6;
   s.total_egress = 7;
@@ -130,6 +133,8 @@ TEST_F(SqliteStoreTest, EveryFieldComesBack) {
             std::tie(s.v1, s.persistent, s.status, s.region, s.network_id, s.vcpus, s.memory_mb));
   EXPECT_EQ(std::tie(got->runtime, got->image, got->cwd, got->timeout_ms, got->network),
             std::tie(s.runtime, s.image, s.cwd, s.timeout_ms, s.network));
+  EXPECT_EQ(std::tie(got->isolation, got->engine, got->isolation_class),
+            std::tie(s.isolation, s.engine, s.isolation_class));
   EXPECT_EQ(got->snapshot_expiration_ms, 0);
   ASSERT_TRUE(got->keep_last_snapshots);
   EXPECT_EQ(got->keep_last_snapshots->expiration_ms, 86400000);

@@ -10,6 +10,7 @@ namespace {
 
 constexpr uint8_t kHostBase = 1;
 constexpr uint8_t kGuestBase = 65;
+constexpr char kEscape = kGuestMagic[0];  // does not come again in a magic
 
 // Each message is described once (Visit below); Writer and Reader are the two directions.
 class Writer {
@@ -24,6 +25,7 @@ class Writer {
     if (v != Channel::kNone) w_.U8(static_cast<uint8_t>(v));
   }
   void Positive(uint32_t v) { w_.U32(v); }
+  void Port(uint16_t v) { w_.U32(v); }
   void Offset(uint64_t v) { w_.U64(v); }
   void Pipe(uint8_t v) { w_.U8(v); }
   void Id(const std::string& v) { w_.Str(v); }
@@ -70,6 +72,11 @@ class Reader {
   void Positive(uint32_t& v) {
     v = r_.U32();
     Require(v > 0);
+  }
+  void Port(uint16_t& v) {
+    uint32_t port = r_.U32();
+    Require(port > 0 && port <= 65535);
+    v = static_cast<uint16_t>(port);
   }
   void Offset(uint64_t& v) {
     v = r_.U64();
@@ -203,6 +210,13 @@ void Visit(A& a, Input& m) {
   a.Bytes(m.bytes);
 }
 template <class A>
+void Visit(A&, Gone&) {}
+template <class A>
+void Visit(A& a, Dial& m) {
+  a.U32(m.stream);
+  a.Port(m.port);
+}
+template <class A>
 void Visit(A& a, HelloAck& m) {
   a.U32(m.version);
   a.U64(m.nonce);
@@ -254,6 +268,11 @@ void Visit(A& a, Quiesced& m) {
   a.U32(m.killed);
 }
 
+template <class A>
+void Visit(A& a, Dialed& m) {
+  a.U32(m.stream);
+}
+
 template <class Frame>
 constexpr uint8_t Base() {
   return std::is_same_v<Frame, HostFrame> ? kHostBase : kGuestBase;
@@ -280,6 +299,20 @@ std::string EncodeFrame(const Frame& frame) {
   return out.Take();
 }
 
+std::string Escape(std::string frame) {
+  size_t at = frame.find(kEscape);
+  if (at == std::string::npos) return frame;
+  std::string out;
+  out.reserve(frame.size() + frame.size() / 64 + 16);
+  for (size_t from = 0; from < frame.size(); at = frame.find(kEscape, from)) {
+    size_t end = at == std::string::npos ? frame.size() : at + 1;
+    out.append(frame, from, end - from);
+    if (at != std::string::npos) out.push_back('\0');
+    from = end;
+  }
+  return out;
+}
+
 template <class Frame, size_t I>
 bool DecodeAs(std::string_view payload, Frame& out) {
   Reader r(payload);
@@ -304,33 +337,72 @@ std::string Encode(const GuestFrame& frame) {
   return EncodeFrame(frame);
 }
 
+std::string EncodeForStream(const GuestFrame& frame) {
+  if (!std::holds_alternative<HelloAck>(frame)) return Escape(Encode(frame));
+  return std::string(kStreamMagic) + Escape(Encode(frame).substr(kGuestMagic.size()));
+}
+
+std::string EncodeForStream(const HostFrame& frame) {
+  return Escape(Encode(frame));
+}
+
 template <class Frame>
 void FrameDecoder<Frame>::Feed(std::string_view bytes) {
   if (start_ > 0 && start_ >= buffer_.size() / 2) {
     buffer_.erase(0, start_);
     start_ = 0;
   }
-  buffer_.append(bytes);
+  while (!bytes.empty()) {
+    if (synced_ && !stream_) {
+      buffer_.append(bytes);
+      return;
+    }
+    if (matched_ > 0) {
+      AfterEscape(bytes.front());
+      bytes.remove_prefix(1);
+      continue;
+    }
+    size_t n = std::min(bytes.find(kEscape), bytes.size());
+    if (synced_) buffer_.append(bytes.substr(0, n));
+    if (n < bytes.size()) ++n, matched_ = 1;
+    bytes.remove_prefix(n);
+  }
 }
 
 template <class Frame>
-bool FrameDecoder<Frame>::Sync() {
-  size_t at = buffer_.find(kGuestMagic, start_);
-  if (at == std::string::npos) {
-    // A magic may be cut in two: keep what could be its beginning.
-    size_t keep = std::min(buffered(), kGuestMagic.size() - 1);
-    buffer_.erase(0, buffer_.size() - keep);
-    start_ = 0;
-    return false;
+void FrameDecoder<Frame>::AfterEscape(char c) {
+  if (matched_ == 1 && c == '\0') {
+    if (synced_) buffer_.push_back(kEscape);
+    matched_ = 0;
+    return;
   }
-  start_ = at + kGuestMagic.size();
-  synced_ = true;
-  return true;
+  // The beginning of a magic, or rubbish: whatever was being received ends here.
+  buffer_.clear();
+  start_ = 0;
+  synced_ = matched_ + 1 == kGuestMagic.size() && (c == kGuestMagic.back() || c == kStreamMagic.back());
+  if (synced_) {
+    stream_ = stream_ || c == kStreamMagic.back();
+    matched_ = 0;
+  } else if (c == kGuestMagic[matched_]) {
+    ++matched_;
+  } else {
+    matched_ = c == kEscape ? 1 : 0;
+  }
+}
+
+template <class Frame>
+void FrameDecoder<Frame>::Resync() {
+  std::string rest = buffer_.substr(start_);
+  buffer_.clear();
+  start_ = 0;
+  synced_ = false;
+  // Bytes of a stream are looked at when they are fed; there is no magic among those that are left.
+  if (!stream_) Feed(rest);
 }
 
 template <class Frame>
 Result<bool> FrameDecoder<Frame>::Next(Frame& out) {
-  if (!synced_ && !Sync()) return false;
+  if (!synced_) return false;
   auto rest = std::string_view(buffer_).substr(start_);
   if (rest.size() < 4) return false;
   uint32_t length = ByteReader(rest).U32();

@@ -2,8 +2,13 @@
 //
 // A frame is: u32 length (of what follows), u8 type, payload. All integers little-endian (base/bytes.h).
 // The connection starts with a Hello from the daemon that carries a magic and a nonce; the agent discards bytes until
-// it sees the magic, answers with HelloAck echoing the nonce, and the daemon discards until that. So a half frame of
-// an earlier connection on a channel without boundaries (virtio-serial) never desynchronises.
+// it sees the magic, answers with HelloAck echoing the nonce, and the daemon discards until that.
+//
+// A channel without boundaries (virtio-serial, a socket that somebody else holds) outlives the daemon's connections: it
+// is a *stream*. There a magic begins a new session wherever it stands, in the middle of a frame that will never be
+// completed too; within frames every 0x7f is followed by a zero, so that none can contain a magic. The agent knows what
+// it has; the daemon sends the same Hello everywhere, and the magic of the answer (kStreamMagic) tells it to escape
+// from there on. Whoever holds the stream while no daemon is there sends kGuestGone.
 //
 // Commands have string ids chosen by the daemon; they outlive connections. Output carries absolute offsets, counted
 // over stdout, stderr and the channel together. The agent keeps bytes until Ack: Ack(offset) both frees them and opens
@@ -20,6 +25,9 @@
 // control per stream: a side may have at most kStreamWindow bytes of Data in flight that were not credited back. The
 // agent ends every stream with exactly one End (success) or FileError, an aborted one too; what the daemon sends for a
 // stream that has ended is ignored (it crossed on the way).
+//
+// A Dial is a stream to a TCP server in the machine, by the same rules, but Data flows both ways: the agent says Dialed
+// when the server has accepted, or FileError; End closes one direction, and the stream is over when both are.
 // Everything from the guest is hostile: decode with bounds, unknown types or ids close the channel.
 #pragma once
 
@@ -35,16 +43,19 @@
 namespace sandbar::wire {
 
 inline constexpr uint32_t kGuestProtocolVersion = 1;
-inline constexpr std::string_view kGuestMagic = "\x7fSANDBAR";  // 8 bytes, sent before Hello / HelloAck frames
-inline constexpr size_t kMaxFrame = 1 << 20;                    // longest legal length field
-inline constexpr size_t kMaxData = 128 << 10;                   // longest Output or Data payload
-inline constexpr size_t kOutputWindow = 1 << 20;                // unacknowledged output per command
-inline constexpr size_t kMaxInput = 4 << 20;                    // for a command's channel, not yet taken by it
-inline constexpr size_t kStreamWindow = 1 << 20;                // initial credit of a file stream, each way
-inline constexpr size_t kSpoolHead = 8 << 20;                   // kept per command while the daemon is away
+inline constexpr std::string_view kGuestMagic = "\x7fSANDBAR";   // 8 bytes, sent before Hello / HelloAck frames
+inline constexpr std::string_view kStreamMagic = "\x7fSANDBAS";  // the agent's, on a stream
+inline constexpr std::string_view kGuestGone("\x7fSANDBAR\x01\0\0\0\x0f", 13);
+inline constexpr size_t kMaxFrame = 1 << 20;      // longest legal length field
+inline constexpr size_t kMaxData = 128 << 10;     // longest Output or Data payload
+inline constexpr size_t kOutputWindow = 1 << 20;  // unacknowledged output per command
+inline constexpr size_t kMaxInput = 4 << 20;      // for a command's channel, not yet taken by it
+inline constexpr size_t kStreamWindow = 1 << 20;  // initial credit of a file stream, each way
+inline constexpr size_t kSpoolHead = 8 << 20;     // kept per command while the daemon is away
 inline constexpr size_t kSpoolTail = 8 << 20;
 inline constexpr size_t kMaxCommands = 1024;  // known to the agent at once, exited but unacknowledged ones included
 inline constexpr size_t kMaxStreams = 64;     // open file streams at once
+inline constexpr size_t kMaxDials = 256;      // open connections to servers at once
 inline constexpr size_t kMaxCommandId = 128;  // bytes; ids are never empty
 inline constexpr size_t kMaxPath = 4095;      // PATH_MAX without the NUL
 inline constexpr size_t kMaxUserName = 256;
@@ -137,6 +148,11 @@ struct Input {
   std::string id;
   std::string bytes;
 };  // for a command's channel; of one that has ended: dropped
+struct Gone {};  // the daemon of a stream is gone
+struct Dial {
+  uint32_t stream = 0;
+  uint16_t port = 0;
+};  // to 127.0.0.1:port, or [::1]:port
 
 // guest -> daemon
 struct CommandState {
@@ -186,19 +202,26 @@ struct Quiesced {
   bool clean = false;
   uint32_t killed = 0;
 };  // clean: everything ended on SIGTERM
+struct Dialed {
+  uint32_t stream = 0;
+};  // connected
 
 using HostFrame = std::variant<Hello, Exec, Ack, ExitAck, Kill, Credit, ReadFile, WriteTar, MakeDir, Data, End, Abort,
-                               Quiesce, Input>;
+                               Quiesce, Input, Gone, Dial>;
 using GuestFrame =
-    std::variant<HelloAck, ExecStarted, ExecFailed, Output, Gap, Exit, Credit, Data, End, FileError, Quiesced>;
+    std::variant<HelloAck, ExecStarted, ExecFailed, Output, Gap, Exit, Credit, Data, End, FileError, Quiesced, Dialed>;
 
 // A whole frame including the length prefix; Hello and HelloAck with the magic in front of it.
 // The position of a type in its variant is its number on the wire: append only.
 std::string Encode(const HostFrame& frame);
 std::string Encode(const GuestFrame& frame);
 
+// The same for a stream, from the agent (HelloAck with the other magic) and from the daemon (never a Hello).
+std::string EncodeForStream(const GuestFrame& frame);
+std::string EncodeForStream(const HostFrame& frame);
+
 // Incremental decoder. Feed() bytes; Next() yields a frame, nothing (needs more), or kProtocol (close the channel).
-// Until the magic was seen it discards (the magic is consumed). Every string and number of a frame that comes out is
+// Until a magic was seen it discards (the magic is consumed). Every string and number of a frame that comes out is
 // within the bounds above; empty Output, Data, Gap and Credit are refused.
 template <class Frame>
 class FrameDecoder {
@@ -208,15 +231,20 @@ class FrameDecoder {
   void Feed(std::string_view bytes);
   Result<bool> Next(Frame& out);  // true: out holds a frame
   // Back to discarding until the next magic: the hello just seen was an old one.
-  void Resync() { synced_ = false; }
+  void Resync();
+  // What is fed is a stream: a magic drops what came before it, escapes are undone. kStreamMagic says so too.
+  void SetStream() { stream_ = true; }
+  bool stream() const { return stream_; }
   size_t buffered() const { return buffer_.size() - start_; }
 
  private:
-  bool Sync();
+  void AfterEscape(char c);
 
   std::string buffer_;
   size_t start_ = 0;
   bool synced_ = false;
+  bool stream_ = false;
+  size_t matched_ = 0;  // how much of a magic, or of an escape, was seen last
 };
 extern template class FrameDecoder<HostFrame>;
 extern template class FrameDecoder<GuestFrame>;

@@ -39,7 +39,9 @@ std::vector<HostFrame> HostSamples() {
           End{8},
           Abort{7},
           Quiesce{5000},
-          Input{"cmd_1", "run\n"}};
+          Input{"cmd_1", "run\n"},
+          Gone{},
+          Dial{10, 3000}};
 }
 
 std::vector<GuestFrame> GuestSamples() {
@@ -53,7 +55,8 @@ std::vector<GuestFrame> GuestSamples() {
           Data{3, "x"},
           End{3},
           FileError{4, FileErrorKind::kNoSpace, "full"},
-          Quiesced{true, 3}};
+          Quiesced{true, 3},
+          Dialed{10}};
 }
 
 // Encoding is injective, so equal bytes mean equal frames.
@@ -144,6 +147,88 @@ TEST(GuestFrames, ResyncSkipsToTheNextHello) {
   EXPECT_FALSE(*decoder.Next(frame));
 }
 
+// The same as bytes of one session on a stream.
+template <class Frame>
+std::string Session(const std::vector<Frame>& frames) {
+  std::string bytes;
+  for (const auto& f : frames) bytes += EncodeForStream(f);
+  return bytes;
+}
+
+template <class Frame>
+std::vector<std::string> DecodeStream(std::string_view bytes, size_t step) {
+  FrameDecoder<Frame> decoder;
+  decoder.SetStream();
+  std::vector<std::string> out;
+  for (size_t at = 0; at < bytes.size(); at += step) {
+    decoder.Feed(bytes.substr(at, step));
+    Frame frame;
+    for (;;) {
+      auto got = decoder.Next(frame);
+      EXPECT_TRUE(got) << got.error().message;
+      if (!got || !*got) break;
+      out.push_back(Encode(frame));
+    }
+  }
+  return out;
+}
+
+TEST(GuestStream, NoFrameCanContainAMagic) {
+  std::string magic(kGuestMagic);
+  std::vector<HostFrame> frames = {Data{1, magic}, Data{1, std::string(kStreamMagic) + std::string(3, '\0') + "\x7f"},
+                                   Data{1, std::string("\0SANDBAR", 8) + "\x7f\x7f" + magic}, Data{0x7f7f7f7f, "x"}};
+  std::string bytes = Session(frames);
+  EXPECT_EQ(bytes.find(kGuestMagic), std::string::npos);
+  EXPECT_EQ(bytes.find(kStreamMagic), std::string::npos);
+  bytes = Encode(HostFrame(Hello{1, 5})) + bytes;
+  for (size_t step : {size_t{1}, size_t{3}, size_t{17}, bytes.size()}) {
+    auto got = DecodeStream<HostFrame>(bytes, step);
+    ASSERT_EQ(got.size(), frames.size() + 1);
+    for (size_t i = 0; i < frames.size(); ++i) EXPECT_EQ(got[i + 1], Encode(frames[i])) << i;
+  }
+}
+
+TEST(GuestStream, TheAgentsMagicTellsWhatItIs) {
+  auto sent = std::vector<GuestFrame>{HelloAck{1, 0x7f, {{"a", 0x7f00, false}}}, Data{1, "\x7f"}};
+  for (bool stream : {false, true}) {
+    std::string bytes = stream ? Session(sent) : Encode(sent[0]) + Encode(sent[1]);
+    FrameDecoder<GuestFrame> decoder;
+    decoder.Feed("left over\x7f" + bytes);
+    for (const auto& f : sent) {
+      GuestFrame frame;
+      auto got = decoder.Next(frame);
+      ASSERT_TRUE(got && *got);
+      EXPECT_EQ(Encode(frame), Encode(f));
+    }
+    EXPECT_EQ(decoder.stream(), stream);
+  }
+}
+
+TEST(GuestStream, GoneIsWhatHoldersSend) {
+  auto got = DecodeStream<HostFrame>("half" + std::string(kGuestGone), 1);
+  ASSERT_EQ(got.size(), 1u);
+  EXPECT_EQ(got[0], Encode(HostFrame(Gone{})));
+}
+
+TEST(GuestStream, TheMagicCutsAnyFrameShort) {
+  std::string old = Session<GuestFrame>({HelloAck{1, 1, {}}, Data{1, std::string(300, 'a')}});
+  std::string fresh = Session<GuestFrame>({HelloAck{1, 2, {}}, Data{2, "new"}});
+  for (size_t cut = 0; cut < old.size(); ++cut) {
+    auto got = DecodeStream<GuestFrame>(old.substr(0, cut) + fresh, 1);
+    // Nothing of the cut frame comes out.
+    ASSERT_EQ(got.size(), cut < Session<GuestFrame>({HelloAck{1, 1, {}}}).size() ? 2u : 3u) << cut;
+    EXPECT_EQ(got[got.size() - 2], Encode(GuestFrame(HelloAck{1, 2, {}}))) << cut;
+    EXPECT_EQ(got.back(), Encode(GuestFrame(Data{2, "new"}))) << cut;
+  }
+}
+
+TEST(GuestStream, DiscardingKeepsNothing) {
+  FrameDecoder<HostFrame> decoder;
+  decoder.SetStream();
+  for (int i = 0; i < 100; ++i) decoder.Feed(std::string(1 << 16, 'x'));
+  EXPECT_EQ(decoder.buffered(), 0u);
+}
+
 // A frame by hand: type and payload.
 std::string Raw(uint8_t type, std::string_view payload) {
   ByteWriter w;
@@ -168,8 +253,8 @@ TEST(GuestFrames, RefusesLengthsAndTypesOutOfRange) {
   ByteWriter huge;
   huge.U32(kMaxFrame + 1);
   EXPECT_FALSE(Accepts<HostFrame>(huge.str()));
-  for (int type : {0, 14, 64, 65, 200, 255}) EXPECT_FALSE(Accepts<HostFrame>(Raw(static_cast<uint8_t>(type), "")));
-  for (int type : {0, 1, 64, 76, 255}) EXPECT_FALSE(Accepts<GuestFrame>(Raw(static_cast<uint8_t>(type), "")));
+  for (int type : {0, 14, 17, 64, 65, 200, 255}) EXPECT_FALSE(Accepts<HostFrame>(Raw(static_cast<uint8_t>(type), "")));
+  for (int type : {0, 1, 64, 77, 255}) EXPECT_FALSE(Accepts<GuestFrame>(Raw(static_cast<uint8_t>(type), "")));
 }
 
 TEST(GuestFrames, RefusesTruncatedAndOverlongPayloads) {
@@ -219,6 +304,7 @@ TEST(GuestFrames, RefusesValuesOutOfBounds) {
       guest(HelloAck{1, 1, std::vector<CommandState>(kMaxCommands, CommandState{std::string(kMaxCommandId, 'a')})}));
   EXPECT_FALSE(host(Exec{"a", {}, {}, "/"}));
   EXPECT_FALSE(host(Exec{"a", {"x"}, {}, std::string(kMaxPath + 1, 'x')}));
+  EXPECT_FALSE(host(Dial{1, 0}));
   EXPECT_FALSE(host(Kill{"a", 0}));
   EXPECT_FALSE(host(Kill{"a", 65}));
   EXPECT_FALSE(host(ReadFile{1, std::string(kMaxPath + 1, 'x'), "/"}));

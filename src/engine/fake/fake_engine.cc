@@ -161,18 +161,20 @@ class FakeEngine final : public Engine {
  public:
   explicit FakeEngine(FakeHost* host) : host_(host) {}
 
-  EngineInfo info() const override {
-    EngineInfo info;
-    info.name = "fake";
-    info.isolation_class = 0;
-    return info;
-  }
+  EngineInfo info() const override { return host_->engines.front(); }
+  std::vector<EngineInfo> engines() const override { return host_->engines; }
 
   Task<std::unique_ptr<Machine>> Boot(BootRequest request) override {
     SB_CO_TRYV(co_await host_->Meet(host_->faults.boot, "boot"));
     if (host_->machines_.contains(request.machine_id)) co_return Fail(Code::kConflict, "machine exists");
+    const std::string name = request.engine.empty() ? info().name : request.engine;
+    auto engine = std::ranges::find(host_->engines, name, &EngineInfo::name);
+    if (engine == host_->engines.end() || !engine->usable) co_return Fail(Code::kUnsupported, "no engine " + name);
+    if (request.format != engine->format || request.network != engine->attachment)
+      co_return Fail(Code::kUnsupported, "the engine " + name + " has no such format or network");
     ++host_->boots;
     auto state = std::make_shared<FakeMachineState>(host_->ex_, request.machine_id);
+    state->engine = name;
     state->limits = request.limits;
     state->deadline = request.deadline;
     state->agent.on_oom = [s = state.get()] { ++s->usage.oom_kills; };
@@ -187,7 +189,7 @@ class FakeEngine final : public Engine {
 
   Task<std::vector<MachineInfo>> List() override {
     std::vector<MachineInfo> out;
-    for (const auto& [id, state] : host_->machines_) out.push_back({id, state->state});
+    for (const auto& [id, state] : host_->machines_) out.push_back({id, state->state, state->engine});
     co_return out;
   }
 

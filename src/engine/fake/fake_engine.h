@@ -7,6 +7,7 @@
 //   FakeHost host(ex);
 //   auto engine = MakeFakeEngine(&host);
 //   host.faults.boot = FakeFault::kFail;     // the next Boot fails
+//   host.engines = {{.name = "a"}, {.name = "b", .isolation_class = 3, .usable = false, .why_not = "no KVM"}};
 #pragma once
 
 #include <functional>
@@ -39,7 +40,7 @@ struct FakeFaults {
 struct FakeMachineState {
   FakeMachineState(const asio::any_io_executor& ex, std::string machine_id)
       : id(std::move(machine_id)), ended(ex), agent(ex) {}
-  std::string id;
+  std::string id, engine;
   MachineState state = MachineState::kBooted;
   Limits limits;
   Rootfs rootfs;
@@ -56,6 +57,7 @@ class FakeHost {
   explicit FakeHost(asio::any_io_executor ex) : ex_(std::move(ex)) {}
 
   FakeFaults faults;
+  std::vector<EngineInfo> engines = {{.name = "fake", .isolation_class = 0}};  // what it pretends to have
   int boots = 0;
   std::set<std::string> snapshots;
   std::map<std::string, uint64_t> drives;     // with their states; the limit of each

@@ -36,6 +36,11 @@ Task<bool> Done(Task<> task) {
   co_return true;
 }
 
+Task<bool> Booted(Task<std::unique_ptr<Machine>> task) {
+  auto machine = co_await std::move(task);
+  co_return machine.has_value();
+}
+
 class FakeEngineTest : public testing::Test {
  protected:
   template <class T>
@@ -61,6 +66,29 @@ class FakeEngineTest : public testing::Test {
   asio::io_context ioc_{1};
   FakeHost host_{ioc_.get_executor()};
 };
+
+TEST_F(FakeEngineTest, PretendsSeveralEngines) {
+  host_.engines = {{.name = "a"},
+                   {.name = "b", .isolation_class = 3, .usable = false, .why_not = "no KVM"},
+                   {.name = "c", .isolation_class = 3, .format = RootfsFormat::kBlock}};
+  auto engine = MakeFakeEngine(&host_);
+  auto boots = [&](std::string id, std::string name, RootfsFormat format) {
+    BootRequest request;
+    request.machine_id = std::move(id);
+    request.engine = std::move(name);
+    request.format = format;
+    return Get(Booted(engine->Boot(std::move(request))));
+  };
+  EXPECT_FALSE(boots("m-1", "b", RootfsFormat::kDir));
+  EXPECT_FALSE(boots("m-1", "c", RootfsFormat::kDir)) << "its format is not asked for";
+  EXPECT_TRUE(boots("m-1", "c", RootfsFormat::kBlock));
+  EXPECT_TRUE(boots("m-2", "", RootfsFormat::kDir));
+  auto machines = Get(engine->List());
+  ASSERT_EQ(machines.size(), 2U);
+  EXPECT_EQ(machines[0].engine, "c");
+  EXPECT_EQ(machines[1].engine, engine->info().name);
+  Do(host_.Close());
+}
 
 TEST_F(FakeEngineTest, CommandsOutliveConnectionsAndEngines) {
   auto engine = MakeFakeEngine(&host_);

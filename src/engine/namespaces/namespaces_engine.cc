@@ -29,6 +29,21 @@ Result<T> Expect(SpawnerReply& reply) {
   return Fail(Code::kProtocol, "unexpected answer of the spawner");
 }
 
+EngineInfo ToInfo(spawner::EngineEntry e, bool copies_snapshots) {
+  EngineInfo info;
+  info.name = std::move(e.name);
+  info.isolation_class = e.isolation_class;
+  if (e.id == spawner::kGvisorEngine) info.attachment = AttachmentKind::kVeth;
+  if (e.id == spawner::kMicrovmEngine) {
+    info.attachment = AttachmentKind::kTap;
+    info.format = RootfsFormat::kBlock;
+  }
+  info.copies_snapshots = copies_snapshots && info.format == RootfsFormat::kDir;
+  info.usable = e.usable;
+  info.why_not = std::move(e.why_not);
+  return info;
+}
+
 class NamespacesMachine : public Machine {
  public:
   NamespacesMachine(std::shared_ptr<Connection> connection, std::shared_ptr<ExitState> exit, std::string id,
@@ -188,18 +203,22 @@ class NamespacesEngineImpl : public NamespacesEngine {
   NamespacesEngineImpl(const NamespacesEngineImpl&) = delete;
   NamespacesEngineImpl& operator=(const NamespacesEngineImpl&) = delete;
 
-  EngineInfo info() const override {
-    return {"namespaces", 1, AttachmentKind::kLocal, RootfsFormat::kDir, info_.copies_snapshots};
-  }
+  EngineInfo info() const override { return info_.engines.front(); }
+  std::vector<EngineInfo> engines() const override { return info_.engines; }
   const SpawnerInfo& spawner() const override { return info_; }
 
   Task<std::unique_ptr<Machine>> Boot(BootRequest request) override {
-    if (request.format != RootfsFormat::kDir || request.network != AttachmentKind::kLocal)
-      co_return Fail(Code::kUnsupported, "this engine has no such format or network");
+    const std::string name = request.engine.empty() ? info().name : request.engine;
+    auto engine = std::ranges::find(info_.engines, name, &EngineInfo::name);
+    if (engine == info_.engines.end()) co_return Fail(Code::kUnsupported, "this server has no engine " + name);
+    if (!engine->usable) co_return Fail(Code::kUnsupported, "engine " + name + ": " + engine->why_not);
+    if (request.format != engine->format || request.network != engine->attachment)
+      co_return Fail(Code::kUnsupported, "the engine " + name + " has no such format or network");
     spawner::BootReq boot;
     boot.machine = request.machine_id;
     boot.limits = ToSpawner(request.limits);
     boot.deadline_ms = request.deadline.count();
+    boot.engine = info_.engine_ids[static_cast<size_t>(engine - info_.engines.begin())];
     auto made = co_await Obtain(std::move(request.machine_id), std::move(boot));
     co_return made;
   }
@@ -220,7 +239,7 @@ class NamespacesEngineImpl : public NamespacesEngine {
       MachineState state = m.state == 0   ? MachineState::kBooted
                            : m.state == 1 ? MachineState::kConfigured
                                           : MachineState::kExited;
-      machines.push_back({std::move(m.machine), state});
+      machines.push_back({std::move(m.machine), state, NameOf(m.engine)});
     }
     co_return machines;
   }
@@ -295,6 +314,11 @@ class NamespacesEngineImpl : public NamespacesEngine {
   }
 
  private:
+  std::string NameOf(uint8_t id) const {
+    auto it = std::ranges::find(info_.engine_ids, id);
+    return it == info_.engine_ids.end() ? "" : info_.engines[static_cast<size_t>(it - info_.engine_ids.begin())].name;
+  }
+
   // Everything that the walker says. It takes as long as there is to read.
   Task<std::string> Walk(spawner::Request request) {
     auto connection = connection_;
@@ -373,6 +397,14 @@ Task<std::unique_ptr<NamespacesEngine>> OpenNamespacesEngine(asio::any_io_execut
   info.disk_limit = std::move(body->disk_limit);
   info.cgroup = std::move(body->cgroup);
   info.copies_snapshots = body->copies_snapshots;
+  for (spawner::EngineEntry& e : body->engines) {
+    info.engine_ids.push_back(e.id);
+    info.engines.push_back(ToInfo(std::move(e), body->copies_snapshots));
+  }
+  if (info.engines.empty()) {
+    connection->Close("no engines");
+    co_return Fail(Code::kProtocol, "the spawner knows no engine");
+  }
   co_return std::make_unique<NamespacesEngineImpl>(std::move(connection), std::move(info));
 }
 

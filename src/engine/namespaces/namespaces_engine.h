@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "async/task.h"
 #include "engine/engine.h"
@@ -19,6 +20,8 @@ struct SpawnerInfo {
   std::string disk_limit;  // "none": a request with disk_bytes is refused
   std::string cgroup;
   bool copies_snapshots = false;
+  std::vector<EngineInfo> engines;  // the first is the one for requests that name none
+  std::vector<uint8_t> engine_ids;  // their numbers, for the spawner
 };
 
 class NamespacesEngine : public Engine {

@@ -1,0 +1,132 @@
+#include "sandbox/ladder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <ranges>
+
+namespace sandbar::sandbox {
+namespace {
+
+using engine::EngineInfo;
+using engine::RootfsFormat;
+
+constexpr char kMicrovm[] = "microvm";
+constexpr char kEmulated[] = "microvm-emulated";
+
+std::string Names(const std::vector<EngineInfo>& engines) {
+  return fmt::format("{}", fmt::join(std::views::transform(engines, &EngineInfo::name), ", "));
+}
+
+bool Takes(const EngineInfo& engine, std::optional<RootfsFormat> snapshot) {
+  return !snapshot || *snapshot == engine.format;
+}
+
+std::unexpected<Error> WrongFormat(const EngineInfo& engine, RootfsFormat snapshot) {
+  return Fail(Code::kConflict, fmt::format("the snapshot has the format \"{}\", and the engine {} takes \"{}\" only",
+                                           FormatName(snapshot), engine.name, FormatName(engine.format)));
+}
+
+}  // namespace
+
+std::string_view FormatName(RootfsFormat format) {
+  return format == RootfsFormat::kBlock ? "block" : "dir";
+}
+
+Result<Ladder> Ladder::Make(std::vector<EngineInfo> engines, const std::string& plain, const Config& config) {
+  Ladder ladder;
+  // An emulator was never meant to hold hostile code, whatever runs in it: its class is the operator's to give.
+  for (EngineInfo& e : engines)
+    if (e.name == kEmulated) e.isolation_class = config.allow_tcg_as_class3 ? 3 : 1;
+  ladder.engines_ = std::move(engines);
+  const EngineInfo* microvm = ladder.Find(kMicrovm);
+  std::string wanted = config.isolation;
+  if (wanted == "auto") wanted = microvm != nullptr && microvm->usable ? kMicrovm : plain;
+  const EngineInfo* chosen = ladder.Find(wanted);
+  if (chosen == nullptr)
+    return Fail(Code::kUnsupported, fmt::format("isolation = \"{}\": there is no such engine here; there are: auto, {}",
+                                                wanted, Names(ladder.engines_)));
+  if (!chosen->usable)
+    return Fail(Code::kUnsupported, fmt::format("isolation = \"{}\" cannot be used here: {}", wanted, chosen->why_not));
+  ladder.usual_ = static_cast<size_t>(chosen - ladder.engines_.data());
+  return ladder;
+}
+
+const EngineInfo* Ladder::Find(std::string_view name) const {
+  auto it = std::ranges::find(engines_, name, &EngineInfo::name);
+  return it == engines_.end() ? nullptr : &*it;
+}
+
+const EngineInfo& Ladder::Of(const std::string& name) const {
+  const EngineInfo* found = Find(name);
+  return found == nullptr ? usual() : *found;
+}
+
+const EngineInfo* Ladder::Lowest(int min_class, std::optional<RootfsFormat> snapshot) const {
+  const EngineInfo* lowest = nullptr;
+  // Between equals the one with hardware behind it.
+  auto rank = [](const EngineInfo& e) { return 2 * e.isolation_class + (e.name == kEmulated ? 1 : 0); };
+  for (const EngineInfo& e : engines_) {
+    if (!e.usable || e.isolation_class < min_class || !Takes(e, snapshot)) continue;
+    if (lowest == nullptr || rank(e) < rank(*lowest)) lowest = &e;
+  }
+  return lowest;
+}
+
+Result<EngineInfo> Ladder::PickNamed(const store::IsolationDemand& demand) const {
+  const EngineInfo* engine = Find(demand.engine);
+  if (engine == nullptr)
+    return Fail(Code::kBadRequest, fmt::format("isolation.engine: there is no engine \"{}\"; this server knows {}",
+                                               demand.engine.substr(0, 64), Names(engines_)));
+  if (!engine->usable)
+    return Fail(Code::kUnsupported,
+                fmt::format("isolation.engine: {} cannot be used on this server: {}", engine->name, engine->why_not));
+  if (engine->isolation_class < demand.min_class)
+    return Fail(Code::kUnsupported, fmt::format("isolation: the engine {} has class {}, and class {} is demanded",
+                                                engine->name, engine->isolation_class, demand.min_class));
+  return *engine;
+}
+
+std::unexpected<Error> Ladder::NoneOfClass(int min_class) const {
+  std::string why;
+  for (const EngineInfo& e : engines_) {
+    const bool emulated = e.name == kEmulated && e.usable;
+    if (e.isolation_class < min_class && !emulated) continue;
+    why += why.empty() ? ": " : "; ";
+    why += emulated ? fmt::format(
+                          "{} is only emulated here, which is no security boundary, and counts as class {} "
+                          "(unless the operator sets allow_tcg_as_class3)",
+                          kMicrovm, e.isolation_class)
+                    : e.name + ": " + e.why_not;
+  }
+  if (why.empty()) why = ": it knows only " + Names(engines_);
+  return Fail(Code::kUnsupported,
+              fmt::format("isolation.minClass: nothing of class {} can be used on this server{}", min_class, why));
+}
+
+Result<EngineInfo> Ladder::Pick(const store::IsolationDemand& demand, std::optional<RootfsFormat> snapshot) const {
+  if (!demand.engine.empty()) {
+    SB_TRY(EngineInfo named, PickNamed(demand));
+    if (!Takes(named, snapshot)) return WrongFormat(named, *snapshot);
+    return named;
+  }
+  if (usual().isolation_class >= demand.min_class && Takes(usual(), snapshot)) return usual();
+  if (const EngineInfo* lowest = Lowest(demand.min_class, snapshot)) return *lowest;
+  const EngineInfo* otherwise = Lowest(demand.min_class, std::nullopt);
+  if (otherwise == nullptr) return NoneOfClass(demand.min_class);
+  return WrongFormat(usual().isolation_class >= demand.min_class ? usual() : *otherwise, *snapshot);
+}
+
+bool Meets(const store::IsolationDemand& demand, const std::string& engine, int isolation_class) {
+  return isolation_class >= demand.min_class && (demand.engine.empty() || demand.engine == engine);
+}
+
+Result<int> TaggedClass(const std::map<std::string, std::string>& tags) {
+  auto it = tags.find(kMinClassTag);
+  if (it == tags.end()) return 0;
+  const std::string& value = it->second;
+  if (value.size() == 1 && value[0] >= '1' && value[0] <= '3') return value[0] - '0';
+  return Fail(Code::kBadRequest, fmt::format("tags.{}: \"1\", \"2\" or \"3\"", kMinClassTag));
+}
+
+}  // namespace sandbar::sandbox

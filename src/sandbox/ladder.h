@@ -1,0 +1,56 @@
+// Which engine a machine gets. The engines stand on rungs (classes 1 to 3); a sandbox may demand a rung or an engine,
+// and gets that or more, or is refused with what is missing: never less. Values, made once at start; any thread.
+//
+//   SB_TRY(Ladder ladder, Ladder::Make(engine.engines(), engine.info().name, config));
+//   SB_TRY(engine::EngineInfo engine, ladder.Pick({.min_class = 3}, std::nullopt));
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/engine.h"
+#include "sandbox/config.h"
+#include "store/records.h"
+
+namespace sandbar::sandbox {
+
+// A tag that demands a class, for clients that can send nothing else.
+inline constexpr char kMinClassTag[] = "sandbar:min-isolation";
+
+std::string_view FormatName(engine::RootfsFormat format);  // "dir" | "block"
+
+class Ladder {
+ public:
+  // kUnsupported when the engine that the operator chose cannot be used here. `plain`: what "auto" means without KVM.
+  static Result<Ladder> Make(std::vector<engine::EngineInfo> engines, const std::string& plain, const Config& config);
+
+  const std::vector<engine::EngineInfo>& engines() const { return engines_; }
+  // The one that sandboxes get which demand nothing.
+  const engine::EngineInfo& usual() const { return engines_[usual_]; }
+  // Of this name; the usual one for a name that is not known any more.
+  const engine::EngineInfo& Of(const std::string& name) const;
+
+  // `snapshot`: the format of what the machine is to stand on. kBadRequest for an engine that nobody knows,
+  // kUnsupported when nothing here meets the demand, kConflict when only the snapshot's format stands in the way.
+  Result<engine::EngineInfo> Pick(const store::IsolationDemand& demand,
+                                  std::optional<engine::RootfsFormat> snapshot) const;
+
+ private:
+  const engine::EngineInfo* Find(std::string_view name) const;
+  const engine::EngineInfo* Lowest(int min_class, std::optional<engine::RootfsFormat> snapshot) const;
+  Result<engine::EngineInfo> PickNamed(const store::IsolationDemand& demand) const;
+  std::unexpected<Error> NoneOfClass(int min_class) const;
+
+  std::vector<engine::EngineInfo> engines_;
+  size_t usual_ = 0;
+};
+
+// A machine of this engine and class is what was demanded, or more.
+bool Meets(const store::IsolationDemand& demand, const std::string& engine, int isolation_class);
+// The class that the tag demands; 0: none. kBadRequest for a value that is no class.
+Result<int> TaggedClass(const std::map<std::string, std::string>& tags);
+
+}  // namespace sandbar::sandbox

@@ -1,0 +1,153 @@
+#include "sandbox/ladder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace sandbar::sandbox {
+namespace {
+
+using engine::EngineInfo;
+using engine::RootfsFormat;
+using testing::HasSubstr;
+
+// A host without KVM on which everything is installed, unless a test changes it.
+std::vector<EngineInfo> Host() {
+  return {{.name = "namespaces", .isolation_class = 1},
+          {.name = "microvm-emulated", .isolation_class = 1, .format = RootfsFormat::kBlock},
+          {.name = "gvisor", .isolation_class = 2},
+          {.name = "microvm",
+           .isolation_class = 3,
+           .format = RootfsFormat::kBlock,
+           .usable = false,
+           .why_not = "no /dev/kvm: enable virtualisation"}};
+}
+
+std::vector<EngineInfo> With(const std::string& name, bool usable, const std::string& why_not = "") {
+  auto engines = Host();
+  for (EngineInfo& e : engines) {
+    if (e.name != name) continue;
+    e.usable = usable;
+    e.why_not = why_not;
+  }
+  return engines;
+}
+
+Ladder Made(std::vector<EngineInfo> engines, Config config = {}) {
+  auto ladder = Ladder::Make(std::move(engines), "namespaces", config);
+  SB_CHECK(ladder);
+  return *std::move(ladder);
+}
+
+std::string Name(const Result<EngineInfo>& picked) {
+  return picked ? picked->name : "error: " + picked.error().message;
+}
+
+TEST(Ladder, AutoIsAMicroVmOnlyWithKvm) {
+  EXPECT_EQ(Made(Host()).usual().name, "namespaces");
+  EXPECT_EQ(Made(With("microvm", true)).usual().name, "microvm");
+  Config emulated;
+  emulated.allow_tcg_as_class3 = true;
+  EXPECT_EQ(Made(Host(), emulated).usual().name, "namespaces") << "emulation is for those who ask for it";
+}
+
+TEST(Ladder, AChosenDefaultThatCannotBeUsedIsRefusedWithTheReason) {
+  Config config;
+  config.isolation = "microvm";
+  auto refused = Ladder::Make(Host(), "namespaces", config);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kUnsupported);
+  EXPECT_THAT(refused.error().message, HasSubstr("enable virtualisation"));
+  config.isolation = "firejail";
+  EXPECT_THAT(Ladder::Make(Host(), "namespaces", config).error().message, HasSubstr("gvisor"));
+  config.isolation = "gvisor";
+  EXPECT_EQ(Made(Host(), config).usual().name, "gvisor");
+}
+
+TEST(Ladder, TheDefaultWhenItIsEnoughElseTheLowestThatIs) {
+  const Ladder ladder = Made(Host());
+  EXPECT_EQ(Name(ladder.Pick({}, std::nullopt)), "namespaces");
+  EXPECT_EQ(Name(ladder.Pick({.min_class = 1}, std::nullopt)), "namespaces");
+  EXPECT_EQ(Name(ladder.Pick({.min_class = 2}, std::nullopt)), "gvisor");
+  const Ladder kvm = Made(With("microvm", true));
+  EXPECT_EQ(Name(kvm.Pick({.min_class = 2}, std::nullopt)), "microvm") << "the default is more than enough";
+  auto no_gvisor = With("gvisor", false, "runsc is missing");
+  no_gvisor.back().usable = true;
+  Config plain;
+  plain.isolation = "namespaces";
+  EXPECT_EQ(Name(Made(no_gvisor, plain).Pick({.min_class = 2}, std::nullopt)), "microvm");
+}
+
+TEST(Ladder, ADemandedEngineOrNone) {
+  const Ladder ladder = Made(Host());
+  EXPECT_EQ(Name(ladder.Pick({.engine = "gvisor"}, std::nullopt)), "gvisor");
+  EXPECT_EQ(Name(ladder.Pick({.min_class = 2, .engine = "gvisor"}, std::nullopt)), "gvisor");
+  auto low = ladder.Pick({.min_class = 3, .engine = "gvisor"}, std::nullopt);
+  ASSERT_FALSE(low);
+  EXPECT_EQ(low.error().code, Code::kUnsupported);
+  auto unknown = ladder.Pick({.engine = "xen"}, std::nullopt);
+  ASSERT_FALSE(unknown);
+  EXPECT_EQ(unknown.error().code, Code::kBadRequest);
+  EXPECT_THAT(unknown.error().message, HasSubstr("isolation.engine"));
+  auto unusable = ladder.Pick({.engine = "microvm"}, std::nullopt);
+  ASSERT_FALSE(unusable);
+  EXPECT_EQ(unusable.error().code, Code::kUnsupported);
+  EXPECT_THAT(unusable.error().message, HasSubstr("enable virtualisation"));
+}
+
+// S15: an emulator is no boundary.
+TEST(Ladder, AnEmulatedMicroVmIsNotClass3UnlessTheOperatorSaysSo) {
+  auto engines = Host();
+  engines[1].isolation_class = 3;  // whatever the engine thinks of itself
+  const Ladder ladder = Made(engines);
+  auto refused = ladder.Pick({.min_class = 3}, std::nullopt);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kUnsupported);
+  EXPECT_THAT(refused.error().message, HasSubstr("allow_tcg_as_class3"));
+  EXPECT_THAT(refused.error().message, HasSubstr("enable virtualisation"));
+  EXPECT_FALSE(ladder.Pick({.min_class = 3, .engine = "microvm-emulated"}, std::nullopt));
+  EXPECT_EQ(ladder.Of("microvm-emulated").isolation_class, 1);
+  Config config;
+  config.allow_tcg_as_class3 = true;
+  EXPECT_EQ(Name(Made(engines, config).Pick({.min_class = 3}, std::nullopt)), "microvm-emulated");
+  engines.back().usable = true;
+  config.isolation = "namespaces";
+  EXPECT_EQ(Name(Made(engines, config).Pick({.min_class = 3}, std::nullopt)), "microvm") << "hardware first";
+}
+
+TEST(Ladder, SaysWhatIsMissingForEveryEngineThatWouldDo) {
+  auto engines = With("gvisor", false, "runsc is missing: apt-get install runsc");
+  engines.erase(engines.begin() + 1);
+  auto refused = Made(engines).Pick({.min_class = 2}, std::nullopt);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("apt-get install runsc"));
+  EXPECT_THAT(refused.error().message, HasSubstr("enable virtualisation"));
+  EXPECT_THAT(refused.error().message, testing::Not(HasSubstr("emulated")));
+}
+
+TEST(Ladder, ASnapshotNeedsAnEngineOfItsFormat) {
+  const Ladder ladder = Made(Host());
+  EXPECT_EQ(Name(ladder.Pick({}, RootfsFormat::kDir)), "namespaces");
+  EXPECT_EQ(Name(ladder.Pick({}, RootfsFormat::kBlock)), "microvm-emulated");
+  auto named = ladder.Pick({.engine = "gvisor"}, RootfsFormat::kBlock);
+  ASSERT_FALSE(named);
+  EXPECT_EQ(named.error().code, Code::kConflict);
+  EXPECT_THAT(named.error().message, HasSubstr("\"block\""));
+  EXPECT_THAT(named.error().message, HasSubstr("\"dir\""));
+  auto none = ladder.Pick({.min_class = 2}, RootfsFormat::kBlock);
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code, Code::kConflict) << "gvisor would do, but not with this snapshot";
+}
+
+TEST(Ladder, Tags) {
+  EXPECT_EQ(*TaggedClass({}), 0);
+  EXPECT_EQ(*TaggedClass({{kMinClassTag, "2"}}), 2);
+  for (const char* wrong : {"", "0", "4", "2 ", "high"}) {
+    auto refused = TaggedClass({{kMinClassTag, wrong}});
+    ASSERT_FALSE(refused) << wrong;
+    EXPECT_EQ(refused.error().code, Code::kBadRequest);
+    EXPECT_THAT(refused.error().message, HasSubstr("sandbar:min-isolation"));
+  }
+}
+
+}  // namespace
+}  // namespace sandbar::sandbox

@@ -1,0 +1,17 @@
+#include "spawner/launch.h"
+
+namespace sandbar::spawner {
+
+Result<std::unique_ptr<Launch>> MakeLaunch(uint8_t engine) {
+  if (engine == kNamespacesEngine) return NamespacesLaunch();
+  if (engine == kGvisorEngine) return GvisorLaunch();
+  return Fail(Code::kUnsupported, "there is no such engine");
+}
+
+NetKind NetOf(uint8_t engine) {
+  if (engine == kGvisorEngine) return NetKind::kVeth;
+  if (engine == kMicrovmEngine) return NetKind::kTap;
+  return NetKind::kLocal;
+}
+
+}  // namespace sandbar::spawner

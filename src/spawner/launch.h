@@ -1,0 +1,63 @@
+// How a machine's first process is started: what differs between engines. What they share (parts, limits, deadline,
+// usage, snapshot, end) is machine.h. One object per machine, made at boot; single thread; no call here waits.
+//
+//   SB_TRY(auto launch, MakeLaunch(request.engine));
+//   SB_TRY(os::Child child, launch->Start(input, configure));   // returns while the child works
+//   … child.status says that it runs …
+//   launch->LetGo();
+//   … it ended, and its control group is empty …
+//   launch->DrivesReleased() && launch->RootReleased()          // else: again later
+#pragma once
+
+#include <sched.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "os/child.h"
+#include "spawner/host.h"
+#include "spawner/parts.h"
+#include "spawner/protocol.h"
+
+namespace sandbar::spawner {
+
+// Everything outlives the call to Start, not more.
+struct LaunchInput {
+  Host* host = nullptr;
+  const std::string* machine = nullptr;
+  Parts* parts = nullptr;
+  Limits limits;
+  int listener = -1;                // the agent's socket
+  const cpu_set_t* cpus = nullptr;  // null: all
+};
+
+class Launch {
+ public:
+  Launch() = default;
+  virtual ~Launch() = default;
+  Launch(const Launch&) = delete;
+  Launch& operator=(const Launch&) = delete;
+
+  // The child's end is the machine's end: whatever else was started dies with it.
+  virtual Result<os::Child> Start(const LaunchInput& input, const ConfigureReq& request) = 0;
+  // True: the agent runs. False: not yet. Of the status that Start's child has.
+  virtual Result<bool> ReadStatus(int status) { return os::ReadChildStatus(status); }
+  // Closes what only the start needed, whether it succeeded or not: after the answer is out, and before the end.
+  virtual void LetGo() {}
+  // After the end, when no process is left. Nobody else has the drives any more.
+  virtual bool DrivesReleased() { return true; }
+  // All that the machine wrote has reached its disk slot.
+  virtual bool RootReleased() { return true; }
+};
+
+// kUnsupported for an engine that is not known.
+Result<std::unique_ptr<Launch>> MakeLaunch(uint8_t engine);
+// The network that machines of this engine have.
+NetKind NetOf(uint8_t engine);
+
+std::unique_ptr<Launch> NamespacesLaunch();
+std::unique_ptr<Launch> GvisorLaunch();
+
+}  // namespace sandbar::spawner

@@ -1,0 +1,61 @@
+// Class 2: the agent runs on gVisor's kernel, which is a process of the host in a jail of its own.
+#include "spawner/gvisor.h"
+#include "spawner/launch.h"
+#include "spawner/root_dir.h"
+
+namespace sandbar::spawner {
+namespace {
+
+// gVisor puts a filesystem of its own over an empty /tmp, whose files would not be part of a snapshot. So something is
+// there: the directory with the agent.
+constexpr const char* kAgentDir = "/tmp/.sandbar";
+
+class GvisorLaunchImpl : public Launch {
+ public:
+  Result<os::Child> Start(const LaunchInput& in, const ConfigureReq& request) override {
+    root_ = std::make_unique<RootDir>(in.host);
+    SB_TRYV(root_->Mount(*in.parts, in.limits, request));
+    GvisorJail jail;
+    jail.host = in.host;
+    jail.parts = in.parts;
+    jail.runsc = in.host->gvisor.runsc.get();
+    jail.flags = in.host->gvisor.flags;
+    jail.root = root_->root();
+    jail.hostname = HostnameOf(request);
+    jail.limits = in.limits;
+    jail.listener = in.listener;
+    jail.cpus = in.cpus;
+    jail.args = {std::string(kAgentDir) + "/agent", "--stream-fd", "0"};
+    jail.binds.push_back({"/agent", kAgentDir, false});
+    std::vector<std::string> places;
+    places.reserve(request.mounts.size());
+    for (size_t i = 0; i < request.mounts.size(); ++i) {
+      places.push_back("drives/" + std::to_string(i));
+      jail.drives.push_back({root_->drives()[i].mount.get(), places.back().c_str()});
+      jail.binds.push_back({"/" + places.back(), request.mounts[i].path, request.mounts[i].writable});
+    }
+    auto child = StartGvisorJail(jail);
+    root_->Detach();
+    return child;
+  }
+
+  Result<bool> ReadStatus(int status) override { return os::ReadJailStatus(status); }
+  void LetGo() override {
+    if (!root_) return;
+    root_->Detach();
+    root_->DropLayers();
+  }
+  bool DrivesReleased() override { return !root_ || root_->DrivesGone(); }
+  bool RootReleased() override { return !root_ || root_->RootGone(); }
+
+ private:
+  std::unique_ptr<RootDir> root_;
+};
+
+}  // namespace
+
+std::unique_ptr<Launch> GvisorLaunch() {
+  return std::make_unique<GvisorLaunchImpl>();
+}
+
+}  // namespace sandbar::spawner

@@ -1,0 +1,65 @@
+// The root filesystem of a machine that shares the host's filesystems: an overlay of image layers, site layers and
+// snapshots with the machine's disk slot on top, everything id-mapped, and its drives; and the knowledge of when the
+// kernel has let go of them. One per machine, made by the launches that need it. Single thread.
+//
+//   RootDir root(host);
+//   SB_TRYV(root.Mount(parts, limits, request));
+//   … root.root(), root.drives(): detached mounts, for a process to attach …
+//   root.Detach();                  // when that process has them
+//   … the machine ended; root.RootGone() …
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/result.h"
+#include "spawner/host.h"
+#include "spawner/parts.h"
+#include "spawner/protocol.h"
+
+namespace sandbar::spawner {
+
+// A path of the spawner's private mount tree.
+std::string InMountDir(const char* name);
+std::string HostnameOf(const ConfigureReq& request);
+
+struct MountedDrive {
+  Fd mount;
+  std::string path;
+};
+
+class RootDir {
+ public:
+  explicit RootDir(Host* host) : host_(host) {}
+  ~RootDir();
+  RootDir(const RootDir&) = delete;
+  RootDir& operator=(const RootDir&) = delete;
+
+  Result<> Mount(Parts& parts, const Limits& limits, const ConfigureReq& request);
+  int root() const { return root_.get(); }
+  const std::vector<MountedDrive>& drives() const { return drives_; }
+  // The mounts belong to another process now.
+  void Detach();
+  // The last close of a layer's copy costs more than making it, so neither the way to the clone nor the child's exec
+  // should be that.
+  void DropLayers() { layer_mounts_.clear(); }
+  bool RootGone();
+  bool DrivesGone();
+
+ private:
+  Result<Fd> MountRoot(const Parts& parts, const std::vector<std::string>& layers);
+  Result<Fd> MountDrive(const Parts& parts, const DriveMount& mount);
+
+  Host* host_;
+  std::shared_ptr<SiteDir> host_layer_;  // shared with the other machines of this host name
+  std::vector<Fd> layer_mounts_;         // detached copies
+  Fd root_;
+  std::vector<MountedDrive> drives_;
+  std::optional<int> root_watch_;  // tells when the root filesystem is really unmounted
+  std::vector<int> drive_watches_;
+};
+
+}  // namespace sandbar::spawner
