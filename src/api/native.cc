@@ -35,6 +35,7 @@ Task<> NativeInfo(Call* call) {
                     {"defaultNetworkMode", info.default_network_mode},
                     {"running", info.running},
                     {"url", call->base_url},
+                    {"previewUrl", call->preview_urls.before + "*" + call->preview_urls.after},
                     {"teamId", call->scope.team},
                     {"projectId", call->scope.project}};
   co_return co_await call->Reply(std::move(body));

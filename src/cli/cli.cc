@@ -126,14 +126,16 @@ int EvalSomewhere(const Options& options, const EvalCommand& command) {
 }
 
 int DoctorWithServer(const Options& options, const DoctorCommand& command) {
-  std::vector<EngineProbe> probes;
+  ServerProbes probes;
   auto server = FindServer(options);
   if (server && Answers(*server)) {
     asio::io_context io(1);
     ApiClient api(io.get_executor(), std::move(*server));
     auto tried = Await(&io, ProbeEngines(&api));
-    if (tried) probes = *std::move(tried);
+    if (tried) probes.engines = *std::move(tried);
     if (!tried) Note("the engines were not tried: " + tried.error().message);
+    auto previews = Await(&io, ProbePreviews(&api));
+    if (previews) probes.previews = *std::move(previews);
   }
   return Doctor(options, command, probes);
 }

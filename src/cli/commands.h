@@ -67,8 +67,19 @@ struct EngineProbe {
 // Every engine that the server knows.
 Task<std::vector<EngineProbe>> ProbeEngines(ApiClient* api);
 
-// `probes` empty: no server was there to ask.
-int Doctor(const Options& options, const DoctorCommand& command, const std::vector<EngineProbe>& probes);
+struct PreviewProbe {
+  std::string url;    // of a preview that does not exist
+  std::string error;  // why the server did not say so at that address
+};
+// Whether the names of previews lead to the server, as seen from here.
+Task<PreviewProbe> ProbePreviews(ApiClient* api);
+
+// What a running server was asked; empty: there was none.
+struct ServerProbes {
+  std::vector<EngineProbe> engines;
+  std::optional<PreviewProbe> previews;
+};
+int Doctor(const Options& options, const DoctorCommand& command, const ServerProbes& probes);
 // The shell lines of `sandbar env` for a server on this machine.
 std::string EnvLines(const std::string& url, const std::string& jwt, const std::string& register_mjs);
 // Absolute path of sdk/register.mjs that belongs to this program; empty when it is not installed beside it.

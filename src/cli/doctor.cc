@@ -86,6 +86,17 @@ std::vector<Finding> CheckEngines(const Options& options, const std::vector<Engi
   return findings;
 }
 
+Finding CheckPreviews(const PreviewProbe& probe) {
+  if (probe.error.empty()) return {"previews", Verdict::kOk, "names lead to the server: " + probe.url, ""};
+  const std::string what = probe.url + " does not lead to the server: " + probe.error;
+  if (probe.url.contains(".localhost"))
+    return {"previews", Verdict::kWarn,
+            what + "; browsers and curl know .localhost by themselves, other programs may not",
+            "apt-get install libnss-myhostname"};
+  return {"previews", Verdict::kBad, what,
+          "a DNS record for * below preview_domain with this server's address (docs/operations.md)"};
+}
+
 Finding CheckCgroups() {
   bool v2 = Exists("/sys/fs/cgroup/cgroup.controllers");
   bool v1 = Exists("/sys/fs/cgroup/memory/memory.limit_in_bytes") && Exists("/sys/fs/cgroup/pids");
@@ -233,7 +244,7 @@ std::string Render(const std::vector<Finding>& findings) {
 
 }  // namespace
 
-int Doctor(const Options& options, const DoctorCommand& command, const std::vector<EngineProbe>& probes) {
+int Doctor(const Options& options, const DoctorCommand& command, const ServerProbes& probes) {
   std::string images = command.images.value_or(kDefaultImages);
   std::vector<Finding> findings = {
       CheckRoot(),
@@ -254,7 +265,8 @@ int Doctor(const Options& options, const DoctorCommand& command, const std::vect
       CheckInForce(options.data),
       CheckPort(options, command.listen.value_or(kDefaultListen)),
   };
-  for (Finding& f : CheckEngines(options, probes)) findings.push_back(std::move(f));
+  for (Finding& f : CheckEngines(options, probes.engines)) findings.push_back(std::move(f));
+  if (probes.previews) findings.push_back(CheckPreviews(*probes.previews));
   bool bad = false;
   json::array list;
   for (const auto& f : findings) {

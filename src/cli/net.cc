@@ -43,6 +43,13 @@ std::string LogTable(const json::object& log) {
     rows.push_back({Age(now - Number(a, "lastAt")) + " ago", Text(a, "kind"), Where(a), allowed ? "allowed" : "denied",
                     std::to_string(Number(a, "count")), allowed ? "" : Text(a, "reason")});
   }
+  // Packets that are nobody's attempt to connect.
+  for (const auto& item : List(log, "denials")) {
+    const json::object& d = item.as_object();
+    if (Text(d, "kind") != "packets") continue;
+    rows.push_back({Age(now - Number(d, "at")) + " ago", "packets", Text(d, "target"), "denied",
+                    std::to_string(Number(d, "count")), Text(d, "reason")});
+  }
   return Table(rows);
 }
 

@@ -129,6 +129,8 @@ class Machine {
   virtual Task<> SetLimits(Limits limits) = 0;
   virtual Task<> SetDeadline(std::chrono::milliseconds from_now) = 0;
   virtual Task<Usage> GetUsage() = 0;
+  // What it sent that is neither TCP nor DNS, and was dropped for that.
+  virtual Task<uint64_t> DroppedPackets() = 0;
   virtual Task<> Pause() = 0;
   virtual Task<> Resume() = 0;
   // Kills everything and removes every trace (namespaces, cgroups, mounts, writable layer). Idempotent.

@@ -134,6 +134,21 @@ TEST_F(DomainTest, PolicyThatCannotBeOpenedIsDenyAll) {
   EXPECT_EQ(world.Run(world.service->Network(world.scope, view.session.id))->policy->mode(), net::EgressMode::kCustom);
 }
 
+TEST_F(DomainTest, DroppedPacketsAreOneMoreDenial) {
+  Boot();
+  auto view = world.Create({});
+  auto denials = [&] { return world.Run(world.service->Network(world.scope, view.session.id))->denials; };
+  EXPECT_TRUE(denials().empty());
+  world.Machine(view)->dropped_packets = 3;
+  const auto first = denials();
+  ASSERT_EQ(first.size(), 1u);
+  EXPECT_EQ(first[0].kind, "packets");
+  EXPECT_EQ(first[0].count, 3u);
+  EXPECT_THAT(first[0].reason, HasSubstr("QUIC"));
+  // It is as old as its newest packet.
+  EXPECT_EQ(denials()[0].at_ms, first[0].at_ms);
+}
+
 TEST_F(DomainTest, CaIsInTheMachineWhenThePolicyNeedsIt) {
   Boot();
   CreateSpec spec;

@@ -198,6 +198,10 @@ Task<NetworkView> ServiceImpl::Network(Scope scope, std::string session) {
   view.policy = live->session->policy();
   view.denials = egress.denials();
   view.attempts = egress.attempts();
+  const std::shared_ptr<Session> holder = live->session;
+  auto dropped = co_await holder->live()->machine().DroppedPackets();
+  // A machine that is ending has no count any more.
+  if (dropped && *dropped > 0) view.denials.push_back(holder->DroppedPackets(*dropped));
   co_return view;
 }
 

@@ -55,6 +55,8 @@ class Session final : public MachineListener {
   // Where bytes of connections to its ports are counted; shared with those that may outlive it.
   const std::shared_ptr<net::Traffic>& previews() const { return previews_; }
   const net::PolicyRef& policy() const { return policy_; }
+  // So many packets that were neither TCP nor DNS, as a refusal like others.
+  net::Denial DroppedPackets(uint64_t count);
   // Set when it runs, or with the error that kept it from running.
   const std::shared_ptr<Outcome<bool>>& started() const { return started_; }
   // Why nothing can be done with it now (kStopped, kStopping, kUnavailable), or success.
@@ -183,6 +185,8 @@ class Session final : public MachineListener {
   uint64_t earlier_ingress_ = 0, earlier_egress_ = 0;  // of daemons before us
   std::shared_ptr<net::Traffic> previews_ = std::make_shared<net::Traffic>();
   uint64_t oom_kills_ = 0;               // counted so far
+  uint64_t dropped_packets_ = 0;         // the same
+  int64_t dropped_at_ = 0;               // when there were more of them than before
   uint64_t untrimmed_ = UINT64_MAX / 2;  // bytes of output since the last look; the first is at once
   std::optional<int64_t> idle_timeout_ms_;
   size_t users_ = 0;

@@ -1,4 +1,5 @@
 // The network of a live session: its policy on record and in force, and the CA that a policy with rules needs.
+#include "base/ids.h"
 #include "base/log.h"
 #include "sandbox/network.h"
 #include "sandbox/session.h"
@@ -12,6 +13,21 @@ net::PolicyRef Session::RecordedPolicy() const {
   log::Error("session {}: its network policy cannot be read, nothing is allowed until it is set again: {}", row_.id,
              policy.error().message);
   return net::DenyAll();
+}
+
+net::Denial Session::DroppedPackets(uint64_t count) {
+  if (count != dropped_packets_) dropped_at_ = NowMs();
+  dropped_packets_ = count;
+  net::Denial denial;
+  denial.at_ms = dropped_at_;
+  denial.kind = "packets";
+  denial.target = "UDP, ICMP, IPv6";
+  denial.rule = net::kServerRule;
+  denial.reason =
+      "only TCP and DNS leave a sandbox, over IPv4; other packets (UDP such as QUIC, ICMP, IPv6) are dropped";
+  denial.hint = "no policy allows them; use TCP (HTTP/1.1 or HTTP/2 instead of HTTP/3)";
+  denial.count = count;
+  return denial;
 }
 
 Task<> Session::TrustCa(net::PolicyRef policy) {

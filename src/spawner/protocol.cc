@@ -84,8 +84,10 @@ void Fields(A& a, M& m) {
     a.Id(m.drive), a.Id(m.state);
   } else if constexpr (std::is_same_v<T, RemoveDriveReq>) {
     a.Id(m.name);
-  } else if constexpr (std::is_same_v<T, AttachReq> || std::is_same_v<T, UsageReq>) {
+  } else if constexpr (std::is_same_v<T, AttachReq>) {
     a.Id(m.machine);
+  } else if constexpr (std::is_same_v<T, UsageReq>) {
+    a.Id(m.machine), a(m.packets);
   } else if constexpr (std::is_same_v<T, DestroyReq>) {
     a.Id(m.machine), a.Id(m.keep_as);
   } else if constexpr (std::is_same_v<T, ListSnapshotsReq> || std::is_same_v<T, ListDrivesReq>) {
@@ -127,7 +129,8 @@ void Fields(A& a, M& m) {
     if constexpr (!std::is_const_v<M>) m.machines.resize(n);
     for (auto& e : m.machines) Fields(a, e);
   } else if constexpr (std::is_same_v<T, UsageResp>) {
-    a(m.cpu_ns), a(m.memory_bytes), a(m.memory_peak_bytes), a(m.disk_bytes), a(m.pids), a(m.oom_kills);
+    a(m.cpu_ns), a(m.memory_bytes), a(m.memory_peak_bytes), a(m.disk_bytes), a(m.pids), a(m.oom_kills),
+        a(m.dropped_packets);
   } else if constexpr (std::is_same_v<T, ExitedEvent>) {
     a.Id(m.machine), a(m.status), a(m.deadline);
   } else {

@@ -69,6 +69,7 @@ struct SetDeadlineReq {
 };  // wall clock from now; 0 clears
 struct UsageReq {
   std::string machine;
+  bool packets = false;  // count dropped ones too, which costs more than all the rest
 };
 struct FreezeReq {
   std::string machine;
@@ -162,6 +163,7 @@ struct UsageResp {
   uint64_t cpu_ns = 0, memory_bytes = 0, memory_peak_bytes = 0, disk_bytes = 0;
   uint32_t pids = 0;
   uint64_t oom_kills = 0;
+  uint64_t dropped_packets = 0;
 };
 struct SnapshotsResp {
   std::vector<std::string> snapshots;  // fewer than kSnapshotsPerPage: the last page

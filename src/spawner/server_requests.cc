@@ -127,6 +127,11 @@ void Server::Handle(uint32_t tag, const UsageReq& r) {
   if (slot == nullptr || slot->machine->state() == Machine::State::kEnding) return ReplyError(tag, NoSuchMachine());
   auto usage = slot->machine->Usage();
   if (!usage) return ReplyError(tag, usage.error());
+  if (r.packets) {
+    auto dropped = os::DroppedPackets(slot->machine->netns());
+    if (!dropped) return ReplyError(tag, dropped.error());
+    usage->dropped_packets = *dropped;
+  }
   Reply(tag, *usage);
 }
 

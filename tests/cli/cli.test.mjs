@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { execFile, spawn } from "node:child_process";
 import { chmod, copyFile, mkdtemp, readFile, readdir, rm, writeFile } from "node:fs/promises";
+import { lookup } from "node:dns/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
@@ -173,7 +174,12 @@ test("token, env, version, doctor", async () => {
     { env: { PATH: process.env.PATH } }, (_, out) => done(out)));
   assert.equal(twice.match(/--import/g).length, 1);
   assert.match((await cli(["version"])).stdout, /^sandbar \d+\.\d+\.\d+\n$/);
-  assert.equal(typeof json(await cli(["doctor", "--json"])).ok, "boolean");
+  const { ok, findings } = json(await cli(["doctor", "--json"]));
+  assert.equal(typeof ok, "boolean");
+  // Where the machine does not know the name it says so; where it does, it is the server that answers.
+  const previews = findings.find((f) => f.name === "previews");
+  const known = await lookup("sb-doctor.localhost").catch(() => null);
+  assert.match(previews.detail, known ? /lead to the server: http:\/\/sb-doctor\.localhost:\d+$/ : /does not lead to the server.*\.localhost by themselves/);
 });
 
 test("serve refuses what cannot work, at once and with a fix", async () => {

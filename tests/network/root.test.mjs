@@ -96,6 +96,13 @@ for (const sudo of [false, true]) {
     assert.equal(done.exitCode, 0, await done.stderr());
     assert.equal(lines.length, 35, lines.join("\n"));
     assert.deepEqual(lines.filter((l) => l.endsWith(": ok")), []);
+    // What is neither TCP nor DNS fails at once, is counted, and is told like any other refusal.
+    const session = box.currentSession().sessionId;
+    const packets = async () => (await server.call("GET", `/x/v1/sessions/${session}/network/log`)).denials.find((d) => d.kind === "packets");
+    const before = await packets();
+    assert.match(before.reason, /QUIC/);
+    await sh(box, `python3 -c 'import socket\nfor i in range(7):\n  try: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"x", ("203.0.113.1", 443))\n  except OSError: pass'`);
+    assert.ok((await packets()).count >= before.count + 7);
     // The rules are what they were: a connection is refused with a reason, loopback works, and the daemon serves.
     assert.match((await sh(box, "curl -sS -m 20 http://203.0.113.1/")).stdout, /egress_denied/);
     assert.equal((await sh(box, `python3 -c '

@@ -120,6 +120,7 @@ class FakeMachine final : public Machine {
   }
 
   Task<Usage> GetUsage() override { co_return state_->usage; }
+  Task<uint64_t> DroppedPackets() override { co_return state_->dropped_packets; }
 
   Task<> Pause() override {
     state_->paused = true;

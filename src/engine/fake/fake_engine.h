@@ -46,6 +46,7 @@ struct FakeMachineState {
   Rootfs rootfs;
   std::chrono::milliseconds deadline{0};
   Usage usage;
+  uint64_t dropped_packets = 0;
   bool paused = false;
   std::map<uint16_t, std::function<void(Fd)>> ports;  // servers in the machine: called with each connection
   Event ended;

@@ -119,6 +119,15 @@ class NamespacesMachine : public Machine {
     co_return FromSpawner(usage);
   }
 
+  Task<uint64_t> DroppedPackets() override {
+    spawner::UsageReq request;
+    request.machine = id_;
+    request.packets = true;
+    SB_CO_TRY(SpawnerReply reply, co_await connection_->Call(std::move(request)));
+    SB_CO_TRY(auto usage, Expect<spawner::UsageResp>(reply));
+    co_return usage.dropped_packets;
+  }
+
   Task<> Pause() override {
     spawner::FreezeReq request;
     request.machine = id_;

@@ -1,4 +1,4 @@
-// What `doctor` asks a running server: does each engine really run something?
+// What `doctor` asks a running server: does each engine really run something, do the names of previews lead to it?
 #include "cli/commands.h"
 #include "wire/ndjson.h"
 
@@ -6,6 +6,8 @@ namespace sandbar::cli {
 namespace {
 
 constexpr int64_t kProbeTimeoutMs = 120'000;
+constexpr std::chrono::seconds kPreviewTimeout{15};
+constexpr size_t kMaxPreviewAnswer = 64 << 10;
 
 int64_t NowSteadyMs() {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
@@ -43,7 +45,30 @@ Task<> Probe(ApiClient* api, std::string engine, std::string image) {
   co_return ran;
 }
 
+// Without a token: who knows where the name leads.
+Task<std::string> AskPreview(asio::any_io_executor ex, std::string url) {
+  auto http = net::MakeHttpClient(std::move(ex));
+  net::ClientRequest request;
+  request.url = std::move(url);
+  SB_CO_TRY(auto response, co_await http->Send(std::move(request)));
+  co_return co_await response->ReadAll(kMaxPreviewAnswer);
+}
+
 }  // namespace
+
+Task<PreviewProbe> ProbePreviews(ApiClient* api) {
+  SB_CO_TRY(json::object info, co_await api->Call("GET", "/x/v1/info", std::nullopt));
+  PreviewProbe probe{Text(info, "previewUrl"), ""};
+  const size_t star = probe.url.find('*');
+  if (star == std::string::npos) co_return Fail(Code::kUnsupported, "the server does not say where its previews are");
+  probe.url.replace(star, 1, "sb-doctor");
+  const auto ex = co_await asio::this_coro::executor;
+  auto ask = AskPreview(ex, probe.url + "/");
+  auto answer = co_await WithTimeout(std::move(ask), kPreviewTimeout);
+  if (!answer) probe.error = answer.error().message;
+  if (answer && !answer->contains("SANDBOX_NOT_FOUND")) probe.error = "something else answers there";
+  co_return probe;
+}
 
 Task<std::vector<EngineProbe>> ProbeEngines(ApiClient* api) {
   SB_CO_TRY(json::object info, co_await api->Call("GET", "/x/v1/info", std::nullopt));
