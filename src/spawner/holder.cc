@@ -4,6 +4,7 @@
 #include <linux/close_range.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -188,6 +189,7 @@ class Holder {
 }  // namespace
 
 void RunHolder(const void* argument, int status) {
+  ::prctl(PR_SET_NAME, "sandbar-holder");
   std::make_unique<Holder>(*static_cast<const HolderPlan*>(argument), status)->Run();
 }
 

@@ -10,8 +10,17 @@ namespace {
 // there: the directory with the agent.
 constexpr const char* kAgentDir = "/tmp/.sandbar";
 
+// gVisor's own: its heap, and the threads of its two programs.
+constexpr uint64_t kKernelMemory = 64 << 20;
+constexpr uint32_t kKernelThreads = 256;
+
 class GvisorLaunchImpl : public Launch {
  public:
+  os::CgroupLimits GroupLimits(const Limits& l) const override {
+    return {l.vcpus, l.memory_bytes == 0 ? 0 : l.memory_bytes + kKernelMemory,
+            l.pids == 0 ? 0 : l.pids + kKernelThreads};
+  }
+
   Result<os::Child> Start(const LaunchInput& in, const ConfigureReq& request) override {
     root_ = std::make_unique<RootDir>(in.host);
     SB_TRYV(root_->Mount(*in.parts, in.limits, request));
