@@ -91,24 +91,26 @@ Result<std::vector<std::string>> Probe(Host& host, int runsc) {
   jail.args = {"/true"};
   jail.probe = true;
   jail.limits.memory_bytes = 256 << 20;
-  Error first;
+  Error last;
   std::vector<std::string> platforms = {"systrap", "ptrace"};
   if (!host.options.gvisor_platform.empty()) platforms = {host.options.gvisor_platform};
   for (const std::string& platform : platforms) {
-    // With a file server of its own where the version has the choice: the process that runs guest code then has no
-    // access to files at all.
-    for (const char* direct : {"--directfs=false", ""}) {
+    // What only some versions know. A file server of its own: the process that runs guest code then has no access to
+    // files at all. And setuid programs, such as sudo.
+    for (const std::vector<std::string>& more :
+         std::vector<std::vector<std::string>>{{"--directfs=false", "--allow-suid"}, {"--directfs=false"}, {}}) {
       jail.flags = {"--platform=" + platform};
-      if (*direct != 0) jail.flags.emplace_back(direct);
+      jail.flags.insert(jail.flags.end(), more.begin(), more.end());
       SB_TRY(Fd root, ProbeRoot());
       jail.root = root.get();
       auto worked = RunOnce(jail);
       if (worked) return jail.flags;
-      log::Info("gVisor with {} {}: {}", jail.flags.front(), direct, worked.error().message);
-      first = worked.error();
+      log::Info("gVisor with {}: {}", jail.flags.front(), worked.error().message);
+      last = worked.error();
+      if (last.code == Code::kTimeout) break;
     }
   }
-  return std::unexpected(std::move(first));
+  return std::unexpected(std::move(last));
 }
 
 // What makes a probe's result worth remembering: the same program on the same kernel since the host booted.
