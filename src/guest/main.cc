@@ -1,5 +1,7 @@
 // sandbar-guest --listen-fd N | --stream-fd N [--join-fds A,B,…]
+// As the first program of a virtual machine it takes no arguments (guest/vm_init.h).
 #include <fcntl.h>
+#include <sys/reboot.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +12,7 @@
 
 #include "guest/agent.h"
 #include "guest/launch.h"
+#include "guest/vm_init.h"
 
 namespace {
 
@@ -47,9 +50,28 @@ int MoveAway(int fd) {
   return moved;
 }
 
+int RunVm() {
+  // The console, for what goes wrong before there is anybody to tell.
+  for (int fd = ::open("/dev/console", O_RDWR); fd >= 0 && fd < 2;) fd = ::dup(fd);
+  auto port = sandbar::guest::BecomeVm();
+  if (!port) {
+    std::fprintf(stderr, "sandbar-guest: %s\n", port.error().message.c_str());
+    ::sync();
+    ::reboot(RB_AUTOBOOT);
+    return 1;
+  }
+  int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  for (int fd = 0; fd < 3; ++fd) ::dup2(null, fd);
+  sandbar::guest::AgentOptions options;
+  options.stream = *std::move(port);
+  sandbar::guest::Agent agent(std::move(options));
+  agent.Run();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (::getpid() == 1 && std::string_view(argv[0]) == "/init") return RunVm();
   std::vector<int> listen, stream, join;
   bool ok = argc % 2 == 1;
   for (int i = 1; i + 1 < argc; i += 2) {

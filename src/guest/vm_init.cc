@@ -1,0 +1,257 @@
+#include "guest/vm_init.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <linux/random.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/log.h"
+#include "base/vm_config.h"
+#include "guest/vm_net.h"
+
+namespace sandbar::guest {
+namespace {
+
+constexpr int kDeviceWaitMs = 60000;  // an emulated machine on a busy host is slow
+constexpr int kDeviceStepMs = 5;
+
+Result<> Mount(const char* source, const char* target, const char* type, unsigned long flags, const char* data = "") {
+  ::mkdir(target, 0755);
+  if (::mount(source, target, type, flags, data) != 0) return FailErrno(std::string("mount ") + target);
+  return {};
+}
+
+Result<std::string> ReadText(const std::string& path) {
+  Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd) return FailErrno("open " + path);
+  std::string out;
+  std::array<char, 4096> buffer{};
+  for (ssize_t n = 0; (n = ::read(fd.get(), buffer.data(), buffer.size())) > 0;)
+    out.append(buffer.data(), static_cast<size_t>(n));
+  return out;
+}
+
+Result<> WriteText(const std::string& path, std::string_view text, mode_t mode = 0644) {
+  Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode));
+  if (!fd) return FailErrno("open " + path);
+  while (!text.empty()) {
+    ssize_t n = ::write(fd.get(), text.data(), text.size());
+    if (n < 0) return FailErrno("write " + path);
+    text.remove_prefix(static_cast<size_t>(n));
+  }
+  return {};
+}
+
+std::string FirstLine(std::string text) {
+  return text.substr(0, text.find('\n'));
+}
+
+// A kernel without modules has no list.
+Result<> LoadModules() {
+  auto list = ReadText("/modules.list");
+  if (!list) return {};
+  for (size_t at = 0; at < list->size();) {
+    std::string path = FirstLine(list->substr(at));
+    at += path.size() + 1;
+    Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!file) return FailErrno("open " + path);
+    if (::syscall(SYS_finit_module, file.get(), "", 0) != 0 && errno != EEXIST) return FailErrno("load " + path);
+  }
+  return {};
+}
+
+// The name of the entry of a directory in /sys whose file `attribute` has this text.
+Result<std::string> FindOnce(const std::string& dir, const char* attribute, const char* wanted) {
+  std::unique_ptr<DIR, int (*)(DIR*)> entries(::opendir(dir.c_str()), ::closedir);
+  if (!entries) return FailErrno("open " + dir);
+  while (dirent* e = ::readdir(entries.get())) {
+    std::string name = e->d_name;
+    auto text = ReadText(dir + "/" + name + "/" + attribute);
+    if (text && FirstLine(*text) == wanted) return name;
+  }
+  return Fail(Code::kNotFound, std::string("no device ") + wanted);
+}
+
+// Devices appear when their drivers are ready.
+Result<std::string> FindDevice(const std::string& dir, const char* attribute, const char* wanted) {
+  for (int waited = 0;; waited += kDeviceStepMs) {
+    auto found = FindOnce(dir, attribute, wanted);
+    if (found || waited >= kDeviceWaitMs) return found;
+    ::usleep(kDeviceStepMs * 1000);
+  }
+}
+
+// Nodes are made by the kernel; udev is not here.
+Result<Fd> OpenPort(const char* name) {
+  SB_TRY(std::string device, FindDevice("/sys/class/virtio-ports", "name", name));
+  Fd fd(::open(("/dev/" + device).c_str(), O_RDWR | O_CLOEXEC));
+  if (!fd) return FailErrno("open port " + device);
+  return fd;
+}
+
+Result<std::string> ReadExactly(int fd, size_t size) {
+  std::string out;
+  std::array<char, 65536> buffer{};
+  while (out.size() < size) {
+    ssize_t n = ::read(fd, buffer.data(), std::min(buffer.size(), size - out.size()));
+    if (n < 0 && errno != EINTR) return FailErrno("read the configuration");
+    if (n == 0) ::usleep(kDeviceStepMs * 1000);  // the host has not opened its end yet
+    if (n > 0) out.append(buffer.data(), static_cast<size_t>(n));
+  }
+  return out;
+}
+
+Result<VmConfig> ReadConfig() {
+  SB_TRY(Fd port, OpenPort(kVmConfigPort));
+  SB_TRY(std::string head, ReadExactly(port.get(), 4));
+  uint32_t size = ByteReader(head).U32();
+  if (size > kMaxVmConfig) return Fail(Code::kProtocol, "the configuration is too long");
+  SB_TRY(std::string body, ReadExactly(port.get(), size));
+  return DecodeVmConfig(body);
+}
+
+// What the kernel knew about random numbers and time belongs to the template's moment.
+Result<> Refresh(const VmConfig& config) {
+  Fd random(::open("/dev/urandom", O_RDWR | O_CLOEXEC));
+  if (!random) return FailErrno("open /dev/urandom");
+  struct {
+    int bits = 0;
+    int size = 0;
+    std::array<char, 256> bytes{};
+  } pool;
+  size_t n = std::min(config.entropy.size(), pool.bytes.size());
+  pool.bits = static_cast<int>(n * 8);
+  pool.size = static_cast<int>(n);
+  std::memcpy(pool.bytes.data(), config.entropy.data(), n);
+  if (::ioctl(random.get(), RNDADDENTROPY, &pool) != 0) return FailErrno("add entropy");
+  if (::ioctl(random.get(), RNDRESEEDCRNG) != 0) return FailErrno("reseed");
+  timespec now{};
+  now.tv_sec = config.clock_ns / 1'000'000'000;
+  now.tv_nsec = config.clock_ns % 1'000'000'000;
+  if (::clock_settime(CLOCK_REALTIME, &now) != 0) return FailErrno("set the clock");
+  return {};
+}
+
+Result<std::string> Disk(const char* serial) {
+  SB_TRY(std::string device, FindDevice("/sys/block", "serial", serial));
+  return "/dev/" + device;
+}
+
+// Its driver looks at the device again: size and contents are not those of the template.
+Result<> Reprobe(const char* serial) {
+  SB_TRY(std::string device, FindDevice("/sys/block", "serial", serial));
+  std::array<char, 256> link{};
+  ssize_t n = ::readlink(("/sys/block/" + device + "/device").c_str(), link.data(), link.size());
+  if (n <= 0) return FailErrno("find the driver of " + device);
+  std::string name(link.data(), static_cast<size_t>(n));
+  name = name.substr(name.rfind('/') + 1);
+  SB_TRYV(WriteText("/sys/bus/virtio/drivers/virtio_blk/unbind", name));
+  return WriteText("/sys/bus/virtio/drivers/virtio_blk/bind", name);
+}
+
+Result<> MakeParents(const std::string& base, const std::string& path) {
+  for (size_t at = path.find('/'); at != std::string::npos; at = path.find('/', at + 1)) {
+    std::string dir = base + "/" + path.substr(0, at);
+    if (::mkdir(dir.c_str(), 0755) != 0 && errno != EEXIST) return FailErrno("mkdir " + dir);
+  }
+  return {};
+}
+
+Result<> MakeSite(const VmConfig& config) {
+  SB_TRYV(Mount("site", "/site", "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755"));
+  for (const char* dir : {"proc", "sys", "dev", "tmp", "run"})
+    if (::mkdir((std::string("/site/") + dir).c_str(), 0755) != 0) return FailErrno("mkdir");
+  if (::chmod("/site/tmp", 01777) != 0) return FailErrno("chmod");
+  for (const VmFile& f : config.files) {
+    SB_TRYV(MakeParents("/site", f.path));
+    SB_TRYV(WriteText("/site/" + f.path, f.bytes, f.mode & 0777));
+  }
+  return {};
+}
+
+Result<> MountRoot(const VmConfig& config) {
+  if (config.restored) {
+    SB_TRYV(Reprobe(kVmImageDisk));
+    SB_TRYV(Reprobe(kVmWritableDisk));
+  }
+  SB_TRY(std::string image, Disk(kVmImageDisk));
+  SB_TRY(std::string disk, Disk(kVmWritableDisk));
+  SB_TRYV(Mount(image.c_str(), "/image", "erofs", MS_RDONLY | MS_NODEV));
+  SB_TRYV(Mount(disk.c_str(), "/disk", "ext4", MS_NODEV));
+  SB_TRYV(MakeSite(config));
+  for (const char* dir : {"/disk/upper", "/disk/work"})
+    if (::mkdir(dir, 0755) != 0 && errno != EEXIST) return FailErrno(std::string("mkdir ") + dir);
+  return Mount("overlay", "/root", "overlay", 0,
+               "lowerdir=/site:/image,upperdir=/disk/upper,workdir=/disk/work,redirect_dir=on,index=off");
+}
+
+Result<> MountKernelFiles() {
+  constexpr unsigned long kPlain = MS_NOSUID | MS_NODEV | MS_NOEXEC;
+  SB_TRYV(Mount("proc", "/root/proc", "proc", kPlain));
+  SB_TRYV(Mount("sysfs", "/root/sys", "sysfs", kPlain));
+  SB_TRYV(Mount("dev", "/root/dev", "devtmpfs", MS_NOSUID | MS_NOEXEC, "mode=0755"));
+  SB_TRYV(Mount("devpts", "/root/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "ptmxmode=0666,mode=0620,gid=5"));
+  SB_TRYV(Mount("shm", "/root/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777"));
+  // Not on every kernel, and only for those who run containers inside.
+  if (auto r = Mount("cgroup2", "/root/sys/fs/cgroup", "cgroup2", kPlain); !r) log::Debug("{}", r.error().message);
+  for (auto [target, path] : {std::pair("/proc/self/fd", "/root/dev/fd"),
+                              {"/proc/self/fd/0", "/root/dev/stdin"},
+                              {"/proc/self/fd/1", "/root/dev/stdout"},
+                              {"/proc/self/fd/2", "/root/dev/stderr"}}) {
+    if (::symlink(target, path) != 0 && errno != EEXIST) return FailErrno(path);
+  }
+  return {};
+}
+
+Result<> EnterRoot() {
+  if (::chdir("/root") != 0 || ::mount(".", "/", nullptr, MS_MOVE, nullptr) != 0 || ::chroot(".") != 0 ||
+      ::chdir("/") != 0)
+    return FailErrno("enter the root");
+  return {};
+}
+
+Result<> SetKernel(const VmConfig& config) {
+  if (::sethostname(config.hostname.data(), config.hostname.size()) != 0) return FailErrno("set the host name");
+  if (config.pids != 0) SB_TRYV(WriteText("/proc/sys/kernel/threads-max", std::to_string(config.pids)));
+  // Ping for everybody, and low ports, as in machines of other kinds.
+  for (auto [path, value] : {std::pair("/proc/sys/net/ipv4/ping_group_range", "0 2147483647"),
+                             {"/proc/sys/net/ipv4/ip_unprivileged_port_start", "0"}}) {
+    if (auto r = WriteText(path, value); !r) log::Debug("{}", r.error().message);
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Fd> BecomeVm() {
+  SB_TRYV(Mount("dev", "/dev", "devtmpfs", MS_NOSUID));
+  SB_TRYV(Mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC));
+  SB_TRYV(Mount("sysfs", "/sys", "sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC));
+  SB_TRYV(LoadModules());
+  // Opened before a template is made: what follows the configuration is the machine's own life.
+  SB_TRY(Fd agent, OpenPort(kVmAgentPort));
+  SB_TRY(VmConfig config, ReadConfig());
+  SB_TRYV(Refresh(config));
+  SB_TRYV(MountRoot(config));
+  SB_TRYV(MountKernelFiles());
+  SB_TRYV(EnterRoot());
+  SB_TRYV(SetKernel(config));
+  SB_TRYV(ConfigureNetwork());
+  return agent;
+}
+
+}  // namespace sandbar::guest
