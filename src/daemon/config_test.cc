@@ -103,6 +103,9 @@ bun = 0
 [disk]
 limit = "none"
 pool_bytes = 1000000
+[gvisor]
+runsc = "/opt/runsc"
+platform = "ptrace"
 [snapshot]
 verify = "strict"
 scrub = "24h"
@@ -113,6 +116,8 @@ scrub = "24h"
   EXPECT_EQ(c.port, 9000);
   EXPECT_EQ(c.domain.max_timeout_ms, 7'200'000);
   EXPECT_TRUE(c.domain.verify_strict);
+  EXPECT_EQ(c.runsc, "/opt/runsc");
+  EXPECT_EQ(c.gvisor_platform, "ptrace");
   EXPECT_EQ(c.domain.scrub_every_ms, 86'400'000);
   EXPECT_EQ(c.domain.default_timeout_ms, 600'000);
   EXPECT_EQ(c.domain.disk_bytes, 64ULL << 20);

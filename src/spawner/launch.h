@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "os/cgroup.h"
 #include "os/child.h"
 #include "spawner/host.h"
 #include "spawner/parts.h"
@@ -40,6 +41,10 @@ class Launch {
   Launch(const Launch&) = delete;
   Launch& operator=(const Launch&) = delete;
 
+  // What the control group is told, so that the guest gets what was promised: an engine's own processes come on top.
+  virtual os::CgroupLimits GroupLimits(const Limits& limits) const {
+    return {limits.vcpus, limits.memory_bytes, limits.pids};
+  }
   // The child's end is the machine's end: whatever else was started dies with it.
   virtual Result<os::Child> Start(const LaunchInput& input, const ConfigureReq& request) = 0;
   // True: the agent runs. False: not yet. Of the status that Start's child has.

@@ -27,10 +27,6 @@ namespace {
 constexpr uint32_t kMaxVcpus = 256;
 constexpr uint64_t kMaxMemory = 1ULL << 46;
 
-os::CgroupLimits ToCgroup(const Limits& l) {
-  return {l.vcpus, l.memory_bytes, l.pids};
-}
-
 }  // namespace
 
 Machine::~Machine() {
@@ -173,7 +169,7 @@ MachineEntry Machine::entry() const {
 
 Result<> Machine::SetLimits(const Limits& limits) {
   SB_TRYV(CheckLimits(limits));
-  SB_TRYV(parts_.group->SetLimits(ToCgroup(limits)));
+  SB_TRYV(parts_.group->SetLimits(launch_->GroupLimits(limits)));
   SB_TRYV(host_->disk->SetLimit(parts_.disk, limits.disk_bytes));
   limits_ = limits;
   return {};
