@@ -1,5 +1,5 @@
 # The commands of the project. `make test` is what CI runs; see CONTRIBUTING.md for the rest.
-.PHONY: build test test-all bench format clean
+.PHONY: build test test-all test-engines bench format clean
 
 build:
 	@cmake --preset release && ninja -C build/release sandbar sandbar-spawner sandbar-walker sandbar-guest
@@ -9,6 +9,9 @@ test:
 
 test-all:
 	@tools/test.sh --all
+
+test-engines:
+	@tools/test.sh --engines
 
 bench: build
 	@bench/run.sh

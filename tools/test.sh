@@ -1,6 +1,7 @@
 #!/bin/bash
 # `make test`: installs what the tests need, builds with sanitizers, runs everything through ctest, whose summary is
-# the last thing printed. `--all` adds the thread sanitizer, g++ 12 and long fuzzing.
+# the last thing printed. `--all` adds the thread sanitizer, g++ 12 and long fuzzing. `--engines` runs the behavioural
+# suites on every engine that this machine can use instead, and writes the table of docs/engines.md.
 # Root, Debian 12, no terminal needed. Caches live outside the checkout, in ${SANDBAR_CACHE:-/var/cache/sandbar}.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
@@ -8,6 +9,8 @@ cd "$(dirname "$(readlink -f "$0")")/.."
 
 ALL=
 [ "${1:-}" = --all ] && ALL=1
+ENGINES=
+[ "${1:-}" = --engines ] && ENGINES=1
 [ "$(id -u)" -eq 0 ] || refuse "the tests need root" "they make real machines and try to break out of them" "sudo make test"
 check_platform
 check_rights
@@ -50,4 +53,5 @@ fi
 # Survivable bugs are fatal here; leaks too. A root-owned image cache is shared with the daemon under test.
 export SANDBAR_FATAL_BUGS=1 SANDBAR_IMAGES
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:strict_string_checks=1} UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
+[ -z "$ENGINES" ] || SANDBAR_BIN=$PWD/build/asan/bin/sandbar exec node tools/test_engines.mjs --write
 exec ctest --test-dir build/asan -j "$(nproc)" --output-on-failure --no-tests=error

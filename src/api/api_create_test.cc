@@ -45,6 +45,23 @@ TEST_F(ApiCreateTest, AnIdenticalCreateGetsWhatTheUnansweredOneMade) {
   EXPECT_EQ(OnLoop([this] { return service_.deleted; }), 0);
 }
 
+// The client's getOrCreate asks for what is there before it creates.
+TEST_F(ApiCreateTest, AGetThatDemandsIsolationIsNotGivenLess) {
+  const std::string get = "/v2/sandboxes/demo?teamId=team_sandbar&projectId=prj_sandbar&resume=true";
+  EXPECT_EQ(Ask("GET", get + "&__isolation=1").status, 200);
+  EXPECT_EQ(Ask("GET", get + "&__isolation=namespaces").status, 200);
+  EXPECT_EQ(Ask("GET", get + "&__isolation=gvisor").status, 409);
+  Answer less = Ask("GET", get + "&__isolation=3");
+  EXPECT_EQ(less.status, 409);
+  EXPECT_TRUE(less.body.contains("class 1")) << less.body;
+  EXPECT_EQ(Ask("GET", get + "&__isolation=4").status, 400);
+  Answer lost = Ask("GET", get + "&__isolation=%5Bobject%20Object%5D");
+  EXPECT_EQ(lost.status, 400);
+  EXPECT_TRUE(lost.body.contains("__isolation: 3")) << lost.body;
+  OnLoop([this] { service_.session().isolation_class = 3; });
+  EXPECT_EQ(Ask("GET", get + "&__isolation=%5Bobject%20Object%5D").status, 200) << "there is no more than that";
+}
+
 TEST_F(ApiCreateTest, AfterAMinuteItIsADuplicate) {
   Abandon(kNamed);
   Release();

@@ -59,6 +59,7 @@ class FakeService : public sandbox::Service {
   std::function<Fd()> dial;  // a connection to the server in the sandbox
   std::shared_ptr<net::Traffic> traffic = std::make_shared<net::Traffic>();  // of it
   std::vector<store::PortRoute>& routes() { return sandbox_.routes; }
+  store::Session& session() { return session_; }
   void Wake() { changed_.Notify(); }
   void SetCreatedAt(int64_t ms) { sandbox_.created_at = ms; }
   void Say(Step step) {

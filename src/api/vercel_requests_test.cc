@@ -1,5 +1,6 @@
 #include "api/vercel_requests.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 namespace sandbar::api {
@@ -49,6 +50,25 @@ TEST(ParseCreate, NamesUnknownKeys) {
   EXPECT_TRUE(error.message.contains("timeuot") && error.message.contains("`timeout`")) << error.message;
   EXPECT_TRUE(CreateError(R"({"resources":{"cores":5}})").message.contains("resources.cores"));
   EXPECT_EQ(ParseCreate(R"({"resources":{"vcpu":2}})", 3)->spec.resources.vcpus, 2);
+}
+
+TEST(ParseCreate, Isolation) {
+  auto demand = [](std::string_view body) { return ParseCreate(body, 3)->spec.isolation; };
+  EXPECT_EQ(demand("{}"), store::IsolationDemand{});
+  EXPECT_EQ(demand(R"({"isolation":{"minClass":3}})"), (store::IsolationDemand{3, ""}));
+  EXPECT_EQ(demand(R"({"__isolation":{"minClass":2,"engine":"gvisor"}})"), (store::IsolationDemand{2, "gvisor"}));
+  EXPECT_EQ(demand(R"({"__isolation":2})"), (store::IsolationDemand{2, ""}));
+  EXPECT_EQ(demand(R"({"__isolation":"gvisor"})"), (store::IsolationDemand{0, "gvisor"}));
+  EXPECT_EQ(ParseFork(R"({"__isolation":3})")->changes.isolation.min_class, 3);
+  EXPECT_EQ(ParseUpdate(R"({"isolation":{"minClass":3}})")->spec.isolation.min_class, 3);
+  for (const char* wrong : {R"({"minClass":0})", R"({"minClass":4})", R"({"minClass":"3"})", R"({"engine":""})",
+                            R"({"engine":5})", R"({"class":3})", "0", "4", "2.5", "true", "null", "[]", R"("")"}) {
+    for (const char* key : {"isolation", "__isolation"}) {
+      Error error = CreateError(fmt::format(R"({{"{}":{}}})", key, wrong));
+      EXPECT_EQ(error.code, Code::kBadRequest) << wrong;
+      EXPECT_TRUE(error.message.contains("isolation")) << error.message;
+    }
+  }
 }
 
 TEST(ParseCreate, RefusesWhatItCannotHonour) {

@@ -70,10 +70,11 @@ Finding CheckFallbacks() {
 
 // One that cannot be used is no fault of the machine, unless it was chosen.
 Finding Judge(const EngineProbe& probe) {
+  const std::string name = "engine " + probe.name;
   const std::string what = fmt::format("class {}{}", probe.isolation_class, probe.usual ? ", the default" : "");
-  if (!probe.why_not.empty()) return {probe.name, Verdict::kWarn, what + ": not usable: " + probe.why_not, ""};
-  if (!probe.error.empty()) return {probe.name, Verdict::kBad, what + ": `true` did not run: " + probe.error, ""};
-  return {probe.name, Verdict::kOk, fmt::format("{}: created, ran `true`, deleted in {} ms", what, probe.ms), ""};
+  if (!probe.why_not.empty()) return {name, Verdict::kWarn, what + ": not usable: " + probe.why_not, ""};
+  if (!probe.error.empty()) return {name, Verdict::kBad, what + ": `true` did not run: " + probe.error, ""};
+  return {name, Verdict::kOk, fmt::format("{}: created, ran `true`, deleted in {} ms", what, probe.ms), ""};
 }
 
 std::vector<Finding> CheckEngines(const Options& options, const std::vector<EngineProbe>& probes) {
@@ -224,7 +225,7 @@ std::string Render(const std::vector<Finding>& findings) {
     Colour colour = f.verdict == Verdict::kOk     ? Colour::kGreen
                     : f.verdict == Verdict::kWarn ? Colour::kYellow
                                                   : Colour::kRed;
-    out += fmt::format("{}  {:<16} {}\n", Paint(1, colour, fmt::format("{:<4}", Word(f.verdict))), f.name, f.detail);
+    out += fmt::format("{}  {:<24} {}\n", Paint(1, colour, fmt::format("{:<4}", Word(f.verdict))), f.name, f.detail);
     if (!f.fix.empty()) out += fmt::format("      fix: {}\n", f.fix);
   }
   return out;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "guest/agent.h"
+#include "guest/launch.h"
 #include "guest/vm_init.h"
 
 namespace {
@@ -37,7 +38,7 @@ void CloseAllBut(std::vector<int> keep) {
     if (at > next) ::close_range(next, at - 1, 0);
     next = at + 1;
   }
-  ::close_range(next, ~0U, 0);
+  ::close_range(next, sandbar::guest::kLastFd, 0);
 }
 
 // A stream that came as standard input: no command may inherit it.

@@ -253,7 +253,7 @@ test("drives", async () => {
   for (const drives of [`${V}/drives`, "/v1/drives"]) {
     await ask(`POST ${drives}/{drive}`, { path: { drive: "doc-drive" }, body: { projectId: "prj_sandbar", maxSizeBytes: 1 << 26 }, status: 201 });
     await ask(`POST ${drives}/{drive}`, { path: { drive: "doc-drive" }, body: {}, status: 200 });
-    const mounted = await ask(`POST ${V}`, { body: { name: "doc-mounts", runtime: "node24", idleTimeoutMs: 600_000, mounts: { "/data": { drive: "doc-drive", mode: "read-write" } } } });
+    const mounted = await ask(`POST ${V}`, { body: { name: "doc-mounts", runtime: "node24", idleTimeoutMs: 600_000, isolation: { minClass: 1 }, mounts: { "/data": { drive: "doc-drive", mode: "read-write" } } } });
     assert.ok(mounted.sandbox.mounts["/data"]);
     const { drives: list } = await ask(`GET ${drives}`);
     assert.equal(list[0].currentSandboxName, "doc-mounts");

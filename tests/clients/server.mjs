@@ -4,7 +4,9 @@
 //   await server.call("GET", "/v2/sandboxes");       // authenticated fetch, parsed JSON, throws on non-2xx
 //   await server.stop();                              // machines, spawner and data directory are gone afterwards
 //
-// SANDBAR_BIN names the binary (default: the sanitized build).
+// SANDBAR_BIN names the binary (default: the sanitized build). SANDBAR_TEST_ISOLATION names the engine that the
+// sandboxes get (default: namespaces, also where the server would choose another): so every suite can be run on every
+// engine (make test-engines).
 import { execFile, spawn } from "node:child_process";
 import { mkdtemp, mkdir, readFile, rm, writeFile } from "node:fs/promises";
 import { createServer } from "node:net";
@@ -16,6 +18,7 @@ import { promisify } from "node:util";
 const run = promisify(execFile);
 export const repo = resolve(dirname(fileURLToPath(import.meta.url)), "../..");
 export const binary = process.env.SANDBAR_BIN ?? join(repo, "build/asan/bin/sandbar");
+export const engine = process.env.SANDBAR_TEST_ISOLATION ?? "namespaces";
 export const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
 
 export async function freePort() {
@@ -120,7 +123,7 @@ export async function startServer({ config = "", args = [], env = {}, data } = {
   data ??= await mkdtemp(join(tmpdir(), "sandbar-test-"));
   await mkdir(data, { recursive: true });
   const configFile = `${data}.toml`;
-  await writeFile(configFile, config);
+  await writeFile(configFile, /^isolation\b/m.test(config) ? config : `isolation = "${engine}"\n${config}`);
   const port = await freePort();
   return new Server({ data, configFile, port, args, env, url: `http://127.0.0.1:${port}` }).start();
 }
