@@ -62,6 +62,18 @@ test("other spellings arrive as the protocol's own", async () => {
   assert.deepEqual([body.network, body.apiKey, body.idleTimeoutMs], [undefined, undefined, undefined]);
 });
 
+test("isolation: short where it can be, because a get sends it in its query", async () => {
+  const demand = async (isolation) => (await sent({ isolation })).body.__isolation;
+  assert.equal(await demand(3), 3);
+  assert.equal(await demand("gvisor"), "gvisor");
+  assert.equal(await demand({ minClass: 2 }), 2);
+  assert.equal(await demand({ engine: "gvisor" }), "gvisor");
+  assert.deepEqual(await demand({ minClass: 2, engine: "gvisor" }), { minClass: 2, engine: "gvisor" });
+  await assert.rejects(Sandbox.create({ isolation: { class: 3 } }), /minClass/);
+  const box = await sandbox();
+  await assert.rejects(box.update({ isolation: 3 }), TypeError, "the official client would drop it");
+});
+
 test("network: what it becomes", async () => {
   const policy = async (network) => (await sent({ network })).body.networkPolicy;
   assert.deepEqual(await policy({ allow: ["a.example"] }), { allow: ["a.example"] });

@@ -14,6 +14,8 @@ interface Spellings {
   timeoutMs?: number;
   /** Stop the sandbox when nothing was asked of it for so long. */
   idleTimeoutMs?: number;
+  /** What the machine has to have, or more: a class (1 to 3), an engine's name, or both. */
+  isolation?: 1 | 2 | 3 | string | { minClass?: 1 | 2 | 3; engine?: string };
   /** `{ allow: [] }` is deny-all. */
   network?: Policy;
   envs?: Record<string, string>;

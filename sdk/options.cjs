@@ -10,10 +10,12 @@ const settings = {
   snapshotExpiration: true, keepLastSnapshots: true, region: true, failoverRegions: true, persistent: true, image: true,
   mounts: true, timeoutMs: "timeout", network: "networkPolicy", envs: "env", idleTimeoutMs: "__idleTimeoutMs",
 };
+// Not of update: the official client drops it there.
+const demand = { isolation: "__isolation" };
 
-const CREATE = { ...common, ...settings, source: true, runtime: true, onResume: true };
-const FORK = { ...common, ...settings, sourceSandbox: true, onResume: true };
-const GET = { ...common, name: true, resume: true, onResume: true, sandboxId: "name" };
+const CREATE = { ...common, ...settings, ...demand, source: true, runtime: true, onResume: true };
+const FORK = { ...common, ...settings, ...demand, sourceSandbox: true, onResume: true };
+const GET = { ...common, ...demand, name: true, resume: true, onResume: true, sandboxId: "name" };
 const GET_OR_CREATE = { ...CREATE, resume: true, onCreate: true, sandboxId: "name" };
 const LIST = { ...common, limit: true, sortBy: true, sortOrder: true, namePrefix: true, cursor: true, tags: true };
 const UPDATE = { ...settings, currentSnapshotId: true };
@@ -45,7 +47,16 @@ function readOptions(where, given, table) {
   }
   if (out.resources) out.resources = readOptions(`${where}: resources`, out.resources, RESOURCES);
   if (out.networkPolicy !== undefined) out.networkPolicy = readPolicy(where, out.networkPolicy);
+  if (out.__isolation !== undefined) out.__isolation = readDemand(where, out.__isolation);
   return out;
+}
+
+// In its short form: an object would not survive the query of a get.
+function readDemand(where, demand) {
+  if (typeof demand !== "object" || demand === null) return demand;
+  const { minClass, engine } = readOptions(`${where}: isolation`, demand, { minClass: true, engine: true });
+  if (minClass !== undefined && engine !== undefined) return { minClass, engine };
+  return minClass ?? engine ?? demand;
 }
 
 // A policy that allows nothing is deny-all in one word.

@@ -387,15 +387,17 @@ class Sandbox:
                env: Optional[Mapping[str, str]] = None, ports: Sequence[int] = (), vcpus: Optional[int] = None,
                memory: Optional[int] = None, tags: Optional[Mapping[str, str]] = None, persistent: Optional[bool] = None,
                source: Optional[Mapping[str, Any]] = None, snapshot: Union[str, Snapshot, None] = None,
+               isolation: Union[int, str, Mapping[str, Any], None] = None,
                client: Optional[Client] = None) -> "Sandbox":
-        """network: "deny-all", "allow-all", a list of hosts, or a policy; None is what the server is set to."""
+        """network: "deny-all", "allow-all", a list of hosts, or a policy; None is what the server is set to.
+        isolation: a class (1 to 3), an engine's name, or {"minClass": …, "engine": …}: that, or more, or an error."""
         client = client or Client()
         if snapshot is not None:
             source = {"type": "snapshot", "snapshotId": snapshot.id if isinstance(snapshot, Snapshot) else snapshot}
         resources = _without_none(vcpus=vcpus, memory=memory) or None
         body = _without_none(projectId=client.project, runtime=runtime, image=image, name=name, env=env, tags=tags,
                              networkPolicy=_policy(network), timeout=timeout_ms, ports=list(ports), resources=resources,
-                             persistent=persistent, source=source, __idleTimeoutMs=idle_timeout_ms)
+                             persistent=persistent, source=source, __idleTimeoutMs=idle_timeout_ms, isolation=isolation)
         return cls(client, client.call("POST", "/v3/sandboxes" if runtime is None else "/v2/sandboxes", body))
 
     @classmethod

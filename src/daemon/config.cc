@@ -228,6 +228,8 @@ Keys TopLevel(Config* c) {
   Keys mcp = {{"handle_after", Duration(&c->mcp.handle_after_ms)}, {"idle", Duration(&c->mcp.idle_ms)}};
   Keys disk = {{"limit", OneOf(&c->disk_limit, {"btrfs", "none"})},
                {"pool_bytes", Int(&c->disk_pool_bytes, 0, kTerabyte * 64)}};
+  Keys gvisor = {{"runsc", Str(&c->runsc)},
+                 {"platform", OneOf(&c->gvisor_platform, {"auto", "systrap", "ptrace", "kvm"})}};
   api::Prices& p = c->prices;
   Keys prices = {{"currency", Str(&p.currency)},
                  {"cpu_hour", Number(&p.cpu_hour.each)},
@@ -245,6 +247,7 @@ Keys TopLevel(Config* c) {
           {"images", Section("images", std::move(images))},
           {"mcp", Section("mcp", std::move(mcp))},
           {"disk", Section("disk", std::move(disk))},
+          {"gvisor", Section("gvisor", std::move(gvisor))},
           {"snapshot", Section("snapshot", std::move(snapshot))},
           {"pool", Pools(&c->domain.pools)},
           {"isolation", OneOf(&c->domain.isolation, {"auto", "namespaces", "gvisor", "microvm", "microvm-emulated"})},

@@ -37,8 +37,10 @@ struct Config {
   std::string extra_ca;  // PEM bundle that every machine trusts in addition
   int host_share = 80;   // per cent of the host that all machines together may use
   std::string disk_limit = "btrfs";
-  uint64_t disk_pool_bytes = 0;  // 0: most of what is free
-  std::string force_fallback;    // for tests: mechanisms to pretend this kernel lacks
+  uint64_t disk_pool_bytes = 0;          // 0: most of what is free
+  std::string runsc;                     // gVisor's program; empty: looked for; "none": not used
+  std::string gvisor_platform = "auto";  // of runsc
+  std::string force_fallback;            // for tests: mechanisms to pretend this kernel lacks
   sandbox::Config domain;
   api::Prices prices;  // for `sandbar usage`
   net::EgressConfig egress;

@@ -33,6 +33,20 @@ TEST(Config, DefaultsFollowTheHost) {
   EXPECT_EQ(small->domain.max_memory_mb, 4096);
 }
 
+TEST(Config, Isolation) {
+  Config c;
+  EXPECT_EQ(c.domain.isolation, "auto");
+  EXPECT_FALSE(c.domain.allow_tcg_as_class3);
+  ASSERT_TRUE(ApplyToml("isolation = \"gvisor\"\nallow_tcg_as_class3 = true\n", "x.toml", &c));
+  EXPECT_EQ(c.domain.isolation, "gvisor");
+  EXPECT_TRUE(c.domain.allow_tcg_as_class3);
+  EXPECT_THAT(ErrorOf("isolation = \"docker\"\n"), HasSubstr("microvm"));
+  EXPECT_THAT(ErrorOf("allow_tcg_as_class3 = 1\n"), HasSubstr("true or false"));
+  cli::ServeCommand flags;
+  flags.isolation = "namespaces";
+  EXPECT_EQ(LoadConfig("/data", flags, {})->domain.isolation, "namespaces");
+}
+
 TEST(Config, ReadsEveryKey) {
   Config c;
   auto r = ApplyToml(R"(
@@ -89,6 +103,9 @@ bun = 0
 [disk]
 limit = "none"
 pool_bytes = 1000000
+[gvisor]
+runsc = "/opt/runsc"
+platform = "ptrace"
 [snapshot]
 verify = "strict"
 scrub = "24h"
@@ -99,6 +116,8 @@ scrub = "24h"
   EXPECT_EQ(c.port, 9000);
   EXPECT_EQ(c.domain.max_timeout_ms, 7'200'000);
   EXPECT_TRUE(c.domain.verify_strict);
+  EXPECT_EQ(c.runsc, "/opt/runsc");
+  EXPECT_EQ(c.gvisor_platform, "ptrace");
   EXPECT_EQ(c.domain.scrub_every_ms, 86'400'000);
   EXPECT_EQ(c.domain.default_timeout_ms, 600'000);
   EXPECT_EQ(c.domain.disk_bytes, 64ULL << 20);

@@ -84,7 +84,7 @@ bool KeepOnly(const ChildSetup& setup, int up, int down) {
   if (high_up < 0 || (down >= 0 && high_down < 0)) return false;
   if (::dup2(high_up, kUp) < 0) return false;
   if (down >= 0 && ::dup2(high_down, kDown) < 0) return false;
-  return ::close_range(down >= 0 ? kDown + 1 : kUp + 1, ~0U, 0) == 0;
+  return ::close_range(down >= 0 ? kDown + 1 : kUp + 1, kLastFd, 0) == 0;
 }
 
 [[noreturn]] void RunWorker(const ChildSetup& setup, const FileRequest& request, int up, int down) {

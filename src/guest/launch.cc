@@ -91,7 +91,7 @@ struct ChildEnds {
   check(::setsid() >= 0, LaunchStep::kSession);
   check(::dup2(ends.in, 0) == 0 && ::dup2(ends.out, 1) == 1 && ::dup2(ends.err, 2) == 2, LaunchStep::kSession);
   // Every other descriptor is gone with the exec, whatever was left open without the flag.
-  check(::close_range(3, ~0U, CLOSE_RANGE_CLOEXEC) == 0, LaunchStep::kSession);
+  check(::close_range(3, kLastFd, CLOSE_RANGE_CLOEXEC) == 0, LaunchStep::kSession);
   if (ends.channel == 3) check(::fcntl(3, F_SETFD, 0) == 0, LaunchStep::kSession);
   if (ends.channel > 3) check(::dup2(ends.channel, 3) == 3, LaunchStep::kSession);
   check(::setrlimit(RLIMIT_NOFILE, &setup.files) == 0, LaunchStep::kSession);

@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
+#include <climits>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -17,6 +18,9 @@
 #include "wire/guest_frames.h"
 
 namespace sandbar::guest {
+
+// For close_range: gVisor takes no larger number.
+inline constexpr unsigned kLastFd = INT_MAX;
 
 // What every child needs from the agent's start-up. `null` is held open since before any guest code ran.
 struct ChildSetup {

@@ -93,7 +93,7 @@ void Quiescer::Sync() {
   sync_pid_ = ::fork();
   if (sync_pid_ == 0) {
     ResetSignals();
-    ::close_range(3, ~0U, 0);
+    ::close_range(3, kLastFd, 0);
     int root = ::open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     ::_exit(root >= 0 && ::syncfs(root) == 0 ? 0 : 1);
   }

@@ -130,6 +130,7 @@ Result<Fd> NewNetnsOwnedBy(int userns) {
   const pid_t pid = Clone3Raw(CLONE_PIDFD, &pidfd);
   if (pid < 0) return FailErrno("clone");
   if (pid == 0) {
+    CloseAllBut({news[1], hold[0], hold[1], userns});
     const int err = ::setns(userns, CLONE_NEWUSER) == 0 && ::unshare(CLONE_NEWNET) == 0 ? 0 : errno;
     [[maybe_unused]] ssize_t n = ::write(news[1], &err, sizeof err);
     ::close(hold[1]);

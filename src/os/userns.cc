@@ -34,6 +34,8 @@ Result<Fd> CreateUserNamespace(uint32_t base) {
   pid_t pid = Clone3Raw(CLONE_PIDFD, &pidfd);
   if (pid < 0) return FailErrno("clone");
   if (pid == 0) {
+    // Whoever kills us must not find our lock still held by this one.
+    CloseAllBut({hold[0], hold[1], made_it[1]});
     // The kernel charges what a namespace uses (inotify, timers, queues, …) to whoever made it as well: made by root,
     // all machines and the host's own services would share one allowance. So the machine's first id makes it.
     int err = 0;

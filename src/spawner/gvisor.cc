@@ -74,6 +74,7 @@ void MakeCommand(Preparation& p, const GvisorJail& jail) {
   p.words.insert(p.words.end(), jail.flags.begin(), jail.flags.end());
   p.words.emplace_back("run");
   if (!jail.probe) p.words.emplace_back("--detach");
+  if (!jail.probe) p.words.push_back(std::string("--pid-file=") + kHolderPidFile);
   p.words.emplace_back("--bundle=/");
   p.words.emplace_back("machine");
   for (const auto& word : p.words) p.argv.push_back(word.c_str());

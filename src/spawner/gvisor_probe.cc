@@ -91,7 +91,7 @@ Result<std::vector<std::string>> Probe(Host& host, int runsc) {
   jail.args = {"/true"};
   jail.probe = true;
   jail.limits.memory_bytes = 256 << 20;
-  Error first;
+  Error last;
   std::vector<std::string> platforms = {"systrap", "ptrace"};
   if (!host.options.gvisor_platform.empty()) platforms = {host.options.gvisor_platform};
   for (const std::string& platform : platforms) {
@@ -104,11 +104,12 @@ Result<std::vector<std::string>> Probe(Host& host, int runsc) {
       jail.root = root.get();
       auto worked = RunOnce(jail);
       if (worked) return jail.flags;
-      log::Info("gVisor with {} {}: {}", jail.flags.front(), direct, worked.error().message);
-      first = worked.error();
+      log::Info("gVisor with {}: {}", jail.flags.front(), worked.error().message);
+      last = worked.error();
+      if (last.code == Code::kTimeout) break;
     }
   }
-  return std::unexpected(std::move(first));
+  return std::unexpected(std::move(last));
 }
 
 // What makes a probe's result worth remembering: the same program on the same kernel since the host booted.

@@ -201,6 +201,54 @@ TEST_F(GvisorTest, RunscIsJailed) {
   Destroy();
 }
 
+// gVisor's kernel is one process of the host: what bursts a limit ends it, and never reaches the host.
+TEST_F(GvisorTest, AMemoryBombEndsTheMachineOnly) {
+  ASSERT_NO_FATAL_FAILURE(StartMachine());
+  ASSERT_NO_FATAL_FAILURE(StartMachine("m2"));
+  auto out = host_->Run("m1", "dd if=/dev/zero of=/dev/null bs=600M count=1; echo survived");
+  auto usage = client_->Call(UsageReq{"m1"});
+  if (usage) EXPECT_LE(std::get<UsageResp>(usage->body).memory_peak_bytes, (256ULL + 64 + 64) << 20);
+  EXPECT_EQ(Run("echo alive", "m2"), "alive\nexit:0\n");
+  auto gone = client_->Call(DestroyReq{"m1"});
+  ASSERT_TRUE(gone) << gone.error().message;
+  const auto& last = std::get<UsageResp>(gone->body);
+  // It was refused or killed; it never had the memory.
+  EXPECT_LE(last.memory_peak_bytes, (256ULL + 64 + 64) << 20);
+  EXPECT_TRUE(last.oom_kills > 0 || (out && out->find("survived") != std::string::npos)) << (out ? *out : "");
+}
+
+TEST_F(GvisorTest, PausedItStandsStill) {
+  ASSERT_NO_FATAL_FAILURE(StartMachine());
+  EXPECT_EQ(Run("(while true; do echo x >> /ticks; done) > /dev/null 2>&1 & echo on"), "on\nexit:0\n");
+  ASSERT_TRUE(client_->Call(FreezeReq{"m1", true}));
+  auto cpu = [&] {
+    auto usage = client_->Call(UsageReq{"m1"});
+    return usage ? std::get<UsageResp>(usage->body).cpu_ns : 0;
+  };
+  const uint64_t before = cpu();
+  ::usleep(200'000);
+  EXPECT_EQ(cpu(), before);
+  ASSERT_TRUE(client_->Call(FreezeReq{"m1", false}));
+  EXPECT_EQ(Run("echo alive"), "alive\nexit:0\n");
+  ASSERT_TRUE(client_->Call(FreezeReq{"m1", true}));
+  Destroy();
+}
+
+TEST_F(GvisorTest, ADriveIsMountedWhereNothingElseIs) {
+  ASSERT_TRUE(client_->Call(CreateDriveReq{"drv_a", 0}));
+  for (const char* path : {"/proc/x", "/dev/shm", "/sys", "/tmp/.sandbar"}) {
+    BootReq boot = TestHost::SmallMachine("bad");
+    boot.engine = kGvisorEngine;
+    ASSERT_TRUE(client_->Call(boot));
+    ConfigureReq configure = TestHost::Image("bad");
+    configure.mounts = {{"drv_a", path, true, 0, 0}};
+    auto refused = client_->Call(configure);
+    ASSERT_FALSE(refused) << path;
+    EXPECT_EQ(refused.error().code, Code::kBadRequest) << path;
+    Destroy("bad");
+  }
+}
+
 TEST_F(GvisorTest, TheEndOfItsKernelIsTheEndOfTheMachine) {
   ASSERT_NO_FATAL_FAILURE(StartMachine());
   auto family = Family(host_->MachinePid(*client_, "m1"));

@@ -4,6 +4,7 @@
 #include <linux/close_range.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -12,6 +13,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -23,6 +25,7 @@ namespace sandbar::spawner {
 namespace {
 
 constexpr size_t kMaxText = 2048;
+constexpr int kEndMs = 2000;  // between the first sign of the sandbox's end and the last
 
 [[noreturn]] void Give(int status, std::string_view text) {
   [[maybe_unused]] ssize_t n = ::write(status, text.data(), std::min(text.size(), kMaxText));
@@ -100,6 +103,7 @@ class Holder {
     said_ = std::move(said.ours);
     starter_ = StartRunsc(plan, stream.theirs.get(), said.theirs.get());
     if (!children_ || starter_ < 0) Give(status, "cannot start runsc");
+    for (size_t i = 0; i < plan.joins; ++i) ::close(plan.join.at(i));
   }
 
   [[noreturn]] void Run() {
@@ -107,10 +111,11 @@ class Holder {
       std::array<pollfd, 5> fds{};
       fds[0] = {children_.get(), POLLIN, 0};
       fds[1] = {said_ ? said_.get() : -1, POLLIN, 0};
-      fds[2] = {starter_ == 0 ? listener_ : -1, POLLIN, 0};
+      fds[2] = {starter_ == 0 && !ending_ ? listener_ : -1, POLLIN, 0};
       fds[3] = {peer_ ? peer_.get() : -1, Events(up_.wants_read(), down_.wants_write()), 0};
       fds[4] = {peer_ ? stream_.get() : -1, Events(down_.wants_read(), up_.wants_write()), 0};
-      if (::poll(fds.data(), fds.size(), -1) < 0 && errno != EINTR) ::_exit(1);
+      int n = ::poll(fds.data(), fds.size(), ending_ ? kEndMs : -1);
+      if ((n < 0 && errno != EINTR) || (n == 0 && ending_)) ::_exit(1);
       if (fds[1].revents != 0) Listen();
       if (fds[0].revents != 0) Reap();
       if (fds[3].revents != 0 || fds[4].revents != 0) Relay(fds[3].revents, fds[4].revents);
@@ -140,16 +145,31 @@ class Holder {
       int status = 0;
       pid_t pid = ::waitpid(-1, &status, WNOHANG | __WALL);
       if (pid <= 0) return;
-      // Everything else that comes to us is the sandbox or its file server: either's end is the machine's.
-      if (pid != starter_) ::_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+      const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+      if (pid == sandbox_) ::_exit(code);
+      // Only the sandbox's file server can be another: without it the sandbox ends too.
+      if (pid != starter_) {
+        ending_ = true;
+        continue;
+      }
       if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
         Listen();
+        while (text_.ends_with('\n')) text_.pop_back();
         Give(status_, "gVisor does not start the machine: " + (text_.empty() ? "no reason given" : text_));
       }
       starter_ = 0;
+      sandbox_ = ReadPid();
       ::close(status_);
       if (os::LimitCapabilitiesRaw(0) != 0) ::_exit(1);
     }
+  }
+
+  // What runsc wrote down: the sandbox, which has become our child.
+  static pid_t ReadPid() {
+    std::array<char, 16> text{};
+    Fd file(::open(kHolderPidFile, O_RDONLY | O_CLOEXEC));
+    if (!file || ::read(file.get(), text.data(), text.size() - 1) <= 0) return 0;
+    return static_cast<pid_t>(std::strtol(text.data(), nullptr, 10));
   }
 
   void Accept() {
@@ -165,8 +185,11 @@ class Holder {
     bool lives = (stream & kGone) == 0 || down_.wants_read();
     if (lives && (stream & (POLLIN | kGone)) != 0) lives = down_.Read(stream_.get());
     if (lives) lives = up_.Write(stream_.get());
-    // A sandbox without its stream is good for nothing.
-    if (!lives) ::_exit(1);
+    // A sandbox without its stream is good for nothing, and most likely about to end.
+    if (!lives) {
+      ending_ = true;
+      return SetPeer(Fd());
+    }
     if (!down_.Write(peer_.get())) SetPeer(Fd());
   }
 
@@ -179,7 +202,8 @@ class Holder {
   }
 
   int listener_, status_;
-  pid_t starter_ = 0;
+  pid_t starter_ = 0, sandbox_ = 0;
+  bool ending_ = false;
   Fd children_, stream_, said_, peer_;
   std::string text_;
   Pump up_, down_;  // up: to the agent
@@ -188,6 +212,7 @@ class Holder {
 }  // namespace
 
 void RunHolder(const void* argument, int status) {
+  ::prctl(PR_SET_NAME, "sandbar-holder");
   std::make_unique<Holder>(*static_cast<const HolderPlan*>(argument), status)->Run();
 }
 

@@ -13,6 +13,7 @@
 namespace sandbar::spawner {
 
 inline constexpr size_t kMaxCommandJoin = 16;
+inline constexpr const char* kHolderPidFile = "/state/pid";  // where runsc is told to write the sandbox's pid
 
 struct HolderPlan {
   int listener = -1;

@@ -10,9 +10,30 @@ namespace {
 // there: the directory with the agent.
 constexpr const char* kAgentDir = "/tmp/.sandbar";
 
+// gVisor's own: its heap, and the threads of its two programs.
+constexpr uint64_t kKernelMemory = 64 << 20;
+constexpr uint32_t kKernelThreads = 256;
+
+// What gVisor mounts by itself, and the agent, stay what they are. The rest of a path is looked up in the guest's
+// kernel, where nothing but the guest's own tree can be found.
+Result<> CheckPlace(const std::string& path) {
+  for (const std::string& taken :
+       {std::string("/proc"), std::string("/dev"), std::string("/sys"), std::string(kAgentDir)}) {
+    if (path == taken || path.starts_with(taken + "/"))
+      return Fail(Code::kBadRequest, path + " is no place for a drive");
+  }
+  return {};
+}
+
 class GvisorLaunchImpl : public Launch {
  public:
+  os::CgroupLimits GroupLimits(const Limits& l) const override {
+    return {l.vcpus, l.memory_bytes == 0 ? 0 : l.memory_bytes + kKernelMemory,
+            l.pids == 0 ? 0 : l.pids + kKernelThreads};
+  }
+
   Result<os::Child> Start(const LaunchInput& in, const ConfigureReq& request) override {
+    for (const DriveMount& mount : request.mounts) SB_TRYV(CheckPlace(mount.path));
     root_ = std::make_unique<RootDir>(in.host);
     SB_TRYV(root_->Mount(*in.parts, in.limits, request));
     GvisorJail jail;

@@ -147,7 +147,7 @@ TEST_F(SuperviseTest, DeadlineHoldsWithoutADaemon) {
   std::string pid_dir = "/proc/" + std::to_string(host_->spawner_pid());
   ASSERT_TRUE(Eventually([&] { return !host_->Run("m1", "true"); }));
   ASSERT_NO_FATAL_FAILURE(Reconnect());
-  EXPECT_EQ(StateOf("m1"), 2);
+  EXPECT_TRUE(Eventually([&] { return StateOf("m1") == 2; }));
   ASSERT_TRUE(client_->Call(AttachReq{"m1"}));
   auto event = client_->NextEvent();
   ASSERT_TRUE(event) << event.error().message;

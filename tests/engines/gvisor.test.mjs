@@ -1,0 +1,143 @@
+// Class 2 through the unmodified SDK: what works in class 1 works on gVisor's kernel, and nothing stays when it ends.
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { release } from "node:os";
+import { after, test } from "node:test";
+import { sh, useSdk } from "../clients/sdk.mjs";
+import { until } from "../clients/server.mjs";
+import { inventory, machinePids, spawnerPid } from "../faults/host.mjs";
+import { makeWorld } from "../network/world.mjs";
+import { app, serve } from "../previews/guest.mjs";
+
+const world = await makeWorld();
+const echo = (request, response) => response.end(JSON.stringify({ auth: request.headers.authorization, path: request.url }));
+const tls = await world.https(echo);
+const { Sandbox, Drive, sandbox, credentials, server } = await useSdk({ config: `isolation = "gvisor"\n${world.config()}` });
+const read = async (box, path) => (await box.readFileToBuffer({ path }))?.toString() ?? null;
+const unique = () => `g-${Math.random().toString(36).slice(2, 10)}`;
+const session = async (box) => server.call("GET", `/v2/sandboxes/sessions/${box.currentSession().sessionId}`);
+
+// The process with a machine's kernel, by the machine's first process.
+function kernelOf(pid) {
+  const family = [pid];
+  for (let i = 0; i < family.length; i++) {
+    const words = readFileSync(`/proc/${family[i]}/cmdline`, "utf8").split("\0");
+    if (words.includes("boot")) return family[i];
+    family.push(...readFileSync(`/proc/${family[i]}/task/${family[i]}/children`, "utf8").split(" ").filter(Boolean).map(Number));
+  }
+  throw new Error(`no kernel below ${pid}`);
+}
+
+test("write, run node and python, read, kill", async () => {
+  const box = await sandbox();
+  await box.writeFiles([{ path: "main.js", content: "console.log(6 * 7); console.error('careful'); process.exit(3)" }]);
+  const run = await box.runCommand("node", ["main.js"]);
+  assert.deepEqual([run.exitCode, await run.stdout(), await run.stderr()], [3, "42\n", "careful\n"]);
+  assert.match(await read(box, "main.js"), /6 \* 7/);
+  const sleeper = await box.runCommand({ cmd: "sleep", args: ["1000"], detached: true });
+  await sleeper.kill("SIGTERM");
+  assert.equal((await sleeper.wait()).exitCode, 143);
+  assert.equal((await box.runCommand({ cmd: "sleep", args: ["1000"], timeoutMs: 300 })).exitCode, 137);
+  assert.equal((await sh(box, "id -u; pwd")).stdout, "1000\n/vercel/sandbox\n");
+  assert.equal((await sh(box, "id -u; hostname", { sudo: true })).stdout, "0\nsandbox\n");
+  const python = await sandbox({ runtime: "python3.13" });
+  await python.writeFiles([{ path: "a.py", content: "import sys, sqlite3, subprocess\nprint(sys.version_info[:2], subprocess.check_output(['echo', 'hi']))" }]);
+  const ran = await python.runCommand("python3", ["a.py"]);
+  assert.equal(await ran.stdout(), "(3, 13) b'hi\\n'\n", await ran.stderr());
+});
+
+test("the kernel is gVisor's, and of the host nothing is seen", async () => {
+  const box = await sandbox({ resources: { vcpus: 1 } });
+  const seen = await sh(box, "uname -r; cat /proc/version; dmesg; cat /proc/cmdline; echo /proc/[0-9]*; nproc; grep MemTotal /proc/meminfo", { sudo: true });
+  assert.equal(seen.exitCode, 0, seen.stderr);
+  assert.ok(!seen.stdout.includes(release()), seen.stdout);
+  assert.match(seen.stdout, /gVisor/);
+  assert.ok(!seen.stdout.includes(readFileSync("/proc/cmdline", "utf8").trim()));
+  assert.ok(!seen.stdout.includes(`/proc/${process.pid}`) && !seen.stdout.includes(`/proc/${server.pid}`));
+  assert.match(seen.stdout, /\n1\nMemTotal: +2097152 kB\n$/);
+  const info = await server.call("GET", "/x/v1/info");
+  assert.deepEqual([info.engine, info.isolationClass], ["gvisor", 2]);
+});
+
+test("network: deny-all, an allowlist, a header put in on the way, and a live switch", async () => {
+  const box = await sandbox({ networkPolicy: { allow: { "api.test": [{ transform: [{ headers: { authorization: "Bearer canary" } }] }], "open.test": [] } } });
+  const get = (url) => sh(box, `curl -sS -m 20 ${url}`);
+  assert.equal(JSON.parse((await get(`https://open.test:${tls}/a`)).stdout).path, "/a");
+  assert.equal(JSON.parse((await get(`https://api.test:${tls}/`)).stdout).auth, "Bearer canary");
+  assert.notEqual((await get(`https://closed.test:${tls}/`)).exitCode, 0);
+  await box.updateNetworkPolicy("deny-all");
+  assert.equal(JSON.parse((await get("http://198.51.100.1/")).stdout).error.code, "egress_denied");
+  assert.notEqual((await get(`https://open.test:${tls}/a`)).exitCode, 0);
+  const other = await sh(box, `node -e 'const s = require("dgram").createSocket("udp4"); s.send("x", 123, "198.51.100.1", (e) => { console.log("done"); s.close(); })'`);
+  assert.equal(other.stdout, "done\n");
+});
+
+test("previews reach a server on the sandbox's own loopback", async () => {
+  const box = await sandbox({ ports: [3000] });
+  await serve(box, app(3000, "127.0.0.1"));
+  const domain = new URL(box.domain(3000));
+  const ask = (path, init) => fetch(new URL(path, domain), init);
+  assert.equal((await (await ask("/a?b=c")).json()).url, "/a?b=c");
+  const body = Buffer.alloc(3 << 20, "x");
+  assert.deepEqual(Buffer.from(await (await ask("/echo", { method: "POST", body })).arrayBuffer()), body);
+  assert.equal((await (await ask("/big?n=5000000")).arrayBuffer()).byteLength, 5_000_000);
+});
+
+test("stop keeps the files, resume has them; snapshot, fork", async () => {
+  const box = await sandbox({ name: unique() });
+  await sh(box, "mkdir d && echo one > d/a && ln -s a d/l && chmod 750 d && echo t > /tmp/t");
+  await sh(box, "echo root > /etc/mine", { sudo: true });
+  await box.stop();
+  const again = await Sandbox.get({ name: box.name, ...credentials });
+  assert.equal((await sh(again, "cat d/l /tmp/t /etc/mine; find d -maxdepth 0 -printf '%m %u\\n'")).stdout, "one\nt\nroot\n750 vercel-sandbox\n");
+  const { snapshotId } = await again.snapshot();
+  const copy = await sandbox({ runtime: undefined, source: { type: "snapshot", snapshotId } });
+  assert.equal(await read(copy, "d/a"), "one\n");
+  const fork = await Sandbox.fork({ sourceSandbox: box.name, ...credentials });
+  after(() => fork.delete());
+  assert.equal((await sh(fork, "echo two > d/a && mv d e")).exitCode, 0);
+  assert.equal(await read(fork, "e/a"), "two\n");
+  assert.equal(await read(copy, "d/a"), "one\n");
+});
+
+test("a drive is written by one sandbox and read by the next", async () => {
+  const drive = await Drive.getOrCreate({ name: unique(), ...credentials });
+  const writer = await sandbox({ mounts: { "/data": drive }, persistent: false });
+  const wrote = await sh(writer, "echo kept > /data/f && mkdir /data/d && cat /data/f");
+  assert.equal(wrote.stdout, "kept\n", wrote.stderr);
+  await writer.stop();
+  const reader = await sandbox({ mounts: { "/data": drive.readOnly?.() ?? drive }, persistent: false });
+  assert.equal((await sh(reader, "cat /data/f")).stdout, "kept\n");
+});
+
+test("kill -9 of the daemon: sandbox, processes and output go on", async () => {
+  const box = await sandbox();
+  const command = await box.runCommand({ cmd: "sh", args: ["-c", "i=0; while [ $i -lt 60 ]; do echo line $i; i=$((i+1)); sleep 0.1; done"], detached: true });
+  await until(async () => (await sh(box, "true")).exitCode === 0, "it runs");
+  await server.crash();
+  await server.start();
+  const logs = await server.request("GET", `/v2/sandboxes/sessions/${box.currentSession().sessionId}/cmd/${command.cmdId}/logs`);
+  const lines = (await logs.text()).split("\n").filter(Boolean).map((l) => JSON.parse(l).data).join("");
+  assert.equal(lines, Array.from({ length: 60 }, (_, i) => `line ${i}\n`).join(""));
+  assert.equal((await sh(box, "echo on")).stdout, "on\n");
+});
+
+test("kill -9 of its kernel: failed with a reason, and everything is freed", async () => {
+  const spawner = await spawnerPid(server.data);
+  const earlier = new Set(await machinePids(spawner));
+  const before = await inventory(server);
+  const box = await sandbox({ persistent: false });
+  assert.equal((await sh(box, "echo up")).stdout, "up\n");
+  const [machine] = (await machinePids(spawner)).filter((pid) => !earlier.has(pid));
+  process.kill(kernelOf(machine), "SIGKILL");
+  const failed = await until(async () => {
+    const { session: row } = await session(box);
+    return row.status === "failed" && row;
+  }, "the session has failed");
+  assert.equal(failed.status, "failed");
+  await box.delete();
+  await until(async () => {
+    const now = await inventory(server);
+    return ["machineProcesses", "hostMounts", "spawnerMounts", "agentSockets"].every((k) => now[k] <= before[k]) && now.cgroups <= before.cgroups + 8;
+  }, "nothing is left");
+});
