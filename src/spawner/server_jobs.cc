@@ -5,6 +5,7 @@
 #include "os/openat.h"
 #include "spawner/flatten_job.h"
 #include "spawner/server.h"
+#include "spawner/vm_disk.h"
 #include "spawner/walk_job.h"
 
 namespace sandbar::spawner {
@@ -17,6 +18,8 @@ Result<> OpenLayers(const Host& host, const std::vector<std::string>& snapshots,
                     std::vector<Fd>& out) {
   for (const std::string& snapshot : snapshots) {
     SB_TRY(std::string path, host.disk->SnapshotLayer(snapshot));
+    if (IsBlockFormat(path))
+      return Fail(Code::kConflict, "snapshot " + snapshot + " has the format block; only dir can be compared");
     SB_TRY(Fd dir, os::OpenPath(path, O_RDONLY | O_DIRECTORY));
     out.push_back(std::move(dir));
   }
@@ -41,6 +44,11 @@ void Server::Handle(uint32_t tag, const FlattenReq& r) {
   if (jobs_.size() >= kMaxJobs) return ReplyError(tag, Fail(Code::kTooMany, "too much is being flattened").error());
   if (!ValidId(r.target, 64)) return ReplyError(tag, Fail(Code::kBadRequest, "bad layer name").error());
   if (host_->disk->SnapshotLayer(r.target)) return Reply(tag, OkResp{});
+  for (const std::string& layer : r.layers) {
+    auto path = host_->disk->SnapshotLayer(layer);
+    auto fits = path ? CheckFormat(layer, *path, false) : std::unexpected(path.error());
+    if (!fits) return ReplyError(tag, fits.error());
+  }
   auto job = FlattenJob::Start(host_->disk.get(), r.layers, r.target);
   if (!job) return ReplyError(tag, job.error());
   if (auto added = AddJob(std::move(*job), Owed{tag, connection_}); !added) ReplyError(tag, added.error());
