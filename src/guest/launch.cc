@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <string_view>
@@ -43,9 +44,12 @@ LaunchFailure TryExec(const std::string& path, const std::vector<std::string>& a
   return LaunchFailure{LaunchStep::kExec, exists, err};
 }
 
-LaunchFailure ExecInPath(const wire::Exec& request) {
+LaunchFailure ExecInPath(const ChildSetup& setup, const wire::Exec& request) {
   LaunchFailure failure{LaunchStep::kExec, false, ENOENT};
-  auto env = Pointers(request.env);
+  const bool named = std::ranges::any_of(request.env, [](const auto& e) { return e.starts_with("LD_PRELOAD="); });
+  std::vector<std::string> environment = request.env;
+  if (!setup.preload.empty() && !named) environment.push_back("LD_PRELOAD=" + setup.preload);
+  auto env = Pointers(environment);
   const std::string& file = request.argv[0];
   if (file.empty()) return failure;
   if (file.find('/') != std::string::npos) {
@@ -98,7 +102,7 @@ struct ChildEnds {
   check(BecomeUser(request.uid, request.gid, request.user), LaunchStep::kUser);
   check(::chdir(request.cwd.c_str()) == 0, LaunchStep::kCwd);
   ResetSignals();
-  Die(status, ExecInPath(request));
+  Die(status, ExecInPath(setup, request));
 }
 
 bool HasNul(const std::vector<std::string>& strings) {

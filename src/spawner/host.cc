@@ -107,6 +107,8 @@ Result<> CopyAgent(Host& h) {
   SB_TRY(h.agent, os::OpenInside(dir.get(), "agent", O_PATH));
   SB_TRY(Fd gvisor, os::EnsureDir(dir.get(), "gvisor", 0755));
   SB_TRYV(os::WriteFileAt(gvisor.get(), "agent", bytes, 0555));
+  auto library = os::ReadFile(std::filesystem::path(h.options.guest).parent_path() / "sandbar-preload.so", kMaxAgent);
+  if (library) SB_TRYV(os::WriteFileAt(gvisor.get(), "preload.so", *library, 0555));
   return {};
 }
 

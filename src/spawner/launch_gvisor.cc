@@ -47,6 +47,10 @@ class GvisorLaunchImpl : public Launch {
     jail.listener = in.listener;
     jail.cpus = in.cpus;
     jail.args = {std::string(kAgentDir) + "/agent", "--stream-fd", "0"};
+    if (in.host->gvisor.preload) {
+      jail.args.emplace_back("--preload");
+      jail.args.push_back(std::string(kAgentDir) + "/preload.so");
+    }
     jail.binds.push_back({"/agent", kAgentDir, false});
     std::vector<std::string> places;
     places.reserve(request.mounts.size());
