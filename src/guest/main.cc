@@ -1,4 +1,4 @@
-// sandbar-guest --listen-fd N | --stream-fd N [--join-fds A,B,…] [--preload FILE]
+// sandbar-guest --listen-fd N | --stream-fd N [--join-fds A,B,…] [--elevate FILE]
 // As the first program of a virtual machine it takes no arguments (guest/vm_init.h).
 #include <fcntl.h>
 #include <sys/reboot.h>
@@ -74,7 +74,7 @@ int RunVm() {
 int main(int argc, char** argv) {
   if (::getpid() == 1 && std::string_view(argv[0]) == "/init") return RunVm();
   std::vector<int> listen, stream, join;
-  std::string preload;
+  std::string elevated;
   bool ok = argc % 2 == 1;
   for (int i = 1; i + 1 < argc; i += 2) {
     std::string_view flag = argv[i];
@@ -82,14 +82,14 @@ int main(int argc, char** argv) {
       ok = ok && ParseFds(argv[i + 1], 3, listen);
     } else if (flag == "--stream-fd") {
       ok = ok && ParseFds(argv[i + 1], 0, stream);
-    } else if (flag == "--preload") {
-      preload = argv[i + 1];
+    } else if (flag == "--elevate") {
+      elevated = argv[i + 1];
     } else {
       ok = ok && flag == "--join-fds" && ParseFds(argv[i + 1], 3, join);
     }
   }
   if (!ok || listen.size() + stream.size() != 1) {
-    std::fprintf(stderr, "usage: sandbar-guest --listen-fd N | --stream-fd N [--join-fds A,B] [--preload FILE]\n");
+    std::fprintf(stderr, "usage: sandbar-guest --listen-fd N | --stream-fd N [--join-fds A,B] [--elevate FILE]\n");
     return 2;
   }
   if (!stream.empty() && stream[0] < 3) stream[0] = MoveAway(stream[0]);
@@ -103,7 +103,7 @@ int main(int argc, char** argv) {
   if (!listen.empty()) options.listener = sandbar::Fd(listen[0]);
   if (!stream.empty()) options.stream = sandbar::Fd(stream[0]);
   for (int fd : join) options.join_fds.emplace_back(fd);
-  options.preload = std::move(preload);
+  options.elevated = std::move(elevated);
   sandbar::guest::Agent agent(std::move(options));
   agent.Run();
 }
