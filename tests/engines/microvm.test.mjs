@@ -42,6 +42,7 @@ test("write, run node and python, read, kill", async () => {
   const sleeper = await box.runCommand({ cmd: "sleep", args: ["1000"], detached: true });
   await sleeper.kill("SIGTERM");
   assert.equal((await sleeper.wait()).exitCode, 143);
+  assert.equal((await box.runCommand({ cmd: "sleep", args: ["1000"], timeoutMs: 300 })).exitCode, 137);
   assert.equal((await sh(box, "id -u; pwd")).stdout, "1000\n/vercel/sandbox\n");
   assert.equal((await sh(box, "id -u; hostname", { sudo: true })).stdout, "0\nsandbox\n");
   const python = await sandbox({ runtime: "python3.13" });
@@ -58,7 +59,7 @@ test("the kernel is another one, and of the host nothing is seen", async () => {
   assert.ok(!seen.stdout.includes(readFileSync("/proc/version", "utf8").trim()));
   assert.ok(!seen.stdout.includes(readFileSync("/proc/cmdline", "utf8").trim()));
   assert.ok(!seen.stdout.includes(`/proc/${process.pid}`) && !seen.stdout.includes(`/proc/${server.pid}`));
-  assert.match(seen.stdout, /\n1\nMemTotal: +(19|20)\d{5} kB\neth0\nlo\n$/);
+  assert.match(seen.stdout, /\n1\nMemTotal: +(19|20)\d{5} kB\neth0\nlo\n(sit0\n)?$/);
   const model = (await sh(box, "grep -m1 'model name' /proc/cpuinfo")).stdout;
   if (engine.name === "microvm-emulated") assert.ok(!readFileSync("/proc/cpuinfo", "utf8").includes(model.trim()), model);
   const info = await server.call("GET", "/x/v1/info");
