@@ -37,8 +37,9 @@ Fd OpenNull() {
   return Fd(fds[0]);
 }
 
-ChildSetup MakeSetup(std::vector<Fd> join_fds) {
+ChildSetup MakeSetup(std::vector<Fd> join_fds, std::string elevated) {
   ChildSetup setup;
+  setup.elevated = std::move(elevated);
   setup.null = OpenNull();
   setup.join_fds = std::move(join_fds);
   SB_CHECK(::getrlimit(RLIMIT_NOFILE, &setup.files) == 0);
@@ -61,7 +62,7 @@ Fd WatchChildren() {
 
 Agent::Agent(AgentOptions options)
     : options_(std::move(options)),
-      setup_(MakeSetup(std::move(options_.join_fds))),
+      setup_(MakeSetup(std::move(options_.join_fds), std::move(options_.elevated))),
       commands_(&loop_, &setup_, this),
       files_(&loop_, &setup_, this, options_.worker_stall),
       dials_(&loop_, this),

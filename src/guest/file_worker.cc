@@ -99,7 +99,7 @@ bool KeepOnly(const ChildSetup& setup, int up, int down) {
   ::umask(022);
   FrameOut out(kUp, StreamOf(request));
   Result<> done = FailErrno("become user " + std::to_string(who.uid), EPERM);
-  if (BecomeUser(who.uid, who.gid, who.user)) {
+  if (BecomeUser(who.uid, who.gid, who.user, who.uid)) {
     // The change of user made the process dumpable by that user's rules; it still holds the agent's memory image.
     ::prctl(PR_SET_DUMPABLE, 0);
     done = Perform(request, out);

@@ -65,7 +65,7 @@ std::vector<uint32_t> ParseGroups(std::string_view text, std::string_view user, 
   return groups;
 }
 
-bool BecomeUser(uint32_t uid, uint32_t gid, const std::string& user) {
+bool BecomeUser(uint32_t uid, uint32_t gid, const std::string& user, uint32_t saved) {
   if (uid == UINT32_MAX || gid == UINT32_MAX) {
     errno = EINVAL;
     return false;
@@ -76,7 +76,7 @@ bool BecomeUser(uint32_t uid, uint32_t gid, const std::string& user) {
     // A group that has no mapping in this user namespace spoils the whole list; the user keeps at least its own.
     if (errno != EINVAL || ::setgroups(1, groups.data()) != 0) return false;
   }
-  return ::setresgid(gid, gid, gid) == 0 && ::setresuid(uid, uid, uid) == 0;
+  return ::setresgid(gid, gid, gid) == 0 && ::setresuid(uid, uid, saved) == 0;
 }
 
 }  // namespace sandbar::guest

@@ -17,6 +17,7 @@ inline constexpr size_t kMaxGroupFile = 1 << 20;
 // Supplementary groups of `user` in group(5) text, with `gid` first. Malformed lines are skipped.
 std::vector<uint32_t> ParseGroups(std::string_view text, std::string_view user, uint32_t gid);
 
-bool BecomeUser(uint32_t uid, uint32_t gid, const std::string& user);
+// `saved` is the user that it may still become again.
+bool BecomeUser(uint32_t uid, uint32_t gid, const std::string& user, uint32_t saved);
 
 }  // namespace sandbar::guest

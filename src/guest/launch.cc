@@ -4,8 +4,11 @@
 #include <linux/close_range.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <string_view>
@@ -43,6 +46,14 @@ LaunchFailure TryExec(const std::string& path, const std::vector<std::string>& a
   return LaunchFailure{LaunchStep::kExec, exists, err};
 }
 
+std::string_view PathOf(const wire::Exec& request) {
+  std::string_view path = kDefaultPath;
+  for (std::string_view e : request.env) {
+    if (e.starts_with("PATH=")) path = e.substr(5);
+  }
+  return path;
+}
+
 LaunchFailure ExecInPath(const wire::Exec& request) {
   LaunchFailure failure{LaunchStep::kExec, false, ENOENT};
   auto env = Pointers(request.env);
@@ -51,10 +62,7 @@ LaunchFailure ExecInPath(const wire::Exec& request) {
   if (file.find('/') != std::string::npos) {
     return TryExec(file, request.argv, env.data());
   }
-  std::string_view path = kDefaultPath;
-  for (std::string_view e : request.env) {
-    if (e.starts_with("PATH=")) path = e.substr(5);
-  }
+  std::string_view path = PathOf(request);
   for (bool more = true; more;) {
     size_t n = std::min(path.find(':'), path.size());
     std::string dir(path.substr(0, n));
@@ -68,6 +76,47 @@ LaunchFailure ExecInPath(const wire::Exec& request) {
     if (tried.found && tried.err != EACCES && tried.err != ENOEXEC) break;
   }
   return failure;
+}
+
+// The command is that program, by its full name or as the first of its name on PATH.
+bool MeansElevated(const std::string& elevated, const wire::Exec& request) {
+  if (elevated.empty() || request.uid == 0) return false;
+  const std::string& file = request.argv[0];
+  if (file.empty() || file.contains('/')) return file == elevated;
+  std::string_view path = PathOf(request);
+  while (!path.empty()) {
+    const size_t n = std::min(path.find(':'), path.size());
+    const std::string tried = std::string(path.substr(0, n)) + "/" + file;
+    if (::access(tried.c_str(), X_OK) == 0) return tried == elevated;
+    path.remove_prefix(std::min(n + 1, path.size()));
+  }
+  return false;
+}
+
+// Nearly what a kernel with setuid files does: the file's owner runs it, nothing in the environment may steer the
+// loader, and what was checked is what runs, by its descriptor. But the kernel that this is for lets no program have
+// two users, so the real one becomes the owner too.
+LaunchFailure ExecElevated(const std::string& elevated, const wire::Exec& request) {
+  Fd file(::open(elevated.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  struct stat st{}, root{};
+  if (!file || ::fstat(file.get(), &st) != 0 || ::stat("/", &root) != 0)
+    return LaunchFailure{LaunchStep::kExec, false, errno};
+  // Not of a drive: those are mounted nosuid elsewhere.
+  const bool counts = S_ISREG(st.st_mode) && st.st_uid == 0 && (st.st_mode & S_ISUID) != 0 && (st.st_mode & 022) == 0 &&
+                      st.st_dev == root.st_dev;
+  const uid_t uid = counts ? 0 : request.uid;
+  if (::seteuid(uid) != 0 || ::setresuid(uid, uid, uid) != 0) return LaunchFailure{LaunchStep::kUser, false, errno};
+  if (!counts) return ExecInPath(request);
+  if (::setresgid(0, 0, 0) != 0) return LaunchFailure{LaunchStep::kUser, false, errno};
+  constexpr std::array<std::string_view, 9> kUnsafe = {
+      "LD_",      "GCONV_PATH=", "GLIBC_TUNABLES=", "LOCPATH=",         "TMPDIR=",
+      "NLSPATH=", "MALLOC_",     "RES_OPTIONS=",    "RESOLV_HOST_CONF="};
+  std::vector<std::string> safe = request.env;
+  std::erase_if(safe, [&](const std::string& e) {
+    return std::ranges::any_of(kUnsafe, [&](std::string_view u) { return e.starts_with(u); });
+  });
+  ::syscall(SYS_execveat, file.get(), "", Pointers(request.argv).data(), Pointers(safe).data(), AT_EMPTY_PATH);
+  return LaunchFailure{LaunchStep::kExec, true, errno};
 }
 
 [[noreturn]] void Die(int status_fd, const LaunchFailure& failure) {
@@ -96,10 +145,11 @@ struct ChildEnds {
   if (ends.channel > 3) check(::dup2(ends.channel, 3) == 3, LaunchStep::kSession);
   check(::setrlimit(RLIMIT_NOFILE, &setup.files) == 0, LaunchStep::kSession);
   ::umask(022);
-  check(BecomeUser(request.uid, request.gid, request.user), LaunchStep::kUser);
+  const bool elevate = MeansElevated(setup.elevated, request);
+  check(BecomeUser(request.uid, request.gid, request.user, elevate ? 0 : request.uid), LaunchStep::kUser);
   check(::chdir(request.cwd.c_str()) == 0, LaunchStep::kCwd);
   ResetSignals();
-  Die(status, ExecInPath(request));
+  Die(status, elevate ? ExecElevated(setup.elevated, request) : ExecInPath(request));
 }
 
 bool HasNul(const std::vector<std::string>& strings) {

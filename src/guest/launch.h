@@ -27,6 +27,8 @@ struct ChildSetup {
   Fd null;                   // /dev/null, or the reading end of an empty pipe
   std::vector<Fd> join_fds;  // writing "0" moves the writer into the commands' cgroups
   rlimit files{};            // RLIMIT_NOFILE as it was before the agent raised its own
+  // On a kernel without setuid files: a program that commands run as if its bit counted (sudo); empty: none.
+  std::string elevated;
 };
 
 enum class LaunchStep : uint8_t { kJoin, kSession, kUser, kCwd, kExec };

@@ -1,4 +1,4 @@
-// sandbar-guest --listen-fd N | --stream-fd N [--join-fds A,B,…]
+// sandbar-guest --listen-fd N | --stream-fd N [--join-fds A,B,…] [--elevate FILE]
 // As the first program of a virtual machine it takes no arguments (guest/vm_init.h).
 #include <fcntl.h>
 #include <sys/reboot.h>
@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -76,6 +77,7 @@ int main(int argc, char** argv) {
   if (::getpid() == 1 && std::string_view(argv[0]) == "/init")
     return RunVm(argc > 1 && std::string_view(argv[1]) == "probe");
   std::vector<int> listen, stream, join;
+  std::string elevated;
   bool ok = argc % 2 == 1;
   for (int i = 1; i + 1 < argc; i += 2) {
     std::string_view flag = argv[i];
@@ -83,12 +85,14 @@ int main(int argc, char** argv) {
       ok = ok && ParseFds(argv[i + 1], 3, listen);
     } else if (flag == "--stream-fd") {
       ok = ok && ParseFds(argv[i + 1], 0, stream);
+    } else if (flag == "--elevate") {
+      elevated = argv[i + 1];
     } else {
       ok = ok && flag == "--join-fds" && ParseFds(argv[i + 1], 3, join);
     }
   }
   if (!ok || listen.size() + stream.size() != 1) {
-    std::fprintf(stderr, "usage: sandbar-guest --listen-fd N | --stream-fd N [--join-fds A,B]\n");
+    std::fprintf(stderr, "usage: sandbar-guest --listen-fd N | --stream-fd N [--join-fds A,B] [--elevate FILE]\n");
     return 2;
   }
   if (!stream.empty() && stream[0] < 3) stream[0] = MoveAway(stream[0]);
@@ -102,6 +106,7 @@ int main(int argc, char** argv) {
   if (!listen.empty()) options.listener = sandbar::Fd(listen[0]);
   if (!stream.empty()) options.stream = sandbar::Fd(stream[0]);
   for (int fd : join) options.join_fds.emplace_back(fd);
+  options.elevated = std::move(elevated);
   sandbar::guest::Agent agent(std::move(options));
   agent.Run();
 }

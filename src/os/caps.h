@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 namespace sandbar::os {
 
@@ -14,5 +16,7 @@ extern const uint64_t kGuestCapabilities;
 int LimitGuestCapabilitiesRaw();
 // The same with any other set.
 int LimitCapabilitiesRaw(uint64_t kept);
+// "CAP_CHOWN", … Not async-signal-safe.
+std::vector<std::string> CapabilityNames(uint64_t set);
 
 }  // namespace sandbar::os

@@ -1,12 +1,7 @@
 #include "spawner/gvisor_config.h"
 
-#include <sys/capability.h>
-
-#include <algorithm>
 #include <array>
-#include <cctype>
 #include <cstdio>
-#include <memory>
 
 #include "os/caps.h"
 
@@ -20,14 +15,7 @@ std::string List(const std::vector<std::string>& texts) {
 }
 
 std::string Capabilities() {
-  std::vector<std::string> names;
-  for (int c = 0; c <= CAP_LAST_CAP; ++c) {
-    if ((os::kGuestCapabilities >> c & 1) == 0) continue;
-    std::unique_ptr<char, int (*)(void*)> name(::cap_to_name(c), ::cap_free);
-    names.emplace_back(name.get());
-    std::ranges::transform(names.back(), names.back().begin(), [](unsigned char ch) { return std::toupper(ch); });
-  }
-  const std::string list = List(names);
+  const std::string list = List(os::CapabilityNames(os::kGuestCapabilities));
   // Inheritable and ambient stay empty, as in a machine of class 1.
   return R"({"bounding":)" + list + R"(,"effective":)" + list + R"(,"permitted":)" + list + "}";
 }
@@ -61,7 +49,7 @@ std::string JsonQuote(const std::string& text) {
 std::string GvisorConfig(const GvisorJail& jail) {
   return R"({"ociVersion":"1.0.2","process":{"terminal":false,"user":{"uid":0,"gid":0},"cwd":"/","args":)" +
          List(jail.args) + R"(,"env":["PATH=/usr/local/bin:/usr/bin:/bin"],"capabilities":)" + Capabilities() +
-         R"(,"rlimits":[{"type":"RLIMIT_NOFILE","hard":65536,"soft":65536}]},"root":{"path":"/root"},"hostname":)" +
+         R"(,"rlimits":[{"type":"RLIMIT_NOFILE","hard":65536,"soft":4096}]},"root":{"path":"/root"},"hostname":)" +
          JsonQuote(jail.hostname) + R"(,"mounts":)" + Mounts(jail.binds) +
          R"(,"linux":{"namespaces":[{"type":"pid"},{"type":"ipc"},{"type":"uts"},{"type":"mount"},)"
          R"({"type":"network","path":"/proc/self/ns/net"}]}})";

@@ -21,19 +21,27 @@ namespace sandbar::spawner {
 namespace {
 
 constexpr int kProbeMs = 20'000;
-constexpr int kProbeExit = 42;
+constexpr int kProbeExit = 42, kProbeExitOld = 43;
+constexpr const char* kProbeVersion = "probe-2";  // another one asks other questions
+constexpr const char* kPreloadMark = "preload";   // in what is remembered, after the flags
 constexpr const char* kRemembered = "/run/sandbar";
-constexpr const char* kRememberedName = "gvisor";
+constexpr const char* kRememberedName = "gvisor-probe";
 
-// exit(42) as an executable of x86-64: the headers of 64-bit ELF with one segment, and three instructions.
+// An executable of x86-64, the headers of 64-bit ELF with one segment and a few instructions:
+//   exit(statx(AT_FDCWD, "/", AT_NO_AUTOMOUNT, …) == 0 ? 42 : 43)
 constexpr std::string_view kProgram(
     "\x7f"
     "ELF\x02\x01\x01\0\0\0\0\0\0\0\0\0"
     "\x02\0\x3e\0\x01\0\0\0\x78\0\x40\0\0\0\0\0\x40\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x40\0\x38\0\x01\0\0\0\0\0\0\0"
-    "\x01\0\0\0\x05\0\0\0\0\0\0\0\0\0\0\0\0\0\x40\0\0\0\0\0\0\0\x40\0\0\0\0\0\x84\0\0\0\0\0\0\0\x84\0\0\0\0\0\0\0"
+    "\x01\0\0\0\x05\0\0\0\0\0\0\0\0\0\0\0\0\0\x40\0\0\0\0\0\0\0\x40\0\0\0\0\0\xb2\0\0\0\0\0\0\0\xb2\0\0\0\0\0\0\0"
     "\0\x10\0\0\0\0\0\0"
-    "\xbf\x2a\0\0\0\xb8\x3c\0\0\0\x0f\x05",
-    132);
+    "\xbf\x9c\xff\xff\xff\x48\x8d\x35\x2c\0\0\0"
+    "\xba\0\x08\0\0\x41\xba\xff\x07\0\0"
+    "\x4c\x8d\x84\x24\0\xfc\xff\xff"
+    "\xb8\x4c\x01\0\0\x0f\x05"
+    "\xbf\x2a\0\0\0\x85\xc0\x74\x02\xff\xc7"
+    "\xb8\x3c\0\0\0\x0f\x05\x2f\0",
+    178);
 
 Result<Fd> ProbeRoot() {
   std::vector<os::MountOption> options = {{"mode", "0755"}, {"size", "1m"}};
@@ -46,8 +54,8 @@ std::string FirstLine(const std::string& text) {
   return text.substr(0, text.find('\n'));
 }
 
-// Waits: only at start.
-Result<> RunOnce(const GvisorJail& jail) {
+// True: its guests need the preloaded library. Waits: only at start.
+Result<bool> RunOnce(const GvisorJail& jail) {
   SB_TRY(os::Child child, StartGvisorJail(jail));
   pollfd p{child.pidfd.get(), POLLIN, 0};
   int n = 0;
@@ -58,7 +66,7 @@ Result<> RunOnce(const GvisorJail& jail) {
   ::poll(&p, 1, kProbeMs);
   SB_TRY(auto status, os::TryReap(child.pidfd.get()));
   if (late) return Fail(Code::kTimeout, "it hangs");
-  if (status == kProbeExit) return {};
+  if (status == kProbeExit || status == kProbeExitOld) return status == kProbeExitOld;
   auto said = os::ReadJailStatus(child.status.get());
   return Fail(Code::kUnsupported,
               said ? "it ended with " + std::to_string(status.value_or(-1)) : FirstLine(said.error().message));
@@ -103,6 +111,7 @@ Result<std::vector<std::string>> Probe(Host& host, int runsc) {
       SB_TRY(Fd root, ProbeRoot());
       jail.root = root.get();
       auto worked = RunOnce(jail);
+      if (worked && *worked) jail.flags.emplace_back(kPreloadMark);
       if (worked) return jail.flags;
       log::Info("gVisor with {}: {}", jail.flags.front(), worked.error().message);
       last = worked.error();
@@ -117,8 +126,9 @@ Result<std::string> KeyOf(const Host& host, int runsc) {
   struct stat st{};
   utsname kernel{};
   if (::fstat(runsc, &st) != 0 || ::uname(&kernel) != 0) return FailErrno("stat runsc");
-  return std::to_string(st.st_dev) + " " + std::to_string(st.st_ino) + " " + std::to_string(st.st_size) + " " +
-         std::to_string(st.st_mtim.tv_sec) + " " + kernel.release + " " + host.options.gvisor_platform;
+  return std::string(kProbeVersion) + " " + std::to_string(st.st_dev) + " " + std::to_string(st.st_ino) + " " +
+         std::to_string(st.st_size) + " " + std::to_string(st.st_mtim.tv_sec) + " " + kernel.release + " " +
+         host.options.gvisor_platform;
 }
 
 std::vector<std::string> Remembered(const std::string& key) {
@@ -176,6 +186,11 @@ Gvisor FindGvisor(Host& host) {
     }
     gvisor.flags = std::move(*flags);
     if (key) Remember(*key, gvisor.flags);
+  }
+  if (gvisor.flags.back() == kPreloadMark) {
+    gvisor.flags.pop_back();
+    gvisor.preload = ::access((std::string(kMountDir) + "/gvisor/preload.so").c_str(), R_OK) == 0;
+    if (!gvisor.preload) log::Warn("this runsc does not know AT_NO_AUTOMOUNT, and sandbar-preload.so is missing");
   }
   gvisor.runsc = std::move(*runsc);
   return gvisor;

@@ -142,7 +142,7 @@ TEST_F(GvisorTest, AnotherDaemonTakesTheStreamOver) {
 TEST_F(GvisorTest, WhatItWroteBecomesASnapshotEvenWhenItWasKilled) {
   ASSERT_NO_FATAL_FAILURE(StartMachine());
   EXPECT_EQ(Run("echo kept > /home/user/a; echo rest >> /home/user/a; mkdir /etc/d; rm /opt/moved/file; "
-                "echo t > /home/t; busybox chown 1000:1000 /home/t; chmod 4711 /home/t"),
+                "echo t > /opt/t; busybox chown 1000:1000 /opt/t; chmod 4711 /opt/t"),
             "exit:0\n");
   ::kill(Sandbox(), SIGKILL);
   auto event = client_->NextEvent();
@@ -155,7 +155,7 @@ TEST_F(GvisorTest, WhatItWroteBecomesASnapshotEvenWhenItWasKilled) {
   configure.snapshots = {"snap1"};
   auto configured = client_->Call(configure);
   ASSERT_TRUE(configured) << configured.error().message;
-  EXPECT_EQ(Run("cat /home/user/a; ls -d /etc/d; ls /opt/moved; stat -c '%a %u %g' /home/t", "m2"),
+  EXPECT_EQ(Run("cat /home/user/a; ls -d /etc/d; ls /opt/moved; stat -c '%a %u %g' /opt/t", "m2"),
             "kept\nrest\n/etc/d\n4711 1000 1000\nexit:0\n");
   Destroy("m2");
 }

@@ -107,6 +107,13 @@ Result<> CopyAgent(Host& h) {
   SB_TRY(h.agent, os::OpenInside(dir.get(), "agent", O_PATH));
   SB_TRY(Fd gvisor, os::EnsureDir(dir.get(), "gvisor", 0755));
   SB_TRYV(os::WriteFileAt(gvisor.get(), "agent", bytes, 0555));
+  auto library = os::ReadFile(std::filesystem::path(h.options.guest).parent_path() / "sandbar-preload.so", kMaxAgent);
+  if (!library) return {};
+  SB_TRYV(os::WriteFileAt(gvisor.get(), "preload.so", *library, 0555));
+  // A layer that makes every program of a guest load it.
+  SB_TRY(Fd layer, os::EnsureDir(dir.get(), "preload", 0755));
+  SB_TRY(Fd etc, os::EnsureDir(layer.get(), "etc", 0755));
+  SB_TRYV(os::WriteFileAt(etc.get(), "ld.so.preload", "/tmp/.sandbar/preload.so\n", 0644));
   return {};
 }
 

@@ -35,7 +35,7 @@ class GvisorLaunchImpl : public Launch {
   Result<os::Child> Start(const LaunchInput& in, const ConfigureReq& request) override {
     for (const DriveMount& mount : request.mounts) SB_TRYV(CheckPlace(mount.path));
     root_ = std::make_unique<RootDir>(in.host);
-    SB_TRYV(root_->Mount(*in.parts, in.limits, request));
+    SB_TRYV(root_->Mount(*in.parts, in.limits, request, in.host->gvisor.preload ? InMountDir("preload") : ""));
     GvisorJail jail;
     jail.host = in.host;
     jail.parts = in.parts;
@@ -46,7 +46,7 @@ class GvisorLaunchImpl : public Launch {
     jail.limits = in.limits;
     jail.listener = in.listener;
     jail.cpus = in.cpus;
-    jail.args = {std::string(kAgentDir) + "/agent", "--stream-fd", "0"};
+    jail.args = {std::string(kAgentDir) + "/agent", "--stream-fd", "0", "--elevate", "/usr/bin/sudo"};
     jail.binds.push_back({"/agent", kAgentDir, false});
     std::vector<std::string> places;
     places.reserve(request.mounts.size());

@@ -155,8 +155,9 @@ bool KvmWorks(const Microvm& vm, const std::string& kernel_path, const std::stri
 }  // namespace
 
 std::vector<std::string> QemuBase(const Microvm& vm, bool kvm, const std::string& init_words) {
-  std::string type = "microvm,isa-serial=off,";
-  type += vm.modules ? "acpi=on,rtc=on" : "acpi=off,rtc=off,pit=off,pic=off";
+  // Without the old timer and interrupt controller Linux does not trust the newer ones, and then no sleep ends.
+  std::string type = "microvm,isa-serial=off,pit=on,pic=on,";
+  type += vm.modules ? "acpi=on,rtc=on" : "acpi=off,rtc=off";
   std::string line = "panic=-1 quiet random.trust_cpu=on";
   if (!kvm) {
     // Nothing here that a guest could measure time against.

@@ -29,7 +29,7 @@ RootDir::~RootDir() {
   for (int watch : drive_watches_) host_->unmounts->Forget(watch);
 }
 
-Result<> RootDir::Mount(Parts& parts, const Limits& limits, const ConfigureReq& request) {
+Result<> RootDir::Mount(Parts& parts, const Limits& limits, const ConfigureReq& request, const std::string& bottom) {
   SB_TRY(auto layers, host_->layers->Prepare(request.layers, request.image_digest, HostnameOf(request)));
   host_layer_ = layers.host;
   std::span<const std::string> below = request.snapshots;
@@ -47,7 +47,7 @@ Result<> RootDir::Mount(Parts& parts, const Limits& limits, const ConfigureReq& 
     stack.push_back(std::move(layer));
   }
   stack.insert(stack.end(), layers.paths.begin(), layers.paths.end());
-  SB_TRY(root_, MountRoot(parts, stack));
+  SB_TRY(root_, MountRoot(parts, stack, bottom));
   SB_TRY(root_watch_, host_->unmounts->Watch(root_.get()));
   for (const DriveMount& mount : request.mounts) {
     SB_TRY(Fd drive, MountDrive(parts, mount));
@@ -56,11 +56,16 @@ Result<> RootDir::Mount(Parts& parts, const Limits& limits, const ConfigureReq& 
   return {};
 }
 
-Result<Fd> RootDir::MountRoot(const Parts& parts, const std::vector<std::string>& layers) {
+Result<Fd> RootDir::MountRoot(const Parts& parts, const std::vector<std::string>& layers, const std::string& bottom) {
   os::OverlaySpec spec;
   for (const auto& path : layers) {
     SB_TRY(Fd layer, os::CloneTree(AT_FDCWD, path));
     SB_TRYV(os::MapIds(layer.get(), parts.identity.userns.get()));
+    spec.layers.push_back(layer.get());
+    layer_mounts_.push_back(std::move(layer));
+  }
+  if (!bottom.empty()) {
+    SB_TRY(Fd layer, os::CloneTree(AT_FDCWD, bottom));
     spec.layers.push_back(layer.get());
     layer_mounts_.push_back(std::move(layer));
   }

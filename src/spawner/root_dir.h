@@ -38,7 +38,8 @@ class RootDir {
   RootDir(const RootDir&) = delete;
   RootDir& operator=(const RootDir&) = delete;
 
-  Result<> Mount(Parts& parts, const Limits& limits, const ConfigureReq& request);
+  // `bottom`: a directory of the host's below all others, with its owners as they are; empty: none.
+  Result<> Mount(Parts& parts, const Limits& limits, const ConfigureReq& request, const std::string& bottom = "");
   int root() const { return root_.get(); }
   const std::vector<MountedDrive>& drives() const { return drives_; }
   // The mounts belong to another process now.
@@ -50,7 +51,7 @@ class RootDir {
   bool DrivesGone();
 
  private:
-  Result<Fd> MountRoot(const Parts& parts, const std::vector<std::string>& layers);
+  Result<Fd> MountRoot(const Parts& parts, const std::vector<std::string>& layers, const std::string& bottom);
   Result<Fd> MountDrive(const Parts& parts, const DriveMount& mount);
 
   Host* host_;

@@ -18,8 +18,6 @@ Result<> OpenLayers(const Host& host, const std::vector<std::string>& snapshots,
                     std::vector<Fd>& out) {
   for (const std::string& snapshot : snapshots) {
     SB_TRY(std::string path, host.disk->SnapshotLayer(snapshot));
-    if (IsBlockFormat(path))
-      return Fail(Code::kConflict, "snapshot " + snapshot + " has the format block; only dir can be compared");
     SB_TRY(Fd dir, os::OpenPath(path, O_RDONLY | O_DIRECTORY));
     out.push_back(std::move(dir));
   }
@@ -27,6 +25,15 @@ Result<> OpenLayers(const Host& host, const std::vector<std::string>& snapshots,
     SB_TRY(std::string path, host.layers->Path(layer));
     SB_TRY(Fd dir, os::OpenPath(path, O_RDONLY | O_DIRECTORY));
     out.push_back(std::move(dir));
+  }
+  return {};
+}
+
+// What is in a block device, only its own kernel may look at.
+Result<> CheckDirs(const Host& host, const std::vector<std::string>& snapshots) {
+  for (const std::string& snapshot : snapshots) {
+    SB_TRY(std::string path, host.disk->SnapshotLayer(snapshot));
+    SB_TRYV(CheckFormat(snapshot, path, false));
   }
   return {};
 }
@@ -44,11 +51,7 @@ void Server::Handle(uint32_t tag, const FlattenReq& r) {
   if (jobs_.size() >= kMaxJobs) return ReplyError(tag, Fail(Code::kTooMany, "too much is being flattened").error());
   if (!ValidId(r.target, 64)) return ReplyError(tag, Fail(Code::kBadRequest, "bad layer name").error());
   if (host_->disk->SnapshotLayer(r.target)) return Reply(tag, OkResp{});
-  for (const std::string& layer : r.layers) {
-    auto path = host_->disk->SnapshotLayer(layer);
-    auto fits = path ? CheckFormat(layer, *path, false) : std::unexpected(path.error());
-    if (!fits) return ReplyError(tag, fits.error());
-  }
+  if (auto fits = CheckDirs(*host_, r.layers); !fits) return ReplyError(tag, fits.error());
   auto job = FlattenJob::Start(host_->disk.get(), r.layers, r.target);
   if (!job) return ReplyError(tag, job.error());
   if (auto added = AddJob(std::move(*job), Owed{tag, connection_}); !added) ReplyError(tag, added.error());
@@ -78,7 +81,9 @@ void Server::Handle(uint32_t tag, const ManifestReq& r) {
 
 void Server::Handle(uint32_t tag, const DiffReq& r) {
   std::vector<Fd> fds;
-  auto opened = OpenLayers(*host_, r.before, r.before_image, fds);
+  auto opened = CheckDirs(*host_, r.before);
+  if (opened) opened = CheckDirs(*host_, r.after);
+  if (opened) opened = OpenLayers(*host_, r.before, r.before_image, fds);
   const size_t before = fds.size();
   if (opened) opened = OpenLayers(*host_, r.after, r.after_image, fds);
   if (!opened) return ReplyError(tag, opened.error());

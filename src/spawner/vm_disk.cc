@@ -44,8 +44,8 @@ bool IsBlockFormat(const std::string& layer) {
 
 Result<> CheckFormat(const std::string& snapshot, const std::string& layer, bool block) {
   if (IsBlockFormat(layer) == block) return {};
-  return Fail(Code::kConflict, "snapshot " + snapshot + " has the format " + (block ? "dir" : "block") +
-                                   ", and this machine needs " + (block ? "block" : "dir"));
+  return Fail(Code::kConflict, "snapshot " + snapshot + " has the format " + (block ? "dir" : "block") + ", and " +
+                                   (block ? "block" : "dir") + " is needed here");
 }
 
 Result<Fd> OpenMergedImage(const Host& host, const std::vector<std::string>& ids, const std::string& digest) {
