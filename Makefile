@@ -1,5 +1,5 @@
 # The commands of the project. `make test` is what CI runs; see CONTRIBUTING.md for the rest.
-.PHONY: build test test-all test-engines bench format clean
+.PHONY: build test test-all test-engines test-kernels bench format clean
 
 build:
 	@cmake --preset release && ninja -C build/release sandbar sandbar-spawner sandbar-walker sandbar-guest
@@ -12,6 +12,10 @@ test-all:
 
 test-engines:
 	@tools/test.sh --engines
+
+# The namespaces engine on Debian 12's stock kernel, in an emulated machine.
+test-kernels: build
+	@tools/test_kernels.sh
 
 bench: build
 	@bench/run.sh

@@ -6,6 +6,7 @@
 #   tools/kernel.sh use FILE           any other with what kernel/microvm.config lists built in
 set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)
+. "$here/tools/kernel_parts.sh"
 cache=${SANDBAR_CACHE:-/var/cache/sandbar}
 [ -z "${SANDBAR_IMAGES:-}" ] || cache=$(dirname "$SANDBAR_IMAGES")
 target=$cache/kernel
@@ -25,36 +26,15 @@ publish() {
   say "$target: $(cat "$target/about")"
 }
 
-find_module() {
-  dashed=$(echo "$1" | tr _ -)
-  find "$work/deb/lib/modules" -name "$(echo "$1" | tr - _).ko" -o -name "$dashed.ko" | head -n 1
-}
-
-# A module and, before it, those that it names as needed. Debian's kernel 6.1 has them uncompressed.
-add_module() {
-  [ -n "$(find_module "$1")" ] || return 0   # built in
-  grep -qx "$1.ko" "$work/out/modules.list" && return 0
-  for needed in $(tr '\0' '\n' < "$(find_module "$1")" | sed -n 's/^depends=//p' | tr , ' '); do
-    add_module "$(echo "$needed" | tr - _)"
-  done
-  cp "$(find_module "$1")" "$work/out/modules/$1.ko"
-  echo "$1.ko" >> "$work/out/modules.list"
-}
-
 cloud() {
   deb=${1:-}
-  if [ -z "$deb" ]; then
-    package=$(apt-cache depends linux-image-cloud-amd64 | sed -n 's/.*Depends: *//p' | head -n 1)
-    say "downloading $package"
-    (cd "$work" && apt-get -qq download "$package")
-    deb=$(ls "$work"/*.deb)
-  fi
+  [ -n "$deb" ] || deb=$(debian_kernel "$cache")
   dpkg-deb -x "$deb" "$work/deb"
   mkdir -p "$work/out/modules"
   : > "$work/out/modules.list"
   cp "$work"/deb/boot/vmlinuz-* "$work/out/kernel"
   for module in virtio_mmio virtio_console virtio_blk virtio_net virtio_rng erofs overlay; do
-    add_module "$module"
+    add_module "$work/deb" "$work/out" "$module"
   done
   echo "Debian's $(dpkg-deb -f "$deb" Package) $(dpkg-deb -f "$deb" Version)" > "$work/out/about"
   publish "$work/out"

@@ -152,8 +152,10 @@ Result<Fd> MountOverlay(const OverlaySpec& spec) {
   if (!spec.force_paths) {
     auto mount = ByFds(spec);
     if (mount) return CheckWritable(spec, std::move(*mount));
-    // Only "I do not know that option" means an older kernel; anything else would fail the second way too.
-    if (mount.error().sys_errno != EINVAL) return mount;
+    // Only "I do not know that option" means an older kernel (before 6.5: "I take no fds"); anything else would fail
+    // the second way too.
+    const int err = mount.error().sys_errno;
+    if (err != EINVAL && err != EOPNOTSUPP) return mount;
     log::Debug("overlay by fds: {}; trying paths", mount.error().message);
   }
   SB_TRY(Fd mount, ByPaths(spec));
