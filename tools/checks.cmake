@@ -29,6 +29,17 @@ if(NODE)
     set_tests_properties(${name} PROPERTIES LABELS blackbox RUN_SERIAL TRUE TIMEOUT 1800
       ENVIRONMENT "SANDBAR_BIN=${CMAKE_BINARY_DIR}/bin/sandbar")
   endforeach()
+  # A part of them on the other engines, where those can be used; all of them: make test-engines.
+  set(suites_of_gvisor clients/forks clients/lifecycle clients/network)
+  set(suites_of_microvm-emulated clients/lifecycle clients/network)  # forks: 20 machines at once take it minutes
+  foreach(engine gvisor microvm-emulated)
+    foreach(suite ${suites_of_${engine}})
+      string(REPLACE "/" "." name ${engine}.${suite})
+      add_test(NAME ${name} COMMAND ${NODE} ${CMAKE_SOURCE_DIR}/tools/test_engines.mjs --if-usable --engine ${engine} ${suite})
+      set_tests_properties(${name} PROPERTIES LABELS "blackbox;engines" RUN_SERIAL TRUE TIMEOUT 1800
+        SKIP_RETURN_CODE 77 ENVIRONMENT "SANDBAR_BIN=${CMAKE_BINARY_DIR}/bin/sandbar")
+    endforeach()
+  endforeach()
 endif()
 
 # fuzz/<name>.cc with seeds in fuzz/corpus/<name>/: replayed and run for a moment (programs come from tools/fuzz.sh).

@@ -17,7 +17,7 @@ command -v npm >/dev/null 2>&1 || RUN_PACKAGES+=(npm)
 # What the tests add.
 TEST_PACKAGES=(
   clang-tidy-19 clang-format-19 libclang-rt-19-dev libgtest-dev libgmock-dev python3
-  bubblewrap crun runc runsc sqlite3 busybox-static curl iproute2 chromium openssl
+  bubblewrap crun runc runsc qemu-system-x86 sqlite3 busybox-static curl iproute2 chromium openssl
 )
 
 SANDBAR_CACHE=${SANDBAR_CACHE:-/var/cache/sandbar}

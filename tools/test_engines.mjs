@@ -1,9 +1,10 @@
 // The behavioural suites on every engine that this machine can use, and a table of what came of it.
 //
-//   node tools/test_engines.mjs [--write] [--engine NAME]… [SUITE]…     SUITE: clients, network/policy, …
+//   node tools/test_engines.mjs [--write] [--if-usable] [--engine NAME]… [SUITE]…     SUITE: clients, network/policy, …
 //
 // Suites do not know about engines: they start their servers through tests/clients/server.mjs, which takes the default
-// engine from SANDBAR_TEST_ISOLATION. --write puts the table into docs/engines.md. Exit code 1: something failed.
+// engine from SANDBAR_TEST_ISOLATION. --write puts the table into docs/engines.md. Exit code 1: something failed; 77: an
+// engine cannot be used here, and that is all right (--if-usable).
 import { spawn } from "node:child_process";
 import { existsSync } from "node:fs";
 import { readFile, readdir, writeFile } from "node:fs/promises";
@@ -66,7 +67,7 @@ const engines = await host();
 const names = engines.filter((e) => e.usable).map((e) => e.name).filter((n) => wanted.length === 0 || wanted.includes(n));
 for (const n of wanted.filter((w) => !names.includes(w))) {
   console.error(`${n} cannot be used here: ${engines.find((e) => e.name === n)?.whyNot ?? "there is no such engine"}`);
-  process.exitCode = 1;
+  process.exitCode = args.includes("--if-usable") ? 77 : 1;
 }
 const results = new Map();
 for (const suite of await suites()) {

@@ -73,6 +73,10 @@ Task<Box> CreateBox(client::ApiClient* api, BoxSpec spec) {
   if (spec.image) body["image"] = *spec.image;
   if (spec.snapshot) body["source"] = json::object{{"type", "snapshot"}, {"snapshotId", *spec.snapshot}};
   if (!spec.image && !spec.snapshot) body["runtime"] = spec.runtime.value_or("node24");
+  json::object demand;
+  if (spec.engine) demand["engine"] = *spec.engine;
+  if (spec.min_class) demand["minClass"] = *spec.min_class;
+  if (!demand.empty()) body["isolation"] = std::move(demand);
   std::string path = spec.image ? "/v3/sandboxes" : "/v2/sandboxes";
   json::value sent = std::move(body);
   SB_CO_TRY(json::object view, co_await api->Call("POST", std::move(path), std::move(sent)));

@@ -26,6 +26,8 @@ struct BoxSpec {
   std::optional<std::string> image, runtime, snapshot;
   std::string net = "deny";  // see ParseNet
   int64_t timeout_ms = 3'600'000;
+  std::optional<std::string> engine;  // what is demanded of the machine
+  std::optional<int> min_class;
 };
 
 // "deny", "allow" or "allow:host,host" as the API's network policy.

@@ -21,6 +21,8 @@ struct AgentOptions {
   std::optional<std::string> sandbox;  // one that exists and stays
   std::optional<std::string> from;     // a snapshot
   std::optional<std::string> image, runtime;
+  std::optional<std::string> engine;  // what its machine has to be made by
+  std::optional<int> min_class;       // or how well isolated at least
   std::string net = "deny";           // see ParseNet
   std::optional<std::string> upload;  // a directory whose files go into the working directory
   std::vector<std::string> download;  // patterns of files to fetch afterwards

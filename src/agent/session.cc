@@ -51,6 +51,8 @@ class Session {
     }
     SB_CO_TRYV(OpenFiles());
     BoxSpec spec{options_.image, options_.runtime, options_.from, options_.net, options_.limits.timeout_ms + kGraceMs};
+    spec.engine = options_.engine;
+    spec.min_class = options_.min_class;
     Task<Box> opening = options_.sandbox ? OpenBox(api_, *options_.sandbox) : CreateBox(api_, std::move(spec));
     SB_CO_TRY(box_, co_await std::move(opening));
     done_.sandbox = box_.name;

@@ -10,6 +10,7 @@
 #include "api/errors.h"
 #include "api/handlers.h"
 #include "api/mcp_calls.h"
+#include "api/vercel_requests.h"
 #include "async/cancelled.h"
 #include "base/ids.h"
 #include "mcp/server.h"
@@ -82,6 +83,8 @@ Result<mcp::Host> MakeHost(const Call& call) {
   host.make.runtime = call.query.Get("runtime");
   if (host.make.image && host.make.runtime) return Fail(Code::kBadRequest, "image and runtime: give one of them");
   SB_TRY(host.make.network, PolicyOf(call.query));
+  SB_TRY(auto demand, ParseDemand(call.query, "isolation"));
+  host.make.isolation = demand.value_or(store::IsolationDemand{});
   host.server_info = {{"name", "sandbar"}, {"title", "Sandbar"}, {"version", call.config->version}};
   host.preview_url = [urls = call.preview_urls](const store::PortRoute& route) {
     return urls.before + route.subdomain + urls.after;

@@ -44,7 +44,6 @@ struct AnyIsolationBody {
 
 struct DemandQuery {
   std::optional<AnyIsolationBody> isolation;
-  static constexpr wire::JsonAlias kJsonAliases[] = {kIsolationAlias};
 };
 BOOST_DESCRIBE_STRUCT(DemandQuery, (), (isolation))
 

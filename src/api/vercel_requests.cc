@@ -224,8 +224,8 @@ Result<std::string> ParseProjectName(std::string_view text) {
   return std::string(name->as_string());
 }
 
-Result<std::optional<store::IsolationDemand>> ParseDemand(const wire::Query& query) {
-  auto text = query.Get("__isolation");
+Result<std::optional<store::IsolationDemand>> ParseDemand(const wire::Query& query, std::string_view key) {
+  auto text = query.Get(key);
   if (!text) return std::nullopt;
   if (*text == "[object Object]") {
     return Fail(Code::kBadRequest,
@@ -235,9 +235,9 @@ Result<std::optional<store::IsolationDemand>> ParseDemand(const wire::Query& que
   const bool is_class = text->find_first_not_of("0123456789") == std::string_view::npos;
   boost::json::value value(*text);
   if (is_class) {
-    SB_TRY(value, Number("__isolation", *text));
+    SB_TRY(value, Number(key, *text));
   }
-  boost::json::object wrapped{{"__isolation", std::move(value)}};
+  boost::json::object wrapped{{"isolation", std::move(value)}};
   SB_TRY(DemandQuery body, wire::DecodeValue<DemandQuery>(wrapped));
   return ToDemand(body.isolation);
 }

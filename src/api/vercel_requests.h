@@ -57,8 +57,8 @@ Result<PathRequest> ParseMakeDir(std::string_view body);
 Result<int64_t> ParseExtend(std::string_view body);
 Result<std::string> ParseProjectName(std::string_view body);
 
-// What the client's get asks the sandbox to have, as `__isolation`: a class or an engine.
-Result<std::optional<store::IsolationDemand>> ParseDemand(const wire::Query& query);
+// What a query asks the sandbox to have, under this key: a class or an engine.
+Result<std::optional<store::IsolationDemand>> ParseDemand(const wire::Query& query, std::string_view key);
 
 // limit, cursor, sortBy, sortOrder, namePrefix, tags, name, since, until.
 Result<sandbox::ListQuery> ParseListQuery(const wire::Query& query, bool v1);

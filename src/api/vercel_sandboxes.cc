@@ -59,7 +59,7 @@ Task<sandbox::SandboxView> Repeated(Call* call, std::string name, std::string di
 
 // A get that demands isolation, as getOrCreate does, must not be answered with a sandbox that has less.
 Result<> HoldToDemand(const wire::Query& query, const store::Session& session) {
-  auto demand = ParseDemand(query);
+  auto demand = ParseDemand(query, "__isolation");
   // What cannot be read can still be met: by the most there is.
   if (!demand && session.isolation_class >= 3) return {};
   if (!demand) return std::unexpected(std::move(demand).error());

@@ -132,8 +132,8 @@ int DoctorWithServer(const Options& options, const DoctorCommand& command) {
     asio::io_context io(1);
     ApiClient api(io.get_executor(), std::move(*server));
     auto tried = Await(&io, ProbeEngines(&api));
-    if (tried) probes = *std::move(tried);
     if (!tried) Note("the engines were not tried: " + tried.error().message);
+    if (tried) probes = *std::move(tried);
   }
   return Doctor(options, command, probes);
 }

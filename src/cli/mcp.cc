@@ -190,6 +190,7 @@ std::string PathOf(const McpCommand& command, const std::string& sandbox) {
   if (command.admin_tools) query.emplace_back("admin", "1");
   if (command.image) query.emplace_back("image", *command.image);
   if (command.runtime) query.emplace_back("runtime", *command.runtime);
+  if (command.isolation) query.emplace_back("isolation", *command.isolation);
   std::string allow;
   for (const std::string& domain : command.allow) allow += (allow.empty() ? "" : ",") + domain;
   if (!allow.empty())

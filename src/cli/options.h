@@ -136,6 +136,7 @@ struct EvalCommand {
 };
 struct McpCommand {
   std::optional<std::string> sandbox, image, runtime;
+  std::optional<std::string> isolation;  // a class or an engine
   std::string network = "deny-all";
   std::vector<std::string> allow;
   bool admin_tools = false;

@@ -21,6 +21,10 @@ void AddMcp(CLI::App* app, Raw* raw) {
   mcp->add_flag("--admin-tools", raw->mcp.admin_tools, "the model also gets snapshot, fork and network");
   auto* image = mcp->add_option("--image", raw->mcp.image, "image of a fresh sandbox, e.g. vercel/sandbox/universal");
   mcp->add_option("--runtime", raw->mcp.runtime, "or its runtime: node24, node22, python3.13, bun")->excludes(image);
+  auto* engine = mcp->add_option("--isolation", raw->mcp.isolation, "its engine, e.g. gvisor");
+  mcp->add_option("--min-class", raw->mcp.isolation, "or the class that it has to have: 1, 2 or 3")
+      ->check(CLI::Range(1, 3))
+      ->excludes(engine);
   auto* net = mcp->add_option("--net", raw->mcp.network, "its network: deny-all (default) or allow-all")
                   ->check(CLI::IsMember({"deny-all", "allow-all"}));
   mcp->add_option("--allow", raw->mcp.allow, "a domain it may reach, e.g. example.com or *.example.com")
@@ -76,7 +80,10 @@ void AddAgent(CLI::App* app, Raw* raw) {
       sub->add_option("--runtime", o->runtime, "node24 (default), node22, python3.13, bun")->excludes(image);
   auto* from = sub->add_option("--from", o->from, "a snapshot to start from")->excludes(image)->excludes(runtime);
   auto* net = sub->add_option("--net", o->net, "deny (default), allow or allow:host,host");
+  AddIsolation(sub, &raw->agent_isolation);
   sub->add_option("--sandbox", o->sandbox, "one that exists; it stays")
+      ->excludes(sub->get_option("--isolation"))
+      ->excludes(sub->get_option("--min-class"))
       ->excludes(image)
       ->excludes(runtime)
       ->excludes(from)

@@ -37,6 +37,7 @@ struct Raw {
   ImageCommand image;
   DoctorCommand doctor;
   AgentCommand agent;
+  IsolationOptions agent_isolation;
   ClaudeWorkerCommand claude_worker;
   EvalCommand eval;
   std::string agent_timeout, worker_timeout, worker_idle, run_timeout, exec_timeout, code_timeout, forward_port;

@@ -15,6 +15,24 @@ Parsed ParseWords(std::vector<const char*> words) {
   return Parse(static_cast<int>(words.size()), words.data());
 }
 
+TEST(Parse, Isolation) {
+  auto run =
+      std::get<RunCommand>(ParseWords({"run", "--isolation", "gvisor", "--min-class", "2", "ls"}).options->command);
+  EXPECT_EQ(run.isolation.engine, "gvisor");
+  EXPECT_EQ(run.isolation.min_class, 2);
+  EXPECT_EQ(std::get<ForkCommand>(ParseWords({"fork", "a", "--min-class", "3"}).options->command).isolation.min_class,
+            3);
+  EXPECT_EQ(std::get<ServeCommand>(ParseWords({"serve", "--isolation", "gvisor"}).options->command).isolation,
+            "gvisor");
+  EXPECT_EQ(std::get<McpCommand>(ParseWords({"mcp", "--min-class", "2"}).options->command).isolation, "2");
+  auto agent = ParseWords({"agent", "--model", "m", "--min-class", "2", "go"});
+  EXPECT_EQ(std::get<AgentCommand>(agent.options->command).options.min_class, 2);
+  EXPECT_EQ(ParseWords({"run", "--min-class", "4", "ls"}).exit_code, 2);
+  EXPECT_EQ(ParseWords({"serve", "--isolation", "xen"}).exit_code, 2);
+  EXPECT_EQ(ParseWords({"agent", "--model", "m", "--sandbox", "box", "--min-class", "2", "go"}).exit_code, 2);
+  EXPECT_EQ(ParseWords({"code", "box", "--isolation", "gvisor", "-c", "1"}).exit_code, 2) << "not of one that exists";
+}
+
 TEST(Parse, RunTakesEverythingAfterTheDashesVerbatim) {
   auto p =
       ParseWords({"run", "--net", "allow-all", "-e", "A=1", "-e", "B=x=y", "--", "node", "-e", "1", "--", "--json"});

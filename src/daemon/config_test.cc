@@ -33,6 +33,20 @@ TEST(Config, DefaultsFollowTheHost) {
   EXPECT_EQ(small->domain.max_memory_mb, 4096);
 }
 
+TEST(Config, Isolation) {
+  Config c;
+  EXPECT_EQ(c.domain.isolation, "auto");
+  EXPECT_FALSE(c.domain.allow_tcg_as_class3);
+  ASSERT_TRUE(ApplyToml("isolation = \"gvisor\"\nallow_tcg_as_class3 = true\n", "x.toml", &c));
+  EXPECT_EQ(c.domain.isolation, "gvisor");
+  EXPECT_TRUE(c.domain.allow_tcg_as_class3);
+  EXPECT_THAT(ErrorOf("isolation = \"docker\"\n"), HasSubstr("microvm"));
+  EXPECT_THAT(ErrorOf("allow_tcg_as_class3 = 1\n"), HasSubstr("true or false"));
+  cli::ServeCommand flags;
+  flags.isolation = "namespaces";
+  EXPECT_EQ(LoadConfig("/data", flags, {})->domain.isolation, "namespaces");
+}
+
 TEST(Config, ReadsEveryKey) {
   Config c;
   auto r = ApplyToml(R"(

@@ -115,8 +115,25 @@ Result<std::string> ReadExactly(int fd, size_t size) {
   return out;
 }
 
+Result<std::string> Disk(const char* serial) {
+  SB_TRY(std::string device, FindDevice("/sys/block", "serial", serial));
+  return "/dev/" + device;
+}
+
+// QEMU looks whether a port was opened only when its main loop comes round, which may be a minute later. Waiting for a
+// disk makes it come round.
+Result<> NudgeHost() {
+  SB_TRY(std::string disk, Disk(kVmImageDisk));
+  Fd fd(::open(disk.c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC));
+  if (!fd) return FailErrno("open " + disk);
+  alignas(4096) std::array<char, 4096> block;
+  if (::pread(fd.get(), block.data(), block.size(), 0) < 0) return FailErrno("read " + disk);
+  return {};
+}
+
 Result<VmConfig> ReadConfig() {
   SB_TRY(Fd port, OpenPort(kVmConfigPort));
+  SB_TRYV(NudgeHost());
   SB_TRY(std::string head, ReadExactly(port.get(), 4));
   uint32_t size = ByteReader(head).U32();
   if (size > kMaxVmConfig) return Fail(Code::kProtocol, "the configuration is too long");
@@ -144,11 +161,6 @@ Result<> Refresh(const VmConfig& config) {
   now.tv_nsec = config.clock_ns % 1'000'000'000;
   if (::clock_settime(CLOCK_REALTIME, &now) != 0) return FailErrno("set the clock");
   return {};
-}
-
-Result<std::string> Disk(const char* serial) {
-  SB_TRY(std::string device, FindDevice("/sys/block", "serial", serial));
-  return "/dev/" + device;
 }
 
 // Its driver looks at the device again: size and contents are not those of the template.

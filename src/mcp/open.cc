@@ -6,6 +6,7 @@
 
 #include "base/ids.h"
 #include "mcp/output.h"
+#include "sandbox/ladder.h"
 
 namespace sandbar::mcp {
 namespace {
@@ -65,6 +66,12 @@ Task<Opened> Resume(const ToolCall* call) {
   std::string name = call->sandbox;
   auto view = co_await call->host->service->Get(call->host->scope, std::move(name), true);
   if (!view) co_return std::unexpected(std::move(view).error());
+  // It is used as it is, but never as less than what the operator chose.
+  if (!sandbox::Meets(call->host->make.isolation, view->session.engine, view->session.isolation_class)) {
+    co_return Fail(Code::kConflict, fmt::format("sandbox \"{}\" has isolation class {} ({}), less than this server is "
+                                                "set to use here",
+                                                call->sandbox, view->session.isolation_class, view->session.engine));
+  }
   Opened opened{std::move(view->sandbox), std::move(view->session), ""};
   SB_CO_TRYV(co_await KeepAlive(call, &opened));
   co_return opened;

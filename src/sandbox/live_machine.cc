@@ -8,17 +8,25 @@ namespace {
 
 constexpr int kReconnects = 6;
 constexpr std::chrono::milliseconds kFirstPause{20};
+// An emulated kernel on a busy host starts slowly; a machine that ends meanwhile is noticed at once.
+constexpr std::chrono::milliseconds kKernelStart{180'000};
 
 }  // namespace
 
 LiveMachine::LiveMachine(Core* core, std::unique_ptr<engine::Machine> machine)
-    : core_(core), machine_(std::move(machine)), interceptor_(core->ex), tasks_(core->ex) {}
+    : core_(core),
+      machine_(std::move(machine)),
+      interceptor_(core->ex),
+      patience_(core->config.agent_timeout),
+      tasks_(core->ex) {}
 
 Task<std::unique_ptr<LiveMachine>> LiveMachine::Boot(Core* core, engine::BootRequest request, engine::Rootfs rootfs) {
   rootfs.format = request.format;
+  bool own_kernel = request.format == engine::RootfsFormat::kBlock;
   SB_CO_TRY(auto machine, co_await core->parts.engine->Boot(std::move(request)));
   auto live = std::make_unique<LiveMachine>(core, std::move(machine));
   live->Serve(net::DenyAll());
+  if (own_kernel) live->patience_ = kKernelStart;
   engine::MachineSpec spec;
   // The same for all: a pooled machine is configured before anyone has named it.
   spec.hostname = "sandbox";
@@ -37,6 +45,8 @@ Task<std::unique_ptr<LiveMachine>> LiveMachine::Boot(Core* core, engine::BootReq
 Task<std::unique_ptr<LiveMachine>> LiveMachine::Attach(Core* core, store::Session owner, net::PolicyRef policy) {
   SB_CO_TRY(auto machine, co_await core->parts.engine->Attach(owner.machine_id));
   auto live = std::make_unique<LiveMachine>(core, std::move(machine));
+  // On a busy host an emulated one takes its time to answer.
+  if (owner.engine.starts_with("microvm")) live->patience_ = kKernelStart;
   live->Identify(owner);
   live->Serve(policy);
   co_return live;
@@ -74,11 +84,14 @@ Task<> LiveMachine::Dial() {
   SB_CO_TRY(auto socket, co_await WithTimeout(std::move(dial), core_->config.agent_timeout));
   connecting_ = true;
   closed_early_ = false;
-  auto open = engine::OpenGuestLink(std::move(socket), this);
-  auto link = co_await WithTimeout(std::move(open), core_->config.agent_timeout);
+  engine::LinkDeadlines deadlines;
+  deadlines.hello = patience_;
+  auto open = engine::OpenGuestLink(std::move(socket), this, deadlines);
+  auto link = co_await WithTimeout(std::move(open), patience_);
   connecting_ = false;
   if (!link) co_return std::unexpected(std::move(link).error());
   link_ = *std::move(link);
+  patience_ = core_->config.agent_timeout;
   if (closed_early_) co_return Fail(Code::kClosed, "the agent closed the connection at once");
   if (listener_ != nullptr) listener_->OnConnected();
   co_return Result<>{};

@@ -78,6 +78,7 @@ class LiveMachine final : private engine::GuestEvents {
   std::unique_ptr<net::Egress> egress_;
   std::shared_ptr<engine::GuestLink> link_;
   MachineListener* listener_ = nullptr;
+  std::chrono::milliseconds patience_;  // with an agent that has not answered yet
   bool closing_ = false;
   bool connecting_ = false;
   bool closed_early_ = false;

@@ -189,9 +189,24 @@ Result<> OpenDisk(Host& h) {
   return {};
 }
 
+void FindMicrovm(Host& h) {
+  auto agent = os::ReadFile(h.options.guest, kMaxAgent);
+  auto vm = agent ? PrepareMicrovm(h.options, *agent) : std::unexpected(agent.error());
+  if (vm) h.microvm = std::move(*vm);
+  if (!vm) h.no_microvm = vm.error().message;
+}
+
+// In order of class. An emulated machine keeps nobody in: by QEMU's own word that is no boundary.
 std::vector<EngineEntry> FindEngines(const Host& h) {
-  return {{kNamespacesEngine, "namespaces", 1, true, ""},
-          {kGvisorEngine, "gvisor", 2, static_cast<bool>(h.gvisor.runsc), h.gvisor.why_not}};
+  std::vector<EngineEntry> engines = {{kNamespacesEngine, "namespaces", 1, true, ""}};
+  bool kvm = h.microvm && h.microvm->kvm;
+  if (h.microvm && !kvm) engines.push_back({kMicrovmEngine, "microvm-emulated", 1, true, ""});
+  engines.push_back({kGvisorEngine, "gvisor", 2, static_cast<bool>(h.gvisor.runsc), h.gvisor.why_not});
+  std::string why_not = kvm         ? ""
+                        : h.microvm ? "KVM does not boot a guest here; there is only microvm-emulated"
+                                    : h.no_microvm;
+  engines.push_back({kMicrovmEngine, "microvm", 3, kvm, why_not});
+  return engines;
 }
 
 }  // namespace
@@ -227,6 +242,7 @@ Result<std::unique_ptr<Host>> PrepareHost(Options options) {
   h->layers = std::make_unique<Layers>(std::move(layers));
   FindCpus(*h);
   h->gvisor = FindGvisor(*h);
+  FindMicrovm(*h);
   h->engines = FindEngines(*h);
   ProtectSelf();
   return h;

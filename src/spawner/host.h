@@ -22,6 +22,7 @@
 #include "spawner/disk.h"
 #include "spawner/gvisor.h"
 #include "spawner/layers.h"
+#include "spawner/microvm.h"
 #include "spawner/options.h"
 #include "spawner/protocol.h"
 #include "spawner/unmounts.h"
@@ -47,7 +48,9 @@ struct Host {
   std::vector<uint32_t> cpu_use;     // machines pinned to each of them
   std::vector<EngineEntry> engines;  // in order of class
   Gvisor gvisor;
-  bool map_dev = true;  // /dev can be id-mapped (tmpfs, kernel 6.3)
+  std::unique_ptr<Microvm> microvm;  // null when it does not work
+  std::string no_microvm;            // and why
+  bool map_dev = true;               // /dev can be id-mapped (tmpfs, kernel 6.3)
 };
 
 // kConflict when another spawner holds the data directory. Errors are meant for the operator: what, why, what to do.

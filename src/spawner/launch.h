@@ -45,12 +45,18 @@ class Launch {
   virtual os::CgroupLimits GroupLimits(const Limits& limits) const {
     return {limits.vcpus, limits.memory_bytes, limits.pids};
   }
+  // The disk limit is the size of a device: the slot gets no quota, which could run out below it.
+  virtual bool OwnDiskLimit() const { return false; }
+  // How long it may take until the child says that it runs.
+  virtual int64_t StartLimitMs() const { return 20'000; }
   // The child's end is the machine's end: whatever else was started dies with it.
   virtual Result<os::Child> Start(const LaunchInput& input, const ConfigureReq& request) = 0;
   // True: the agent runs. False: not yet. Of the status that Start's child has.
   virtual Result<bool> ReadStatus(int status) { return os::ReadChildStatus(status); }
   // Closes what only the start needed, whether it succeeded or not: after the answer is out, and before the end.
   virtual void LetGo() {}
+  // What it said when it ended by itself; for the log, already made harmless.
+  virtual std::string LastWords() { return {}; }
   // After the end, when no process is left. Nobody else has the drives any more.
   virtual bool DrivesReleased() { return true; }
   // All that the machine wrote has reached its disk slot.
@@ -64,5 +70,6 @@ NetKind NetOf(uint8_t engine);
 
 std::unique_ptr<Launch> NamespacesLaunch();
 std::unique_ptr<Launch> GvisorLaunch();
+std::unique_ptr<Launch> NewMicrovmLaunch();
 
 }  // namespace sandbar::spawner

@@ -158,7 +158,10 @@ std::optional<int> Machine::OnExit() {
   auto status = os::TryReap(child_.pidfd.get());
   if (status && !status->has_value()) return std::nullopt;
   exit_status_ = status ? **status : 255;
-  if (state_ != State::kEnding) state_ = State::kExited;
+  if (state_ != State::kEnding) {
+    state_ = State::kExited;
+    if (auto words = launch_->LastWords(); !words.empty()) log::Warn("machine {}: {}", id_, words);
+  }
   return exit_status_;
 }
 
@@ -170,7 +173,7 @@ MachineEntry Machine::entry() const {
 Result<> Machine::SetLimits(const Limits& limits) {
   SB_TRYV(CheckLimits(limits));
   SB_TRYV(parts_.group->SetLimits(launch_->GroupLimits(limits)));
-  SB_TRYV(host_->disk->SetLimit(parts_.disk, limits.disk_bytes));
+  SB_TRYV(host_->disk->SetLimit(parts_.disk, launch_->OwnDiskLimit() ? 0 : limits.disk_bytes));
   limits_ = limits;
   return {};
 }

@@ -43,6 +43,8 @@ class Machine {
   int dns() const { return parts_.net.dns.get(); }
   int netns() const { return parts_.net.netns.get(); }
 
+  int64_t start_limit_ms() const { return launch_->StartLimitMs(); }
+
   // Mounts and clones; the result arrives through status_fd() and OnStatus().
   Result<> Configure(const ConfigureReq& request);
   int status_fd() const { return child_.status.get(); }

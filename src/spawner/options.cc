@@ -38,7 +38,7 @@ Result<> DiskLimit(const std::string& text, bool* out) {
 std::string Usage() {
   return "usage: sandbar-spawner --data DIR --images DIR --guest FILE --daemon-uid N --daemon-gid N [--ephemeral]\n"
          "         [--foreground] [--extra-ca FILE] [--host-share PERCENT] [--disk-pool-bytes N]\n"
-         "         [--disk-limit btrfs|none] [--walker FILE] [--runsc FILE|none]\n"
+         "         [--disk-limit btrfs|none] [--walker FILE] [--kernel DIR] [--runsc FILE|none]\n"
          "         [--gvisor-platform systrap|ptrace|kvm] [--force-fallback overlay,erofs,quota]\n";
 }
 
@@ -55,6 +55,7 @@ Result<Options> ParseOptions(const std::vector<std::string>& args) {
       {"--images", text(&o.images)},
       {"--guest", text(&o.guest)},
       {"--walker", text(&o.walker)},
+      {"--kernel", text(&o.kernel)},
       {"--extra-ca", text(&o.extra_ca)},
       {"--runsc", text(&o.runsc)},
       {"--gvisor-platform", text(&o.gvisor_platform)},
@@ -81,6 +82,7 @@ Result<Options> ParseOptions(const std::vector<std::string>& args) {
     if (value->empty()) return Fail(Code::kBadRequest, std::string(name) + " is required");
     if (value->front() != '/') return Fail(Code::kBadRequest, std::string(name) + " must be an absolute path");
   }
+  if (o.kernel.empty()) o.kernel = o.images.substr(0, o.images.rfind('/')) + "/kernel";
   if (o.host_share < 1 || o.host_share > 100) return Fail(Code::kBadRequest, "--host-share is 1 to 100");
   return o;
 }

@@ -12,6 +12,7 @@
 #include "os/openat.h"
 #include "os/overlay.h"
 #include "spawner/drive_dir.h"
+#include "spawner/vm_disk.h"
 
 namespace sandbar::spawner {
 
@@ -33,7 +34,8 @@ Result<> RootDir::Mount(Parts& parts, const Limits& limits, const ConfigureReq& 
   host_layer_ = layers.host;
   std::span<const std::string> below = request.snapshots;
   if (!below.empty() && host_->disk->copies_snapshots()) {
-    SB_TRYV(host_->disk->SnapshotLayer(below.front()));
+    SB_TRY(std::string layer, host_->disk->SnapshotLayer(below.front()));
+    SB_TRYV(CheckFormat(below.front(), layer, false));
     SB_TRYV(host_->disk->StartFrom(parts.disk, below.front()));
     SB_TRYV(host_->disk->SetLimit(parts.disk, limits.disk_bytes));
     below = below.subspan(1);
@@ -41,6 +43,7 @@ Result<> RootDir::Mount(Parts& parts, const Limits& limits, const ConfigureReq& 
   std::vector<std::string> stack;
   for (const std::string& snapshot : below) {
     SB_TRY(std::string layer, host_->disk->SnapshotLayer(snapshot));
+    SB_TRYV(CheckFormat(snapshot, layer, false));
     stack.push_back(std::move(layer));
   }
   stack.insert(stack.end(), layers.paths.begin(), layers.paths.end());

@@ -5,6 +5,7 @@
 #include "os/openat.h"
 #include "spawner/flatten_job.h"
 #include "spawner/server.h"
+#include "spawner/vm_disk.h"
 #include "spawner/walk_job.h"
 
 namespace sandbar::spawner {
@@ -28,6 +29,15 @@ Result<> OpenLayers(const Host& host, const std::vector<std::string>& snapshots,
   return {};
 }
 
+// What is in a block device, only its own kernel may look at.
+Result<> CheckDirs(const Host& host, const std::vector<std::string>& snapshots) {
+  for (const std::string& snapshot : snapshots) {
+    SB_TRY(std::string path, host.disk->SnapshotLayer(snapshot));
+    SB_TRYV(CheckFormat(snapshot, path, false));
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<> Server::AddJob(std::unique_ptr<Job> job, std::optional<Owed> owed) {
@@ -41,6 +51,7 @@ void Server::Handle(uint32_t tag, const FlattenReq& r) {
   if (jobs_.size() >= kMaxJobs) return ReplyError(tag, Fail(Code::kTooMany, "too much is being flattened").error());
   if (!ValidId(r.target, 64)) return ReplyError(tag, Fail(Code::kBadRequest, "bad layer name").error());
   if (host_->disk->SnapshotLayer(r.target)) return Reply(tag, OkResp{});
+  if (auto fits = CheckDirs(*host_, r.layers); !fits) return ReplyError(tag, fits.error());
   auto job = FlattenJob::Start(host_->disk.get(), r.layers, r.target);
   if (!job) return ReplyError(tag, job.error());
   if (auto added = AddJob(std::move(*job), Owed{tag, connection_}); !added) ReplyError(tag, added.error());
@@ -70,7 +81,9 @@ void Server::Handle(uint32_t tag, const ManifestReq& r) {
 
 void Server::Handle(uint32_t tag, const DiffReq& r) {
   std::vector<Fd> fds;
-  auto opened = OpenLayers(*host_, r.before, r.before_image, fds);
+  auto opened = CheckDirs(*host_, r.before);
+  if (opened) opened = CheckDirs(*host_, r.after);
+  if (opened) opened = OpenLayers(*host_, r.before, r.before_image, fds);
   const size_t before = fds.size();
   if (opened) opened = OpenLayers(*host_, r.after, r.after_image, fds);
   if (!opened) return ReplyError(tag, opened.error());

@@ -16,7 +16,6 @@ namespace sandbar::spawner {
 namespace {
 
 constexpr size_t kMaxMachines = 1100;  // their list fits one message
-constexpr int64_t kStartLimitMs = 20'000;
 constexpr int64_t kMaxDeadlineMs = 400LL * 24 * 3600 * 1000;
 constexpr uint64_t kPidfdKey = 4, kStatusKey = 5, kFreezeKey = 7;
 constexpr size_t kMaxFreezes = 4;
@@ -81,7 +80,7 @@ void Server::Handle(uint32_t tag, const ConfigureReq& r) {
   }
   if (auto done = slot->machine->Configure(r); !done) return ReplyError(tag, done.error());
   slot->configure = Owed{tag, connection_};
-  slot->start_limit = os::BootTimeMs() + kStartLimitMs;
+  slot->start_limit = os::BootTimeMs() + slot->machine->start_limit_ms();
   auto watch = Watch(slot->machine->pidfd(), EPOLLIN, slot->serial << 3 | kPidfdKey);
   if (watch) watch = Watch(slot->machine->status_fd(), EPOLLIN, slot->serial << 3 | kStatusKey);
   if (!watch) {

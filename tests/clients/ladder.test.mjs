@@ -1,7 +1,7 @@
 // The isolation ladder: what a caller demands is what it gets, or more, or a refusal that says what is missing.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import { mkdtemp, rm } from "node:fs/promises";
+import { chmod, mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
@@ -16,6 +16,7 @@ const highest = Math.max(...usable.map((e) => e.class));
 const known = (name) => engines.find((e) => e.name === name);
 const view = (name) => server.call("GET", `/v2/sandboxes/${name}?teamId=team_test&projectId=prj_test`);
 const scratch = await mkdtemp(join(tmpdir(), "sandbar-ladder-"));
+await chmod(scratch, 0o755); // a server has its data in it
 after(() => rm(scratch, { recursive: true, force: true }));
 
 const cli = (...args) =>

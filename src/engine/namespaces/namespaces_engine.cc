@@ -38,7 +38,7 @@ EngineInfo ToInfo(spawner::EngineEntry e, bool copies_snapshots) {
     info.attachment = AttachmentKind::kTap;
     info.format = RootfsFormat::kBlock;
   }
-  info.copies_snapshots = copies_snapshots && info.format == RootfsFormat::kDir;
+  info.copies_snapshots = copies_snapshots;
   info.usable = e.usable;
   info.why_not = std::move(e.why_not);
   return info;
@@ -57,7 +57,6 @@ class NamespacesMachine : public Machine {
   const std::string& id() const override { return id_; }
 
   Task<> Configure(Rootfs rootfs, MachineSpec spec) override {
-    if (rootfs.format != RootfsFormat::kDir) co_return Fail(Code::kUnsupported, "this engine takes layers only");
     if (rootfs.layers.size() > spawner::kMaxLayers) co_return Fail(Code::kBadRequest, "too many layers");
     if (rootfs.snapshots.size() > spawner::kMaxSnapshotChain) co_return Fail(Code::kBadRequest, "too many snapshots");
     spawner::ConfigureReq request;

@@ -1,0 +1,186 @@
+// Class 3: the agent is the first program of a virtual machine with a kernel of its own, in a jailed QEMU.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/ids.h"
+#include "base/vm_config.h"
+#include "os/jail.h"
+#include "os/mounts.h"
+#include "os/openat.h"
+#include "os/vmm_jail.h"
+#include "spawner/launch.h"
+#include "spawner/microvm.h"
+#include "spawner/root_dir.h"
+#include "spawner/vm_disk.h"
+
+namespace sandbar::spawner {
+namespace {
+
+constexpr uint64_t kDefaultMemory = 512ULL << 20;
+constexpr uint64_t kDefaultDisk = 8ULL << 30;
+constexpr uint64_t kOverhead = 384ULL << 20;  // of QEMU itself; most of it translated code
+constexpr int64_t kStartLimitMs = 600'000;    // the first use of an image merges its layers
+constexpr uint32_t kThreads = 64;
+constexpr size_t kMaxWords = 600;
+constexpr size_t kMaxFile = 16 << 20;
+
+// Files of the site layers: trust store, resolv.conf, host name.
+Result<> AddFiles(int dir, const std::string& prefix, std::vector<VmFile>& out) {
+  SB_TRY(auto names, os::ListDir(dir));
+  for (const std::string& name : names) {
+    struct stat st{};
+    if (::fstatat(dir, name.c_str(), &st, AT_SYMLINK_NOFOLLOW) != 0) return FailErrno("stat " + name);
+    std::string path = prefix + name;
+    if (S_ISDIR(st.st_mode)) {
+      SB_TRY(Fd below, os::OpenInside(dir, name, O_RDONLY | O_DIRECTORY));
+      SB_TRYV(AddFiles(below.get(), path + "/", out));
+    } else if (S_ISREG(st.st_mode)) {
+      SB_TRY(Fd file, os::OpenInside(dir, name, O_RDONLY));
+      SB_TRY(std::string bytes, os::ReadAll(file.get(), kMaxFile));
+      out.push_back({std::move(path), st.st_mode & 0777, std::move(bytes)});
+    }
+  }
+  return {};
+}
+
+Result<std::string> MakeConfig(const LayerSet& layers, const Limits& limits, const ConfigureReq& request) {
+  VmConfig config;
+  config.hostname = HostnameOf(request);
+  config.entropy.resize(256);
+  FillRandom(config.entropy.data(), config.entropy.size());
+  config.pids = limits.pids;
+  // The two topmost are ours (Layers::Prepare); a later file of the same name would win, so the lower one first.
+  for (size_t i : {size_t{1}, size_t{0}}) {
+    SB_TRY(Fd dir, os::OpenPath(layers.paths.at(i), O_RDONLY | O_DIRECTORY));
+    SB_TRYV(AddFiles(dir.get(), "", config.files));
+  }
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  config.clock_ns = static_cast<int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
+  return EncodeVmConfig(config);
+}
+
+// One end of a socket pair whose other end already holds the bytes: nobody has to wait for the guest to take them.
+Result<Fd> Filled(const std::string& bytes, Fd* keep_open) {
+  int pair[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0) return FailErrno("socketpair");
+  *keep_open = Fd(pair[0]);
+  Fd other(pair[1]);
+  int room = static_cast<int>(bytes.size() * 2 + (1 << 20));
+  if (::setsockopt(pair[0], SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof room) != 0) return FailErrno("socket buffer");
+  ssize_t n = ::send(pair[0], bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  if (n != static_cast<ssize_t>(bytes.size())) return Fail(Code::kTooLarge, "the machine's configuration is too long");
+  return other;
+}
+
+class MicrovmLaunch : public Launch {
+ public:
+  os::CgroupLimits GroupLimits(const Limits& limits) const override {
+    // What the guest may have is the machine's own business; these are QEMU's threads and memory.
+    uint64_t memory = limits.memory_bytes == 0 ? 0 : limits.memory_bytes + kOverhead;
+    return {limits.vcpus, memory, kThreads + limits.vcpus};
+  }
+  bool OwnDiskLimit() const override { return true; }
+  int64_t StartLimitMs() const override { return kStartLimitMs; }
+
+  Result<os::Child> Start(const LaunchInput& in, const ConfigureReq& request) override {
+    if (!request.mounts.empty()) return Fail(Code::kUnsupported, "a microVM cannot mount drives");
+    SB_TRY(auto layers, in.host->layers->Prepare(request.layers, request.image_digest, HostnameOf(request)));
+    host_layer_ = layers.host;
+    if (!request.snapshots.empty()) {
+      const std::string& snapshot = request.snapshots.front();
+      SB_TRY(std::string layer, in.host->disk->SnapshotLayer(snapshot));
+      SB_TRYV(CheckFormat(snapshot, layer, true));
+      SB_TRYV(in.host->disk->StartFrom(in.parts->disk, snapshot));
+    }
+    bool fresh = false;
+    SB_TRY(Fd disk,
+           OpenVmDisk(in.parts->disk, in.limits.disk_bytes == 0 ? kDefaultDisk : in.limits.disk_bytes, &fresh));
+    SB_TRY(std::string config_bytes, MakeConfig(layers, in.limits, request));
+    SB_TRY(Fd config, Filled(config_bytes, &config_));
+    SB_TRY(auto join, in.parts->group->OpenAgentJoin());
+    SB_TRY(Fd room, os::CloneTree(AT_FDCWD, in.host->microvm->room, true));
+    auto image = OpenMergedImage(*in.host, request.layers, request.image_digest);
+
+    os::VmmPlan plan;
+    for (const Fd& fd : join) plan.join.push_back(fd.get());
+    plan.cpus = in.cpus;
+    plan.root = room.get();
+    plan.mount_point = InMountDir("mp");
+    plan.uid = in.parts->identity.lease.base();
+    plan.gid = plan.uid;
+    plan.program = in.host->microvm->program.get();
+    plan.argv = Words(in);
+    // It would look for its parts by way of /proc, which it does not have.
+    plan.env = {"QEMU_MODULE_DIR=/usr/lib/x86_64-linux-gnu/qemu"};
+    errors_ = Fd(::memfd_create("errors", MFD_CLOEXEC));
+    plan.errors = errors_.get();
+    sock_fprog filter{static_cast<unsigned short>(in.host->microvm->filter.size()),
+                      const_cast<sock_filter*>(in.host->microvm->filter.data())};
+    plan.filter = &filter;
+    // In this order they become 3, 4, …: see Words.
+    plan.keep = {image ? image->get() : -1, disk.get(), in.listener, config.get(), in.parts->net.tap.get()};
+    std::vector<std::string> merge(layers.paths.begin() + 2, layers.paths.end());
+    plan.prepare = [&](os::VmmPlan& p) -> Result<> {
+      if (fresh) SB_TRYV(FormatVmDisk(disk.get()));
+      if (image) return {};
+      SB_TRY(Fd made, MergeImage(*in.host, request.layers, request.image_digest, merge));
+      p.keep[0] = made.Release();
+      return {};
+    };
+    return os::StartVmm(std::move(plan));
+  }
+
+  std::string LastWords() override {
+    std::string text(kMaxWords, '\0');
+    ssize_t n = errors_ ? ::pread(errors_.get(), text.data(), text.size(), 0) : 0;
+    text.resize(n > 0 ? static_cast<size_t>(n) : 0);
+    for (char& c : text)
+      if (c < ' ' || c > '~') c = ' ';
+    return text;
+  }
+  Result<bool> ReadStatus(int status) override { return os::ReadJailStatus(status); }
+
+ private:
+  static std::vector<std::string> Words(const LaunchInput& in) {
+    uint64_t memory = in.limits.memory_bytes == 0 ? kDefaultMemory : in.limits.memory_bytes;
+    const Microvm& vm = *in.host->microvm;
+    std::vector<std::string> words = QemuBase(vm, vm.kvm, "");
+    auto add = [&](std::initializer_list<std::string> more) { words.insert(words.end(), more); };
+    add({"-kernel", kVmKernel, "-initrd", kVmInitramfs, "-L", "/usr/share/qemu"});
+    add({"-m", std::to_string(std::max<uint64_t>(memory >> 20, 128)), "-smp",
+         std::to_string(std::max(in.limits.vcpus, 1U))});
+    add({"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"});
+    add({"-add-fd", "fd=3,set=1", "-add-fd", "fd=4,set=2"});
+    add({"-blockdev", "driver=file,node-name=image-file,filename=/dev/fdset/1,read-only=on,locking=off", "-blockdev",
+         "driver=raw,node-name=image,file=image-file,read-only=on", "-device",
+         std::string("virtio-blk-device,drive=image,serial=") + kVmImageDisk});
+    add({"-blockdev", "driver=file,node-name=disk-file,filename=/dev/fdset/2,locking=off,discard=unmap", "-blockdev",
+         "driver=raw,node-name=disk,file=disk-file,discard=unmap", "-device",
+         std::string("virtio-blk-device,drive=disk,serial=") + kVmWritableDisk});
+    add({"-device", "virtio-serial-device", "-chardev", "socket,id=agent,fd=5,server=on,wait=off", "-device",
+         std::string("virtserialport,chardev=agent,name=") + kVmAgentPort, "-chardev", "socket,id=config,fd=6",
+         "-device", std::string("virtserialport,chardev=config,name=") + kVmConfigPort});
+    add({"-netdev", "tap,id=net,fd=7,vhost=off", "-device", "virtio-net-device,netdev=net,mac=02:53:42:00:00:02"});
+    add({"-object", "rng-builtin,id=random", "-device", "virtio-rng-device,rng=random"});
+    return words;
+  }
+
+  std::shared_ptr<SiteDir> host_layer_;  // shared with the other machines of this host name
+  Fd errors_;                            // what QEMU says; in its own memory limit
+  Fd config_;                            // our end: when it closes, QEMU forgets what the guest has not read yet
+};
+
+}  // namespace
+
+std::unique_ptr<Launch> NewMicrovmLaunch() {
+  return std::make_unique<MicrovmLaunch>();
+}
+
+}  // namespace sandbar::spawner

@@ -1,0 +1,38 @@
+// What all microVMs of a spawner share, made once at start: QEMU, the room it runs in (its libraries and firmware, the
+// guest kernel and an initramfs with our agent, all read-only), its filter, and whether KVM really works here.
+//
+//   auto vm = PrepareMicrovm(options, agent);      // an error says what is missing and how to get it
+#pragma once
+
+#include <linux/filter.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/result.h"
+#include "spawner/options.h"
+
+namespace sandbar::spawner {
+
+struct Microvm {
+  bool kvm = false;      // else emulated
+  bool modules = false;  // a kernel of a distribution: finds its devices by ACPI, has drivers as modules
+  Fd program;            // O_PATH
+  std::string room;      // path of the tree that becomes its root
+  std::vector<sock_filter> filter;
+  uint64_t tsc_khz = 0;  // an emulated guest cannot find out by itself
+};
+
+// `agent`: bytes of the agent's executable.
+Result<std::unique_ptr<Microvm>> PrepareMicrovm(const Options& options, const std::string& agent);
+
+// The words for QEMU that name machine type, kernel and its command line.
+std::vector<std::string> QemuBase(const Microvm& vm, bool kvm, const std::string& init_words);
+
+// Names in the room.
+inline constexpr const char* kVmKernel = "/vm/kernel";
+inline constexpr const char* kVmInitramfs = "/vm/initramfs";
+
+}  // namespace sandbar::spawner

@@ -1,0 +1,34 @@
+// The two block devices of a microVM's root: the image, merged from its layers into one read-only erofs file that all
+// machines share, and a raw file in the machine's disk slot whose size is the disk limit. The host writes to the latter
+// only before the first guest does (an empty ext4) and never mounts it; snapshots are copies of the slot that share
+// everything. Single thread; the functions that take long are for a process of their own.
+//
+//   SB_TRY(Fd disk, OpenVmDisk(host, slot, snapshots, limit, &fresh));
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/result.h"
+#include "spawner/host.h"
+
+namespace sandbar::spawner {
+
+// Whether a snapshot's directory holds a block device (kept by machines of class 3) instead of files.
+bool IsBlockFormat(const std::string& layer);
+Result<> CheckFormat(const std::string& snapshot, const std::string& layer, bool block);
+
+// The merged image if it is there already; kNotFound otherwise.
+Result<Fd> OpenMergedImage(const Host& host, const std::vector<std::string>& ids, const std::string& digest);
+// Makes it; takes as long as the image is large. `layers`: where they can be read, topmost first.
+Result<Fd> MergeImage(const Host& host, const std::vector<std::string>& ids, const std::string& digest,
+                      const std::vector<std::string>& layers);
+
+// The machine's disk file in its slot; `fresh` when it has no filesystem yet.
+Result<Fd> OpenVmDisk(const DiskSlot& slot, uint64_t bytes, bool* fresh);
+// Makes the filesystem; takes a moment.
+Result<> FormatVmDisk(int disk);
+
+}  // namespace sandbar::spawner

@@ -1,0 +1,192 @@
+// Class 3 through the unmodified SDK: what works in class 1 works in a virtual machine, its monitor is locked in, and
+// nothing stays when it ends. Without KVM the machine is emulated: the same code, slower.
+import assert from "node:assert/strict";
+import { readFileSync, readdirSync, readlinkSync } from "node:fs";
+import { release } from "node:os";
+import { after, test } from "node:test";
+import { apiError, sh, useSdk } from "../clients/sdk.mjs";
+import { startServer, until } from "../clients/server.mjs";
+import { inventory, machinePids, spawnerPid } from "../faults/host.mjs";
+import { makeWorld } from "../network/world.mjs";
+import { app, serve } from "../previews/guest.mjs";
+
+const probe = await startServer({ config: 'isolation = "namespaces"\n' });
+const { engines } = await probe.call("GET", "/x/v1/info");
+await probe.stop();
+const engine = engines.find((e) => e.name.startsWith("microvm") && e.usable);
+assert.ok(engine, `no usable microVM: ${engines.map((e) => e.whyNot).join("; ")}`);
+
+const world = await makeWorld();
+const echo = (request, response) => response.end(JSON.stringify({ auth: request.headers.authorization, path: request.url }));
+const tls = await world.https(echo);
+const { Sandbox, sandbox, credentials, server } = await useSdk({ config: `isolation = "${engine.name}"\n${world.config()}` });
+const read = async (box, path) => (await box.readFileToBuffer({ path }))?.toString() ?? null;
+const unique = () => `v-${Math.random().toString(36).slice(2, 10)}`;
+const session = async (box) => server.call("GET", `/v2/sandboxes/sessions/${box.currentSession().sessionId}`);
+
+// Runs `make` and gives what it made with the pid of the machine that came with it.
+async function withPid(make) {
+  const spawner = await spawnerPid(server.data);
+  const earlier = new Set(await machinePids(spawner));
+  const made = await make();
+  const [pid] = (await machinePids(spawner)).filter((p) => !earlier.has(p));
+  return [made, pid];
+}
+
+test("write, run node and python, read, kill", async () => {
+  const box = await sandbox();
+  await box.writeFiles([{ path: "main.js", content: "console.log(6 * 7); console.error('careful'); process.exit(3)" }]);
+  const run = await box.runCommand("node", ["main.js"]);
+  assert.deepEqual([run.exitCode, await run.stdout(), await run.stderr()], [3, "42\n", "careful\n"]);
+  assert.match(await read(box, "main.js"), /6 \* 7/);
+  const sleeper = await box.runCommand({ cmd: "sleep", args: ["1000"], detached: true });
+  await sleeper.kill("SIGTERM");
+  assert.equal((await sleeper.wait()).exitCode, 143);
+  assert.equal((await box.runCommand({ cmd: "sleep", args: ["1000"], timeoutMs: 300 })).exitCode, 137);
+  assert.equal((await sh(box, "id -u; pwd")).stdout, "1000\n/vercel/sandbox\n");
+  assert.equal((await sh(box, "id -u; hostname", { sudo: true })).stdout, "0\nsandbox\n");
+  const python = await sandbox({ runtime: "python3.13" });
+  await python.writeFiles([{ path: "a.py", content: "import sys, subprocess\nprint(sys.version_info[:2], subprocess.check_output(['echo', 'hi']))" }]);
+  const ran = await python.runCommand("python3", ["a.py"]);
+  assert.equal(await ran.stdout(), "(3, 13) b'hi\\n'\n", await ran.stderr());
+});
+
+test("the kernel is another one, and of the host nothing is seen", async () => {
+  const box = await sandbox({ resources: { vcpus: 1 } });
+  const seen = await sh(box, "uname -r; cat /proc/version; cat /proc/cmdline; echo /proc/[0-9]*; nproc; grep MemTotal /proc/meminfo; ls /sys/class/net", { sudo: true });
+  assert.equal(seen.exitCode, 0, seen.stderr);
+  assert.ok(!seen.stdout.includes(release()), seen.stdout);
+  assert.ok(!seen.stdout.includes(readFileSync("/proc/version", "utf8").trim()));
+  assert.ok(!seen.stdout.includes(readFileSync("/proc/cmdline", "utf8").trim()));
+  assert.ok(!seen.stdout.includes(`/proc/${process.pid}`) && !seen.stdout.includes(`/proc/${server.pid}`));
+  assert.match(seen.stdout, /\n1\nMemTotal: +(19|20)\d{5} kB\neth0\nlo\n(sit0\n)?$/);
+  const model = (await sh(box, "grep -m1 'model name' /proc/cpuinfo")).stdout;
+  if (engine.name === "microvm-emulated") assert.ok(!readFileSync("/proc/cpuinfo", "utf8").includes(model.trim()), model);
+  const info = await server.call("GET", "/x/v1/info");
+  assert.equal(info.engine, engine.name);
+});
+
+test("two machines differ in what they take for random", async () => {
+  const script = "head -c 16 /dev/urandom | od -An -tx1; cat /proc/sys/kernel/random/uuid /proc/sys/kernel/random/boot_id";
+  const [a, b] = await Promise.all([sandbox(), sandbox()]);
+  const [x, y] = [(await sh(a, script)).stdout.split("\n"), (await sh(b, script)).stdout.split("\n")];
+  for (const i of [0, 1, 2]) assert.notEqual(x[i], y[i]);
+  const clock = Number((await sh(a, "date +%s")).stdout);
+  assert.ok(Math.abs(clock - Date.now() / 1000) < 60, "the clock is the host's");
+});
+
+test("network: deny-all, an allowlist, a header put in on the way, and a live switch", async () => {
+  const box = await sandbox({ networkPolicy: { allow: { "api.test": [{ transform: [{ headers: { authorization: "Bearer canary" } }] }], "open.test": [] } } });
+  const get = (url) => sh(box, `curl -sS -m 60 ${url}`);
+  const first = await get(`https://open.test:${tls}/a`);
+  assert.equal(first.exitCode, 0, first.stderr);
+  assert.equal(JSON.parse(first.stdout).path, "/a");
+  assert.equal(JSON.parse((await get(`https://api.test:${tls}/`)).stdout).auth, "Bearer canary");
+  assert.notEqual((await get(`https://closed.test:${tls}/`)).exitCode, 0);
+  await box.updateNetworkPolicy("deny-all");
+  assert.equal(JSON.parse((await get("http://198.51.100.1/")).stdout).error.code, "egress_denied");
+  assert.notEqual((await get(`https://open.test:${tls}/a`)).exitCode, 0);
+});
+
+test("previews reach a server on the sandbox's own loopback", async () => {
+  const box = await sandbox({ ports: [3000] });
+  await serve(box, app(3000, "127.0.0.1"));
+  const domain = new URL(box.domain(3000));
+  const ask = (path, init) => fetch(new URL(path, domain), init);
+  assert.equal((await (await ask("/a?b=c")).json()).url, "/a?b=c");
+  const body = Buffer.alloc(3 << 20, "x");
+  assert.deepEqual(Buffer.from(await (await ask("/echo", { method: "POST", body })).arrayBuffer()), body);
+});
+
+test("stop keeps the files, resume has them; snapshot, fork", async () => {
+  const box = await sandbox({ name: unique() });
+  await sh(box, "mkdir d && echo one > d/a && ln -s a d/l && chmod 750 d && echo t > /tmp/t");
+  await sh(box, "echo root > /etc/mine && rm /etc/debian_version", { sudo: true });
+  await box.stop();
+  const again = await Sandbox.get({ name: box.name, ...credentials });
+  assert.equal((await sh(again, "cat d/l /tmp/t /etc/mine; find d -maxdepth 0 -printf '%m %u\\n'; ls /etc/debian_version")).stdout, "one\nt\nroot\n750 vercel-sandbox\n");
+  const { snapshotId } = await again.snapshot();
+  const copy = await sandbox({ runtime: undefined, source: { type: "snapshot", snapshotId } });
+  assert.equal(await read(copy, "d/a"), "one\n");
+  const fork = await Sandbox.fork({ sourceSandbox: box.name, ...credentials });
+  after(() => fork.delete());
+  assert.equal((await sh(fork, "echo two > d/a && mv d e")).exitCode, 0);
+  assert.equal(await read(fork, "e/a"), "two\n");
+  assert.equal(await read(copy, "d/a"), "one\n");
+  // Its files are a filesystem that a guest's kernel wrote: no machine of another kind gets to mount that.
+  const refused = await apiError(sandbox({ runtime: undefined, source: { type: "snapshot", snapshotId }, __isolation: { engine: "namespaces" } }));
+  assert.equal(refused.status, 409);
+  assert.match(refused.message, /block.*dir/);
+});
+
+test("the disk is as large as its limit says", async () => {
+  const box = await sandbox({ persistent: false });
+  const size = Number((await sh(box, "df -B1 --output=size / | tail -1")).stdout);
+  assert.ok(size > 6 * 2 ** 30 && size < 64 * 2 ** 30, String(size));
+});
+
+test("the monitor is locked in", async () => {
+  const [, pid] = await withPid(() => sandbox({ persistent: false }));
+  const status = Object.fromEntries(readFileSync(`/proc/${pid}/status`, "utf8").split("\n").map((l) => l.split(":\t")));
+  assert.match(readFileSync(`/proc/${pid}/comm`, "utf8"), /^qemu-system/);
+  const uids = new Set(status.Uid.split("\t")), gids = new Set(status.Gid.split("\t"));
+  assert.equal(uids.size + gids.size, 2);
+  assert.ok(Number([...uids][0]) > 65536, "a user id of its own");
+  for (const set of ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"]) assert.equal(Number(`0x${status[set]}`), 0, set);
+  assert.equal(status.NoNewPrivs, "1");
+  assert.equal(status.Seccomp, "2");
+  assert.ok(Number(status.Seccomp_filters) >= 2, "its own filter and ours");
+  assert.equal(status.Groups.trim(), "");
+  for (const ns of ["mnt", "pid", "net", "ipc", "uts"])
+    assert.notEqual(readlinkSync(`/proc/${pid}/ns/${ns}`), readlinkSync(`/proc/self/ns/${ns}`), ns);
+  const devices = readFileSync(`/proc/${pid}/net/dev`, "utf8").split("\n").slice(2).filter(Boolean).map((l) => l.split(":")[0].trim());
+  assert.deepEqual(devices.filter((d) => d !== "lo"), [], "no network");
+  // Its libraries and firmware, read-only, and nothing else.
+  for (const line of readFileSync(`/proc/${pid}/mountinfo`, "utf8").trim().split("\n")) {
+    const [, , , , at, options] = line.split(" ");
+    assert.match(at, /^(\/|\/usr\/lib\/x86_64-linux-gnu|\/usr\/lib64|\/usr\/share\/(qemu|seabios))$/);
+    assert.match(options, /^ro,nosuid/);
+  }
+  const root = readdirSync(`/proc/${pid}/root`).sort();
+  assert.deepEqual(root, ["dev", "lib", "lib64", "usr", "vm"]);
+  const files = readdirSync(`/proc/${pid}/fd`).map((fd) => readlinkSync(`/proc/${pid}/fd/${fd}`));
+  for (const file of files)
+    assert.match(file, /^(socket:|anon_inode:|\/dev\/net\/tun$|.*null$|\/memfd:|.*\/merged\/.*\.erofs$|.*\/upper\/disk\.img$|\/dev\/kvm$)/);
+  const words = readFileSync(`/proc/${pid}/cmdline`, "utf8");
+  assert.ok(words.includes("-monitor\0none") && !words.includes("-qmp") && words.includes("-sandbox\0on,"));
+});
+
+test("kill -9 of the daemon: sandbox, processes and output go on", async () => {
+  const box = await sandbox();
+  const command = await box.runCommand({ cmd: "sh", args: ["-c", "i=0; while [ $i -lt 60 ]; do echo line $i; i=$((i+1)); sleep 0.1; done"], detached: true });
+  assert.equal((await sh(box, "true")).exitCode, 0);
+  await server.crash();
+  await server.start();
+  const logs = await server.request("GET", `/v2/sandboxes/sessions/${box.currentSession().sessionId}/cmd/${command.cmdId}/logs`);
+  const lines = (await logs.text()).split("\n").filter(Boolean).map((l) => JSON.parse(l).data).join("");
+  assert.equal(lines, Array.from({ length: 60 }, (_, i) => `line ${i}\n`).join(""));
+  assert.equal((await sh(box, "echo on")).stdout, "on\n");
+});
+
+test("kill -9 of QEMU: failed with a reason, and everything is freed", async () => {
+  const before = await inventory(server);
+  const [box, pid] = await withPid(() => sandbox({ persistent: false }));
+  assert.equal((await sh(box, "echo up")).stdout, "up\n");
+  process.kill(pid, "SIGKILL");
+  const failed = await until(async () => {
+    const { session: row } = await session(box);
+    return row.status === "failed" && row;
+  }, "the session has failed");
+  assert.equal(failed.status, "failed");
+  await box.delete();
+  await until(async () => {
+    const now = await inventory(server);
+    return ["machineProcesses", "hostMounts", "spawnerMounts", "agentSockets"].every((k) => now[k] <= before[k]) && now.cgroups <= before.cgroups + 8;
+  }, "nothing is left");
+});
+
+test("minClass 3 is refused where the machine is only emulated", { skip: engine.name === "microvm" && "KVM works here" }, async () => {
+  const refused = await apiError(sandbox({ __isolation: { minClass: 3 } }));
+  assert.equal(refused.status, 422, refused.message);
+  assert.match(refused.message, /KVM/);
+});

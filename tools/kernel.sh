@@ -1,0 +1,97 @@
+#!/bin/sh
+# The guest kernel of microVMs, made once and kept outside the checkout ($SANDBAR_CACHE/kernel, or next to
+# $SANDBAR_IMAGES), where the server looks for it. As root.
+#   tools/kernel.sh cloud [FILE.deb]   Debian's cloud kernel with the modules it needs: nothing is built
+#   tools/kernel.sh build              a minimal one from Debian's linux-source-6.1 (minutes; starts faster)
+#   tools/kernel.sh use FILE           any other with what kernel/microvm.config lists built in
+set -eu
+here=$(cd "$(dirname "$0")/.." && pwd)
+cache=${SANDBAR_CACHE:-/var/cache/sandbar}
+[ -z "${SANDBAR_IMAGES:-}" ] || cache=$(dirname "$SANDBAR_IMAGES")
+target=$cache/kernel
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+say() { echo "kernel: $*" >&2; }
+
+# Replaces what is there in one step.
+publish() {
+  mkdir -p "$cache"
+  chmod -R go-w "$1"
+  rm -rf "$target.old"
+  [ ! -e "$target" ] || mv "$target" "$target.old"
+  mv "$1" "$target"
+  rm -rf "$target.old"
+  say "$target: $(cat "$target/about")"
+}
+
+find_module() {
+  dashed=$(echo "$1" | tr _ -)
+  find "$work/deb/lib/modules" -name "$(echo "$1" | tr - _).ko" -o -name "$dashed.ko" | head -n 1
+}
+
+# A module and, before it, those that it names as needed. Debian's kernel 6.1 has them uncompressed.
+add_module() {
+  [ -n "$(find_module "$1")" ] || return 0   # built in
+  grep -qx "$1.ko" "$work/out/modules.list" && return 0
+  for needed in $(tr '\0' '\n' < "$(find_module "$1")" | sed -n 's/^depends=//p' | tr , ' '); do
+    add_module "$(echo "$needed" | tr - _)"
+  done
+  cp "$(find_module "$1")" "$work/out/modules/$1.ko"
+  echo "$1.ko" >> "$work/out/modules.list"
+}
+
+cloud() {
+  deb=${1:-}
+  if [ -z "$deb" ]; then
+    package=$(apt-cache depends linux-image-cloud-amd64 | sed -n 's/.*Depends: *//p' | head -n 1)
+    say "downloading $package"
+    (cd "$work" && apt-get -qq download "$package")
+    deb=$(ls "$work"/*.deb)
+  fi
+  dpkg-deb -x "$deb" "$work/deb"
+  mkdir -p "$work/out/modules"
+  : > "$work/out/modules.list"
+  cp "$work"/deb/boot/vmlinuz-* "$work/out/kernel"
+  for module in virtio_mmio virtio_console virtio_blk virtio_net virtio_rng erofs overlay; do
+    add_module "$module"
+  done
+  echo "Debian's $(dpkg-deb -f "$deb" Package) $(dpkg-deb -f "$deb" Version)" > "$work/out/about"
+  publish "$work/out"
+}
+
+build() {
+  for tool in flex bison bc make gcc; do
+    command -v $tool > /dev/null || { say "$tool is missing: apt-get install linux-source-6.1 build-essential flex bison bc libelf-dev"; exit 1; }
+  done
+  source=/usr/src/linux-source-6.1.tar.xz
+  [ -e "$source" ] || { say "no $source: apt-get install linux-source-6.1"; exit 1; }
+  key=$(cat "$here/kernel/microvm.config" "$source" | sha256sum | cut -c 1-16)
+  if [ ! -e "$cache/kernel-$key" ]; then
+    say "building; this takes some minutes"
+    mkdir "$work/source"
+    tar -xf "$source" -C "$work/source" --strip-components=1
+    cp "$here/kernel/microvm.config" "$work/source/kernel/configs/sandbar.config"
+    make -s -C "$work/source" tinyconfig sandbar.config > "$work/log" 2>&1
+    make -s -C "$work/source" -j"$(nproc)" vmlinux >> "$work/log" 2>&1 || { tail -n 20 "$work/log" >&2; exit 1; }
+    strip -o "$work/vmlinux" "$work/source/vmlinux"
+    mkdir -p "$cache"
+    mv "$work/vmlinux" "$cache/kernel-$key"
+  fi
+  mkdir -p "$work/out"
+  cp "$cache/kernel-$key" "$work/out/kernel"
+  echo "built from linux-source-6.1, $key" > "$work/out/about"
+  publish "$work/out"
+}
+
+case ${1:-} in
+  cloud) cloud "${2:-}" ;;
+  build) build ;;
+  use)
+    mkdir -p "$work/out"
+    cp "$2" "$work/out/kernel"
+    echo "$2" > "$work/out/about"
+    publish "$work/out"
+    ;;
+  *) sed -n '2,7s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+esac
