@@ -1,6 +1,7 @@
 #!/bin/sh
 # Debian's cloud kernel and a few of its modules in the order of their loading: shared by kernel.sh (guests of microVMs)
 # and test_kernels.sh (a machine for the tests). Sourced, never run.
+set -eu
 
 # debian_kernel CACHE: prints where the .deb is; downloaded once.
 debian_kernel() {

@@ -1,12 +1,14 @@
 #!/bin/busybox sh
 # First program of the machine that test_kernels.sh boots: from the initial memory disk to the real one, or, there, the
 # smoke set. What the set says goes to the second serial port, everything else to the console.
+# When this script fails, the kernel ends the machine.
+set -e
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
 /bin/busybox mount -t proc proc /proc
 /bin/busybox mount -t sysfs sys /sys
 /bin/busybox mount -t devtmpfs dev /dev
 if [ -e /modules.list ]; then
-  while read -r module; do /bin/busybox insmod "/modules/$module"; done < /modules.list
+  while read -r module; do /bin/busybox insmod "/modules/$module" || true; done < /modules.list
   /bin/busybox mount -t ext4 -o noatime /dev/vda /root
   for dir in dev sys proc; do /bin/busybox umount /$dir; done
   exec /bin/busybox switch_root /root /sbin/init
