@@ -6,6 +6,11 @@
 #include "base/ids.h"
 
 namespace sandbar::engine {
+namespace {
+
+constexpr int kMaxRestarts = 64;  // of looking for the answer to the hello
+
+}  // namespace
 
 Task<> Waiter::Wait(LinkClock::time_point deadline) {
   if (!ready_) {
@@ -91,6 +96,7 @@ Task<> LinkCore::Handshake() {
   auto buffer = asio::buffer(bytes);
   auto [write_error, written] = co_await asio::async_write(socket_, buffer, kToken);
   if (write_error) co_return std::unexpected(FromAsio(write_error, "hello"));
+  int restarts = 0;
   for (;;) {
     auto [ec, n] = co_await socket_.async_read_some(asio::buffer(buffer_), kToken);
     if (ec) co_return std::unexpected(FromAsio(ec, "hello"));
@@ -101,7 +107,9 @@ Task<> LinkCore::Handshake() {
       if (got && !*got) break;
       auto* ack = got ? std::get_if<wire::HelloAck>(&frame) : nullptr;
       if (ack == nullptr || ack->nonce != hello.nonce) {
-        // The rest of an earlier conversation, on a channel that does not know where one ends.
+        // The rest of an earlier conversation, on a channel that does not know where one ends. It has no more than a
+        // few beginnings, and looking for the next one costs a copy of all that is there.
+        if (++restarts > kMaxRestarts) co_return Fail(Code::kProtocol, "the agent's answer to the hello does not come");
         decoder_.Resync();
         continue;
       }

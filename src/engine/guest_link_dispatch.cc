@@ -130,7 +130,12 @@ Result<> LinkCore::On(wire::Data& m) {
   if (m.bytes.size() > s.window) return Broken("data beyond the credit");
   s.window -= m.bytes.size();
   if (s.aborted) return {};
-  s.chunks.push_back(std::move(m.bytes));
+  // Small ones together: the window counts bytes, and each chunk costs more than its own.
+  if (!s.chunks.empty() && s.chunks.back().size() + m.bytes.size() <= wire::kMaxData) {
+    s.chunks.back() += m.bytes;
+  } else {
+    s.chunks.push_back(std::move(m.bytes));
+  }
   s.waiter->Notify();
   return {};
 }

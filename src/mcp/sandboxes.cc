@@ -84,6 +84,7 @@ Task<ToolResult> ForkSandbox(ToolCall* call) {
   SB_CO_TRY(Opened opened, co_await FindSandbox(call));
   sandbox::ForkSpec spec;
   spec.name = args.name;
+  spec.changes.isolation = call->host->make.isolation;
   std::string name = call->sandbox;
   auto view = co_await call->host->service->Fork(call->host->scope, std::move(name), std::move(spec));
   if (!view) co_return std::unexpected(std::move(view).error());

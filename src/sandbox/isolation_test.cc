@@ -163,6 +163,21 @@ TEST_F(IsolationTest, AnUpdateRaisesWhatTheNextSessionGets) {
   EXPECT_EQ(EngineOf(*back), "gvisor") << "new tags do not take the demand away";
 }
 
+TEST_F(IsolationTest, ADemandedEngineIsNotReplacedByLess) {
+  Boot();
+  auto view = world.Create(Demanding(0, "gvisor"));
+  Stop(view);
+  UpdateSpec less;
+  less.isolation.engine = "namespaces";
+  auto refused = world.Run(world.service->Update(world.scope, "box", less));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kBadRequest);
+  EXPECT_THAT(refused.error().message, HasSubstr("gvisor is demanded already"));
+  auto again = Resume();
+  ASSERT_TRUE(again);
+  EXPECT_EQ(again->session.engine, "gvisor");
+}
+
 TEST_F(IsolationTest, SnapshotsOfTheOtherFormat) {
   Boot();
   auto box = world.Create(Demanding(0, "microvm"));

@@ -57,9 +57,12 @@ const EngineInfo* Ladder::Find(std::string_view name) const {
   return it == engines_.end() ? nullptr : &*it;
 }
 
-const EngineInfo& Ladder::Of(const std::string& name) const {
-  const EngineInfo* found = Find(name);
-  return found == nullptr ? usual() : *found;
+EngineInfo Ladder::Of(const std::string& name) const {
+  if (const EngineInfo* found = Find(name)) return *found;
+  EngineInfo unknown = usual();
+  unknown.name = name;
+  unknown.isolation_class = 0;
+  return unknown;
 }
 
 const EngineInfo* Ladder::Lowest(int min_class, std::optional<RootfsFormat> snapshot) const {

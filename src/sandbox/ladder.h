@@ -30,8 +30,8 @@ class Ladder {
   const std::vector<engine::EngineInfo>& engines() const { return engines_; }
   // The one that sandboxes get which demand nothing.
   const engine::EngineInfo& usual() const { return engines_[usual_]; }
-  // Of this name; the usual one for a name that is not known any more.
-  const engine::EngineInfo& Of(const std::string& name) const;
+  // Of this name; of class 0 when it is not known any more.
+  engine::EngineInfo Of(const std::string& name) const;
 
   // `snapshot`: the format of what the machine is to stand on. kBadRequest for an engine that nobody knows,
   // kUnsupported when nothing here meets the demand, kConflict when only the snapshot's format stands in the way.

@@ -106,6 +106,7 @@ TEST(Ladder, AnEmulatedMicroVmIsNotClass3UnlessTheOperatorSaysSo) {
   EXPECT_THAT(refused.error().message, HasSubstr("enable virtualisation"));
   EXPECT_FALSE(ladder.Pick({.min_class = 3, .engine = "microvm-emulated"}, std::nullopt));
   EXPECT_EQ(ladder.Of("microvm-emulated").isolation_class, 1);
+  EXPECT_EQ(ladder.Of("of a server before").isolation_class, 0);
   Config config;
   config.allow_tcg_as_class3 = true;
   EXPECT_EQ(Name(Made(engines, config).Pick({.min_class = 3}, std::nullopt)), "microvm-emulated");

@@ -32,7 +32,7 @@ engine::Rootfs RootfsOf(const store::Session& session) {
 
 engine::BootRequest BootOf(const Core& core, const std::string& engine, int vcpus) {
   engine::BootRequest request;
-  const engine::EngineInfo& info = core.ladder.Of(engine);
+  const engine::EngineInfo info = core.ladder.Of(engine);
   request.engine = engine;
   request.format = info.format;
   request.network = info.attachment;

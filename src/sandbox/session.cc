@@ -5,6 +5,7 @@
 #include "async/cancelled.h"
 #include "base/ids.h"
 #include "base/log.h"
+#include "sandbox/ladder.h"
 #include "sandbox/retention.h"
 
 namespace sandbar::sandbox {
@@ -106,8 +107,11 @@ Task<> Session::Run(std::unique_ptr<LiveMachine> live, std::optional<SourceSpec>
   SB_CO_TRYV(co_await TrustCa(policy_));
   if (!saved) {
     // A resumed session becomes the sandbox's current one at this moment and not before.
-    store::SandboxEdit current = [id = row_.id](store::Sandbox& s) -> Result<> {
-      s.current_session = id;
+    store::SandboxEdit current = [row = row_](store::Sandbox& s) -> Result<> {
+      // It may demand more since this one was begun.
+      if (!Meets(s.isolation, row.engine, row.isolation_class))
+        return Fail(Code::kConflict, "the sandbox demands a stronger isolation since; start it again");
+      s.current_session = row.id;
       return {};
     };
     SB_CO_TRYV(co_await SaveWith(std::move(current)));
@@ -314,7 +318,7 @@ store::Snapshot Session::MakeSnapshot(const engine::Usage& usage) const {
   s.image_env = row_.image_env;
   s.image_layers = row_.image_layers;
   s.snapshot_layers = row_.snapshot_layers;
-  const engine::EngineInfo& engine = core_->ladder.Of(row_.engine);
+  const engine::EngineInfo engine = core_->ladder.Of(row_.engine);
   s.engine = row_.engine;
   s.format = FormatName(engine.format);
   if (!s.snapshot_layers.empty() && engine.copies_snapshots) s.snapshot_layers.erase(s.snapshot_layers.begin());

@@ -91,6 +91,11 @@ Result<> CheckIdle(int64_t ms) {
   return {};
 }
 
+// Of engines as they are known everywhere; one that is not known is refused when it is looked for.
+int ClassByName(std::string_view engine) {
+  return engine == "microvm" ? 3 : engine == "gvisor" ? 2 : 1;
+}
+
 // A demand can be raised, never lowered: what is asked for is what the caller gets at least.
 Result<> Demand(const store::IsolationDemand& asked, const std::map<std::string, std::string>& tags,
                 store::IsolationDemand& demand) {
@@ -98,7 +103,10 @@ Result<> Demand(const store::IsolationDemand& asked, const std::map<std::string,
     return Bad(fmt::format("isolation.minClass: 1, 2 or 3, got {}", asked.min_class));
   SB_TRY(const int tagged, TaggedClass(tags));
   demand.min_class = std::max({demand.min_class, asked.min_class, tagged});
-  if (!asked.engine.empty()) demand.engine = asked.engine;
+  if (asked.engine.empty()) return {};
+  if (!demand.engine.empty() && ClassByName(asked.engine) < ClassByName(demand.engine))
+    return Bad(fmt::format("isolation.engine: {} is demanded already, and {} is less", demand.engine, asked.engine));
+  demand.engine = asked.engine;
   return {};
 }
 

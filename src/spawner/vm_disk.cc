@@ -11,6 +11,7 @@
 #include "base/ids.h"
 #include "os/mounts.h"
 #include "os/openat.h"
+#include "os/overlay.h"
 #include "os/process.h"
 
 namespace sandbar::spawner {
@@ -61,13 +62,24 @@ Result<Fd> MergeImage(const Host& host, const std::vector<std::string>& ids, con
   SB_TRY(Fd lock, os::OpenInside(dir.get(), name + ".lock", O_RDWR | O_CREAT, 0600));
   if (::flock(lock.get(), LOCK_EX) != 0) return FailErrno("lock the image");
   if (auto made = OpenMergedImage(host, ids, digest)) return made;
+  // Whoever was killed over it before left its part behind.
+  SB_TRY(auto left, os::ListDir(dir.get()));
+  for (const std::string& file : left) {
+    if (file.starts_with(name + ".") && !file.ends_with(".lock")) ::unlinkat(dir.get(), file.c_str(), 0);
+  }
   std::string source = layers.front();
   if (layers.size() > 1) {
-    std::string lower;
-    for (const std::string& layer : layers) lower += (lower.empty() ? "" : ":") + layer;
-    std::vector<os::MountOption> options = {{"lowerdir", lower}};
-    SB_TRY(Fd merged, os::NewMount("overlay", options, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV));
-    source = std::string(kMountDir) + "/m";
+    os::OverlaySpec spec;
+    std::vector<Fd> parts;
+    for (const std::string& layer : layers) {
+      SB_TRY(Fd part, os::CloneTree(AT_FDCWD, layer));
+      spec.layers.push_back(part.get());
+      parts.push_back(std::move(part));
+    }
+    spec.scratch = std::string(kMountDir) + "/m";
+    spec.force_paths = host.options.force_fallback.contains("overlay");
+    SB_TRY(Fd merged, os::MountOverlay(spec));
+    source = spec.scratch;
     SB_TRYV(os::Attach(merged.get(), AT_FDCWD, source));
   }
   std::string part = name + "." + NewLabel("", 8);
