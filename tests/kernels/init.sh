@@ -14,6 +14,8 @@ if [ -e /modules.list ]; then
   exec /bin/busybox switch_root /root /sbin/init
 fi
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
+mkdir /sys/fs/cgroup/user.slice   # as in a login: not in the root group
+echo $$ > /sys/fs/cgroup/user.slice/cgroup.procs
 mount -t tmpfs tmpfs /run
 mkdir /dev/pts /dev/shm
 mount -t devpts devpts /dev/pts
