@@ -2,11 +2,14 @@
 
 #include <fcntl.h>
 #include <linux/keyctl.h>
+#include <linux/netlink.h>
 #include <linux/sched.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -19,6 +22,8 @@
 
 #include "base/signals.h"
 #include "os/process.h"
+#include "os/seccomp.h"
+#include "os/seccomp_program.h"
 
 namespace sandbar::os {
 namespace {
@@ -129,11 +134,41 @@ void BecomeMachine(const JailPlan& plan, const Steps& s) {
   ::umask(022);
   BecomeMachine(plan, s);
   ArrangeFds(plan, s);
+  if (plan.filter != nullptr) s.Must("load the system call filter", LoadFilterRaw(plan.filter) == 0);
   plan.body(plan.argument, s.status());
   ::_exit(127);
 }
 
 }  // namespace
+
+Result<std::vector<sock_filter>> BuildJailFilter() {
+  // clang-format off
+  constexpr int kRefused[] = {
+      SYS_bpf, SYS_perf_event_open, SYS_io_uring_setup, SYS_io_uring_enter, SYS_io_uring_register, SYS_keyctl,
+      SYS_add_key, SYS_request_key, SYS_open_by_handle_at, SYS_init_module, SYS_finit_module, SYS_delete_module,
+      SYS_kexec_load, SYS_kexec_file_load, SYS_reboot, SYS_swapon, SYS_swapoff, SYS_settimeofday, SYS_clock_settime,
+      SYS_clock_adjtime, SYS_adjtimex, SYS_syslog, SYS_acct, SYS_quotactl, SYS_iopl, SYS_ioperm, SYS_fanotify_init,
+      SYS_vhangup, SYS_userfaultfd, SYS_fsopen, SYS_fsconfig, SYS_fsmount, SYS_fspick, SYS_memfd_secret,
+      SYS_mq_open, SYS_msgget, SYS_semget,
+  };
+  // clang-format on
+  auto is = [](uint8_t arg, uint32_t value) { return ArgCheck{.arg = arg, .op = ArgCheck::kEqual, .value = value}; };
+  auto any = [](uint8_t arg, uint32_t bits) { return ArgCheck{.arg = arg, .op = ArgCheck::kAnyBit, .value = bits}; };
+  std::vector<SyscallEntry> entries;
+  for (int number : kRefused) entries.push_back({number, Errno(EPERM), {}});
+  // The link to the guest's network stack and what describes it; above all no netfilter.
+  SyscallEntry socket{SYS_socket, Errno(EAFNOSUPPORT), {}};
+  for (uint32_t family : {AF_UNIX, AF_INET, AF_INET6, AF_PACKET}) socket.rules.push_back({{is(0, family)}, kAllow});
+  socket.rules.push_back({{is(0, AF_NETLINK), is(2, NETLINK_ROUTE)}, kAllow});
+  entries.push_back(std::move(socket));
+  const ArgCheck xtables{.arg = 2, .op = ArgCheck::kAtLeast, .value = 64};
+  entries.push_back({SYS_setsockopt,
+                     kAllow,
+                     {{{is(1, IPPROTO_IP), xtables}, Errno(EPERM)}, {{is(1, IPPROTO_IPV6), xtables}, Errno(EPERM)}}});
+  for (auto [number, arg] : {std::pair{SYS_sendto, 3}, {SYS_sendmsg, 2}, {SYS_sendmmsg, 3}})
+    entries.push_back({number, kAllow, {{{any(static_cast<uint8_t>(arg), MSG_OOB)}, Errno(EOPNOTSUPP)}}});
+  return AssembleFilter(std::move(entries), kAllow);
+}
 
 Result<Child> StartJail(const JailPlan& plan) {
   SB_CHECK(plan.keep.size() <= kMaxKeep);

@@ -7,10 +7,12 @@
 //   … child.status: end of file when the body closed it, or a text that says what failed …
 #pragma once
 
+#include <linux/filter.h>
 #include <sched.h>
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "base/fd.h"
 #include "base/result.h"
@@ -35,12 +37,17 @@ struct JailPlan {
   std::span<const ProcCover> covers;  // over files of /proc; sources are paths in the jail. "visible" stays without
   const cpu_set_t* cpus = nullptr;    // null: all
   uint64_t open_files = 65536;
-  std::span<const int> keep;  // become fds 3, 4, …; the one after them is the status, every other is closed
+  const sock_fprog* filter = nullptr;  // of system calls; in force before the body runs
+  std::span<const int> keep;           // become fds 3, 4, …; the one after them is the status, every other is closed
   void (*body)(const void* argument, int status) = nullptr;
   const void* argument = nullptr;
 };
 
 Result<Child> StartJail(const JailPlan& plan);
+
+// For a program that keeps a guest and has a filter of its own: refuses what neither of them has any business with, so
+// that who breaks the program does not meet more of the host's kernel than a container would.
+Result<std::vector<sock_filter>> BuildJailFilter();
 
 // True: the body closed it. False: not yet. An error carries the text.
 Result<bool> ReadJailStatus(int status);

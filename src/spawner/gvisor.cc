@@ -25,6 +25,7 @@ struct Preparation {
   std::vector<std::string> words;
   std::vector<const char*> argv;
   HolderPlan holder;
+  std::vector<sock_filter> filter;
 };
 
 // The tree of the jail: a tmpfs that goes with it. Nothing in it was written by a guest, and a guest sees of it what
@@ -112,6 +113,9 @@ Result<os::Child> StartGvisorJail(const GvisorJail& jail) {
   plan.covers = p.covers;
   plan.cpus = jail.cpus;
   plan.keep = p.keep;
+  SB_TRY(p.filter, os::BuildJailFilter());
+  const sock_fprog filter{static_cast<unsigned short>(p.filter.size()), p.filter.data()};
+  plan.filter = &filter;
   plan.body = jail.probe ? RunProbe : RunHolder;
   plan.argument = &p.holder;
   return os::StartJail(plan);
