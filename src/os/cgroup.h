@@ -56,6 +56,8 @@ class CgroupTree {
   virtual Result<std::unique_ptr<MachineCgroup>> Create(const std::string& machine, const CgroupLimits& limits) = 0;
   virtual Result<std::unique_ptr<MachineCgroup>> OpenExisting(const std::string& machine) = 0;
   virtual std::vector<std::string> List() const = 0;
+  // From now on machines may open /dev/kvm, if one is put before them. Only for a host whose engine needs it.
+  virtual Result<> AllowKvm() = 0;
   // What is in force, for `doctor`: "v1 cpu,cpuacct,memory,pids,freezer,devices".
   virtual std::string Describe() const = 0;
 };

@@ -256,6 +256,11 @@ class Tree1 final : public CgroupTree {
     return std::make_unique<Machine1>(layout_.get(), machine);
   }
 
+  Result<> AllowKvm() override {
+    const auto* h = layout_->Find("devices");
+    return h == nullptr ? Result<>{} : layout_->fs->Write(h->dir + "/devices.allow", "c 10:232 rw");
+  }
+
   // The union over all hierarchies: a crash in the middle of Create or Remove leaves some of them.
   std::vector<std::string> List() const override {
     std::vector<std::string> out;

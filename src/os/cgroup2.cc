@@ -119,9 +119,10 @@ class Tree2 final : public CgroupTree {
     SB_TRYV(Enable(dir_));
     SB_TRYV(fs_->Write(dir_ + "/cpu.max", fmt::format("{} {}", ShareCpuQuotaUs(options_), kCpuPeriodUs)));
     SB_TRYV(fs_->Write(dir_ + "/memory.max", std::to_string(ShareMemory(options_))));
-    SB_TRY(Fd dir, fs_->OpenDir(dir_));
-    return fs_->AttachDevices(dir.get());
+    return LimitDevices(false);
   }
+
+  Result<> AllowKvm() override { return LimitDevices(true); }
 
   Result<std::unique_ptr<MachineCgroup>> Create(const std::string& machine, const CgroupLimits& limits) override {
     if (!IsCgroupName(machine)) return Fail(Code::kBadRequest, "bad machine name for a cgroup");
@@ -149,6 +150,10 @@ class Tree2 final : public CgroupTree {
   std::string Describe() const override { return "v2 cpu,memory,pids,freezer,devices"; }
 
  private:
+  Result<> LimitDevices(bool kvm) {
+    SB_TRY(Fd dir, fs_->OpenDir(dir_));
+    return fs_->AttachDevices(dir.get(), kvm);
+  }
   Result<> Enable(const std::string& dir) {
     auto enabled = fs_->Write(dir + "/cgroup.subtree_control", "+cpu +memory +pids");
     if (!enabled && enabled.error().sys_errno == EBUSY) {

@@ -81,7 +81,7 @@ class RecordedFs final : public CgroupFs {
     return {};
   }
 
-  Result<> AttachDevices(int) override {
+  Result<> AttachDevices(int, bool) override {
     ++seen_->device_filters;
     return {};
   }

@@ -22,7 +22,7 @@ struct Device {
 constexpr Device kAllowed[] = {{1, 3}, {1, 5}, {1, 7}, {1, 8}, {1, 9}, {5, 0}, {5, 2}, {136, -1}};
 
 // r2 = type | access << 16, r3 = major, r4 = minor; returns 1 to allow.
-std::vector<bpf_insn> DeviceProgram() {
+std::vector<bpf_insn> DeviceProgram(bool kvm) {
   constexpr uint8_t kLoad = BPF_LDX | BPF_MEM | BPF_W, kJne = BPF_JMP | BPF_JNE | BPF_K, kMove = BPF_ALU64 | BPF_MOV;
   std::vector<bpf_insn> p;
   p.push_back(Insn(kLoad, 2, 1, offsetof(bpf_cgroup_dev_ctx, access_type), 0));
@@ -36,7 +36,9 @@ std::vector<bpf_insn> DeviceProgram() {
   p.push_back(Insn(BPF_ALU64 | BPF_AND | BPF_K, 2, 0, 0, 0xffff));
   p.push_back(Insn(kJne, 2, 0, 0, BPF_DEVCG_DEV_CHAR));
   const size_t jump_type = p.size() - 1;
-  for (const Device& d : kAllowed) {
+  std::vector<Device> allowed(std::begin(kAllowed), std::end(kAllowed));
+  if (kvm) allowed.push_back({10, 232});
+  for (const Device& d : allowed) {
     const int16_t rest = d.minor < 0 ? 2 : 3;
     p.push_back(Insn(kJne, 3, 0, rest, d.major));
     if (d.minor >= 0) p.push_back(Insn(kJne, 4, 0, 2, d.minor));
@@ -57,8 +59,8 @@ long Bpf(int command, bpf_attr& attr) {
 
 }  // namespace
 
-Result<> AttachDeviceFilter(int cgroup_dir) {
-  const std::vector<bpf_insn> program = DeviceProgram();
+Result<> AttachDeviceFilter(int cgroup_dir, bool kvm) {
+  const std::vector<bpf_insn> program = DeviceProgram(kvm);
   bpf_attr load;
   std::memset(&load, 0, sizeof load);
   load.prog_type = BPF_PROG_TYPE_CGROUP_DEVICE;

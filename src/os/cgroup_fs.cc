@@ -85,8 +85,8 @@ Result<std::string> CgroupFs::Read(const std::string& path) const {
   }
 }
 
-Result<> CgroupFs::AttachDevices(int dir) {
-  return AttachDeviceFilter(dir);
+Result<> CgroupFs::AttachDevices(int dir, bool kvm) {
+  return AttachDeviceFilter(dir, kvm);
 }
 
 bool CgroupFs::IsDelegated(const std::string& path) const {

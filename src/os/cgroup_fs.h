@@ -18,7 +18,7 @@ class CgroupFs {
   virtual Result<> RemoveDir(const std::string& path);
   virtual Result<> Write(const std::string& path, std::string_view text);
   virtual Result<std::string> Read(const std::string& path) const;
-  virtual Result<> AttachDevices(int dir);                  // version 2: see AttachDeviceFilter
+  virtual Result<> AttachDevices(int dir, bool kvm);        // version 2: see AttachDeviceFilter
   virtual bool IsDelegated(const std::string& path) const;  // by systemd, to the unit that lives in it
   Result<> EnsureDir(const std::string& path);
   Result<Fd> OpenDir(const std::string& path) const;

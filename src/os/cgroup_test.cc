@@ -285,9 +285,9 @@ TEST(DeviceFilter, OnlyHarmlessDevicesOpenInVersion2) {
   ASSERT_TRUE(fs.MakeDir(dir));
   {
     Fd fd = *fs.OpenDir(dir);
-    auto attached = AttachDeviceFilter(fd.get());
+    auto attached = AttachDeviceFilter(fd.get(), true);
     EXPECT_TRUE(attached) << attached.error().message;
-    attached = AttachDeviceFilter(fd.get());  // a restarted spawner
+    attached = AttachDeviceFilter(fd.get(), false);  // a restarted spawner
     EXPECT_TRUE(attached) << attached.error().message;
   }
   std::vector<Fd> join;

@@ -26,7 +26,9 @@
 #include <sstream>
 
 #include "base/fd.h"
+#include "os/jail.h"
 #include "os/seccomp_program.h"
+#include "os/vmm_jail.h"
 
 namespace sandbar::os {
 namespace {
@@ -85,6 +87,34 @@ class GuestFilter : public testing::Test {
 
   std::vector<sock_filter> filter_;
 };
+
+uint32_t AnswerOf(const std::vector<sock_filter>& filter, long number, std::initializer_list<uint64_t> args = {}) {
+  seccomp_data data{};
+  data.nr = static_cast<int>(number);
+  data.arch = AUDIT_ARCH_X86_64;
+  std::copy(args.begin(), args.end(), data.args);
+  return static_cast<uint32_t>(Interpret(filter, data));
+}
+
+// The filters around programs that keep guests leave them their work, and take the host's kernel from who breaks them.
+TEST(JailFilters, RefuseWhatOnlyAnIntruderWants) {
+  auto runsc = BuildJailFilter();
+  auto vmm = BuildVmmFilter();
+  ASSERT_TRUE(runsc && vmm);
+  for (const auto* filter : {&*runsc, &*vmm}) {
+    for (long number :
+         {SYS_bpf, SYS_io_uring_setup, SYS_keyctl, SYS_perf_event_open, SYS_userfaultfd, SYS_finit_module})
+      EXPECT_EQ(AnswerOf(*filter, number), Errno(EPERM).value) << number;
+    EXPECT_NE(AnswerOf(*filter, SYS_socket, {AF_NETLINK, SOCK_RAW, NETLINK_NETFILTER}), kAllow.value);
+    EXPECT_EQ(AnswerOf(*filter, SYS_sendmsg, {3, 0, MSG_OOB}), Errno(EOPNOTSUPP).value);
+    EXPECT_EQ(AnswerOf(*filter, SYS_sendmsg, {3, 0, MSG_NOSIGNAL}), kAllow.value);
+    EXPECT_EQ(AnswerOf(*filter, SYS_read), kAllow.value);
+  }
+  EXPECT_EQ(AnswerOf(*runsc, SYS_socket, {AF_NETLINK, SOCK_RAW, NETLINK_ROUTE}), kAllow.value);
+  EXPECT_EQ(AnswerOf(*runsc, SYS_setsockopt, {3, IPPROTO_IP, 64}), Errno(EPERM).value) << "xtables";
+  EXPECT_NE(AnswerOf(*vmm, SYS_socket, {AF_PACKET, SOCK_RAW, 0}), kAllow.value);
+  EXPECT_NE(AnswerOf(*vmm, SYS_connect), kAllow.value);
+}
 
 std::string ActionName(SyscallAction action) {
   if (action == kAllow) return "allow";

@@ -38,8 +38,10 @@ Result<> EnterRoot(const VmmPlan& plan) {
   return {};
 }
 
-Result<> SetLimits() {
-  for (auto [what, value] : {std::pair(RLIMIT_CORE, rlim_t{1}), std::pair(RLIMIT_NOFILE, kOpenFiles)}) {
+Result<> SetLimits(const VmmPlan& plan) {
+  const rlim_t file = plan.largest_file == 0 ? RLIM_INFINITY : plan.largest_file;
+  for (auto [what, value] :
+       {std::pair(RLIMIT_CORE, rlim_t{1}), std::pair(RLIMIT_NOFILE, kOpenFiles), std::pair(RLIMIT_FSIZE, file)}) {
     rlimit limit{};
     if (::getrlimit(what, &limit) != 0) return FailErrno("getrlimit");
     limit.rlim_max = std::min(limit.rlim_max, value);
@@ -78,6 +80,17 @@ Result<> DropPrivileges(const VmmPlan& plan) {
   return {};
 }
 
+// Preparing may take long: it must not outlive its supervisor, nor keep what is none of its business.
+Result<> LetGoOfOthers(const VmmPlan& plan, int status) {
+  if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return FailErrno("pdeathsig");
+  std::vector<int> kept = {status, plan.root, plan.program};
+  if (plan.errors >= 0) kept.push_back(plan.errors);
+  for (int fd : plan.keep)
+    if (fd >= 0) kept.push_back(fd);
+  CloseAllBut(std::move(kept));
+  return {};
+}
+
 Result<> Enter(VmmPlan& plan, int* status) {
   if (::setsid() < 0) return FailErrno("setsid");
   sched_param normal{};
@@ -87,6 +100,7 @@ Result<> Enter(VmmPlan& plan, int* status) {
     if (::write(fd, "0", 1) != 1) return FailErrno("join the control group");
   }
   if (::unshare(CLONE_NEWCGROUP) != 0) return FailErrno("make the cgroup namespace");
+  SB_TRYV(LetGoOfOthers(plan, *status));
   if (plan.prepare) SB_TRYV(plan.prepare(plan));
   if (plan.cpus != nullptr && ::sched_setaffinity(0, sizeof *plan.cpus, plan.cpus) != 0)
     return FailErrno("set the cpu affinity");
@@ -98,9 +112,11 @@ Result<> Enter(VmmPlan& plan, int* status) {
   std::vector<char*> env;
   for (std::string& word : plan.env) env.push_back(word.data());
   env.push_back(nullptr);
+  plan.root = ::fcntl(plan.root, F_DUPFD_CLOEXEC, kHighFd);  // out of the way of what comes to 3, 4, …
+  if (plan.root < 0) return FailErrno("arrange file descriptors");
   SB_TRY(int program, ArrangeFds(plan, status));
   SB_TRYV(EnterRoot(plan));
-  SB_TRYV(SetLimits());
+  SB_TRYV(SetLimits(plan));
   SB_TRYV(DropPrivileges(plan));
   if (int err = LoadFilterRaw(plan.filter); err != 0) return FailErrno("load the system call filter", -err);
   ::syscall(SYS_execveat, program, "", argv.data(), env.data(), AT_EMPTY_PATH);
@@ -138,7 +154,8 @@ Result<std::vector<sock_filter>> BuildVmmFilter() {
       SYS_settimeofday, SYS_clock_settime, SYS_clock_adjtime, SYS_adjtimex, SYS_sethostname, SYS_setdomainname,
       SYS_syslog, SYS_acct, SYS_quotactl, SYS_iopl, SYS_ioperm, SYS_modify_ldt, SYS_mknod, SYS_mknodat,
       SYS_fanotify_init, SYS_personality, SYS_vhangup, SYS_move_pages, SYS_migrate_pages, SYS_userfaultfd,
-      SYS_fork, SYS_vfork, SYS_connect, SYS_bind,
+      SYS_fork, SYS_vfork, SYS_connect, SYS_bind, SYS_io_setup, SYS_io_submit, SYS_memfd_secret, SYS_mq_open,
+      SYS_msgget, SYS_semget, SYS_shmget,
   };
   // clang-format on
   std::vector<SyscallEntry> entries;
@@ -148,6 +165,10 @@ Result<std::vector<sock_filter>> BuildVmmFilter() {
   entries.push_back({SYS_clone, Errno(EPERM), {{{thread}, kAllow}}});
   entries.push_back({SYS_clone3, Errno(ENOSYS), {}});
   // Only what is there: it accepts its daemon, it opens no other way.
+  for (auto [number, arg] : {std::pair{SYS_sendto, 3}, {SYS_sendmsg, 2}, {SYS_sendmmsg, 3}}) {
+    const ArgCheck urgent{.arg = static_cast<uint8_t>(arg), .op = ArgCheck::kAnyBit, .value = MSG_OOB};
+    entries.push_back({number, kAllow, {{{urgent}, Errno(EOPNOTSUPP)}}});
+  }
   const ArgCheck unix_socket{.arg = 0, .op = ArgCheck::kEqual, .value = AF_UNIX};
   entries.push_back({SYS_socket, Errno(EPERM), {{{unix_socket}, kAllow}}});
   return AssembleFilter(std::move(entries), kAllow);

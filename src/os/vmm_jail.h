@@ -37,6 +37,7 @@ struct VmmPlan {
   int errors = -1;        // becomes its stderr; -1: /dev/null
   std::vector<std::string> argv, env;
   const sock_fprog* filter = nullptr;
+  uint64_t largest_file = 0;  // that it may make of one it has; 0: no limit
 };
 
 Result<Child> StartVmm(VmmPlan plan);

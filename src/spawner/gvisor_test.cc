@@ -198,6 +198,7 @@ TEST_F(GvisorTest, RunscIsJailed) {
   pid_t sandbox = Sandbox();
   ASSERT_GT(sandbox, 1);
   EXPECT_EQ(StatusOf(sandbox, "Seccomp"), "2");
+  EXPECT_EQ(StatusOf(sandbox, "Seccomp_filters"), "2") << "ours around its own";
   // The holder's tree has what the jail was given and nothing of the host.
   std::ifstream mounts("/proc/" + std::to_string(family[0]) + "/mountinfo");
   std::vector<std::string> points;

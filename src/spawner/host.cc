@@ -192,6 +192,10 @@ Result<> OpenDisk(Host& h) {
 void FindMicrovm(Host& h) {
   auto agent = os::ReadFile(h.options.guest, kMaxAgent);
   auto vm = agent ? PrepareMicrovm(h.options, *agent) : std::unexpected(agent.error());
+  // QEMU opens it in the machine's own control group.
+  if (vm && (*vm)->kvm) {
+    if (auto allowed = h.cgroups->AllowKvm(); !allowed) vm = std::unexpected(std::move(allowed).error());
+  }
   if (vm) h.microvm = std::move(*vm);
   if (!vm) h.no_microvm = vm.error().message;
 }

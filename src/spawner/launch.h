@@ -46,7 +46,8 @@ class Launch {
     return {limits.vcpus, limits.memory_bytes, limits.pids};
   }
   // The disk limit is the size of a device: the slot gets no quota, which could run out below it.
-  virtual bool OwnDiskLimit() const { return false; }
+  // What its place on disk may grow to; 0: no limit.
+  virtual uint64_t SlotLimit(const Limits& limits) const { return limits.disk_bytes; }
   // How long it may take until the child says that it runs.
   virtual int64_t StartLimitMs() const { return 20'000; }
   // The child's end is the machine's end: whatever else was started dies with it.

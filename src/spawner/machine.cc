@@ -173,7 +173,7 @@ MachineEntry Machine::entry() const {
 Result<> Machine::SetLimits(const Limits& limits) {
   SB_TRYV(CheckLimits(limits));
   SB_TRYV(parts_.group->SetLimits(launch_->GroupLimits(limits)));
-  SB_TRYV(host_->disk->SetLimit(parts_.disk, launch_->OwnDiskLimit() ? 0 : limits.disk_bytes));
+  SB_TRYV(host_->disk->SetLimit(parts_.disk, host_->options.disk_limits ? launch_->SlotLimit(limits) : 0));
   limits_ = limits;
   return {};
 }
