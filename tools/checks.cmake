@@ -17,6 +17,12 @@ set_tests_properties(check.tidy PROPERTIES TIMEOUT 3600 RUN_SERIAL TRUE)
 # Attacks by a program inside machines of a real spawner.
 include(${CMAKE_SOURCE_DIR}/tests/security/CMakeLists.txt OPTIONAL)
 
+# What the spawner promises of every machine, on gVisor. Left out is what only class 1 says in these words.
+add_test(NAME gvisor.spawner COMMAND spawner_test
+  --gtest_filter=SuperviseTest.*:Disks/SnapshotTest.*/0:Disks/ChainTest.*:WalkTest.*-SuperviseTest.AnAgentThatCannotRun*)
+set_tests_properties(gvisor.spawner PROPERTIES LABELS "unit;engines" RUN_SERIAL TRUE TIMEOUT 1800
+  ENVIRONMENT SANDBAR_TEST_ISOLATION=gvisor)
+
 # Black-box suites: each *.test.mjs is one entry, run against the programs of this build. They start machines and
 # count what is left on the host, so one at a time.
 find_program(NODE node)
@@ -30,7 +36,7 @@ if(NODE)
       ENVIRONMENT "SANDBAR_BIN=${CMAKE_BINARY_DIR}/bin/sandbar")
   endforeach()
   # A part of them on the other engines, where those can be used; all of them: make test-engines.
-  set(suites_of_gvisor clients/forks clients/lifecycle clients/network)
+  set(suites_of_gvisor clients/forks clients/lifecycle clients/network clients/files clients/fs clients/users)
   set(suites_of_microvm-emulated clients/lifecycle clients/network)  # forks: 20 machines at once take it minutes
   foreach(engine gvisor microvm-emulated)
     foreach(suite ${suites_of_${engine}})

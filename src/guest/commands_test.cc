@@ -1,4 +1,8 @@
 #include <gmock/gmock.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
 
 #include "guest/test_machine.h"
 
@@ -345,6 +349,44 @@ TEST_F(Command, OutputOfAnEndedCommandIsCompleteUnderBackPressure) {
   auto r = client_.Finish("a");
   EXPECT_EQ(r.out.size(), 60000u);
   EXPECT_EQ(r.exit.final_offset, wire::kOutputWindow + 60000);
+}
+
+// The real user tells it from the kernel's own setuid, which changes the effective one only.
+TEST(Elevated, OneProgramRunsAsItsOwnerAndOnlyWhenItIsWhatItShouldBe) {
+  MachineOptions options;
+  options.elevated = "up";
+  TestMachine machine(options);
+  TestClient client(machine);
+  const std::string up = machine.dir() + "/up";
+  std::filesystem::copy_file("/usr/bin/id", up);
+  int n = 0;
+  auto run = [&](std::string file, const std::string& path) {
+    auto e = TestClient::Command("run-" + std::to_string(++n), {std::move(file), "-ru"});
+    e.uid = e.gid = 12345;
+    e.env = {"PATH=" + path};
+    return client.RunExec(e).out;
+  };
+  const std::string plain = "12345\n", path = machine.dir() + ":/usr/bin:/bin";
+  ASSERT_EQ(::chmod(up.c_str(), 0755), 0);
+  EXPECT_EQ(run("up", path), plain) << "no setuid bit";
+  ASSERT_EQ(::chmod(up.c_str(), 04777), 0);
+  EXPECT_EQ(run("up", path), plain) << "anybody could have written it";
+  ASSERT_EQ(::chown(up.c_str(), 12345, 0), 0);
+  ASSERT_EQ(::chmod(up.c_str(), 04755), 0);
+  EXPECT_EQ(run("up", path), plain) << "not root's";
+  ASSERT_EQ(::chown(up.c_str(), 0, 0), 0);
+  ASSERT_EQ(::chmod(up.c_str(), 04755), 0);
+  struct stat here{}, root{};
+  ASSERT_TRUE(::stat(up.c_str(), &here) == 0 && ::stat("/", &root) == 0);
+  // Only on the root file system: elsewhere it could be a drive's.
+  const std::string raised = here.st_dev == root.st_dev ? "0\n" : plain;
+  EXPECT_EQ(run("up", path), raised);
+  EXPECT_EQ(run(up, "/usr/bin:/bin"), raised);
+  // Another one of that name comes first.
+  ASSERT_EQ(::mkdir((machine.dir() + "/first").c_str(), 0755), 0);
+  std::filesystem::copy_file("/usr/bin/id", machine.dir() + "/first/up");
+  ASSERT_EQ(::chmod((machine.dir() + "/first/up").c_str(), 04755), 0);
+  EXPECT_EQ(run("up", machine.dir() + "/first:" + path), plain);
 }
 
 }  // namespace

@@ -58,6 +58,7 @@ struct MachineOptions {
   std::chrono::milliseconds worker_stall{20000};
   bool break_join = false;   // the cgroup cannot be joined
   bool real_binary = false;  // exec the static program instead of running the sanitized code
+  std::string elevated;      // of the agent's options; in the machine's directory
   bool stream = false;       // one socket pair for all clients, see TestMachine::stream()
 };
 
@@ -141,6 +142,7 @@ class TestMachine {
     stream_.Reset();
     agent_options.join_fds.push_back(std::move(join));
     agent_options.worker_stall = options.worker_stall;
+    if (!options.elevated.empty()) agent_options.elevated = dir_ + "/" + options.elevated;
     Agent agent(std::move(agent_options));
     agent.Run();
   }

@@ -45,6 +45,8 @@ Task<std::unique_ptr<LiveMachine>> LiveMachine::Boot(Core* core, engine::BootReq
 Task<std::unique_ptr<LiveMachine>> LiveMachine::Attach(Core* core, store::Session owner, net::PolicyRef policy) {
   SB_CO_TRY(auto machine, co_await core->parts.engine->Attach(owner.machine_id));
   auto live = std::make_unique<LiveMachine>(core, std::move(machine));
+  // On a busy host an emulated one takes its time to answer.
+  if (owner.engine.starts_with("microvm")) live->patience_ = kKernelStart;
   live->Identify(owner);
   live->Serve(policy);
   co_return live;

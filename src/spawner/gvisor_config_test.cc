@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "spawner/holder.h"
+#include "wire/guest_frames.h"
+
 namespace sandbar::spawner {
 namespace {
 
@@ -14,6 +17,10 @@ TEST(GvisorConfig, TextsCannotLeaveTheirQuotes) {
   EXPECT_EQ(JsonQuote("a\"b\\c"), R"("a\"b\\c")");
   EXPECT_EQ(JsonQuote(std::string("\n\0\x1f", 3)), R"("\u000a\u0000\u001f")");
   EXPECT_EQ(JsonQuote("ü\x7f"), "\"ü\x7f\"");
+}
+
+TEST(Holder, SpeaksTheOneWordThatTheAgentKnows) {
+  EXPECT_EQ(kGoneMessage, wire::kGuestGone);
 }
 
 TEST(GvisorConfig, SaysWhatTheGuestGetsAndNothingElse) {

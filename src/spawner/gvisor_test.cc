@@ -139,6 +139,23 @@ TEST_F(GvisorTest, AnotherDaemonTakesTheStreamOver) {
   EXPECT_THAT(Run("echo again"), HasSubstr("exit:0\n"));
 }
 
+TEST_F(GvisorTest, WithNobodyThereNothingWaitsForAListener) {
+  ASSERT_NO_FATAL_FAILURE(StartMachine());
+  auto peer = os::ConnectUnixPath(host_->data() + "/run/agents/m1.sock", SOCK_STREAM);
+  ASSERT_TRUE(peer);
+  const std::string script = "sleep 0.2; dd if=/dev/zero bs=1M count=20; touch /done";
+  ASSERT_TRUE(os::WriteAll(peer->get(), std::to_string(script.size()) + "\n" + script));
+  ::usleep(50'000);  // the holder has it
+  peer->Reset();
+  const std::string done = host_->UpperOf("m1") + "/done";
+  bool seen = false;
+  for (int i = 0; i < 3000 && !seen; ++i) {
+    seen = fs::exists(done);
+    if (!seen) ::usleep(20'000);
+  }
+  EXPECT_TRUE(seen);
+}
+
 TEST_F(GvisorTest, WhatItWroteBecomesASnapshotEvenWhenItWasKilled) {
   ASSERT_NO_FATAL_FAILURE(StartMachine());
   EXPECT_EQ(Run("echo kept > /home/user/a; echo rest >> /home/user/a; mkdir /etc/d; rm /opt/moved/file; "

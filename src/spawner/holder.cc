@@ -68,7 +68,10 @@ class Pump {
  public:
   bool wants_read() const { return begin_ == end_; }
   bool wants_write() const { return begin_ != end_; }
-  void Clear() { begin_ = end_ = 0; }
+  void Set(std::string_view bytes) {
+    begin_ = 0;
+    end_ = bytes.copy(buffer_.data(), buffer_.size());
+  }
   // False: that end is gone.
   bool Read(int fd) {
     ssize_t n = ::read(fd, buffer_.data(), buffer_.size());
@@ -113,7 +116,7 @@ class Holder {
       fds[1] = {said_ ? said_.get() : -1, POLLIN, 0};
       fds[2] = {starter_ == 0 && !ending_ ? listener_ : -1, POLLIN, 0};
       fds[3] = {peer_ ? peer_.get() : -1, Events(up_.wants_read(), down_.wants_write()), 0};
-      fds[4] = {peer_ ? stream_.get() : -1, Events(down_.wants_read(), up_.wants_write()), 0};
+      fds[4] = {ending_ ? -1 : stream_.get(), Events(down_.wants_read(), up_.wants_write()), 0};
       int n = ::poll(fds.data(), fds.size(), ending_ ? kEndMs : -1);
       if ((n < 0 && errno != EINTR) || (n == 0 && ending_)) ::_exit(1);
       if (fds[1].revents != 0) Listen();
@@ -186,19 +189,18 @@ class Holder {
     if (lives && (stream & (POLLIN | kGone)) != 0) lives = down_.Read(stream_.get());
     if (lives) lives = up_.Write(stream_.get());
     // A sandbox without its stream is good for nothing, and most likely about to end.
-    if (!lives) {
-      ending_ = true;
-      return SetPeer(Fd());
-    }
-    if (!down_.Write(peer_.get())) SetPeer(Fd());
+    if (!lives) ending_ = true;
+    if (!peer_) return down_.Set({});
+    if (!lives || !down_.Write(peer_.get())) SetPeer(Fd());
   }
 
   // The rest of a message that the old peer sent is worthless without its beginning, and both ends know how to find the
-  // first one of the new peer.
+  // first one of the new peer. With nobody there the agent is told so, and what it still says is thrown away: it must
+  // never wait for somebody to listen.
   void SetPeer(Fd peer) {
     peer_ = std::move(peer);
-    up_.Clear();
-    down_.Clear();
+    up_.Set(peer_ ? std::string_view() : kGoneMessage);
+    down_.Set({});
   }
 
   int listener_, status_;
