@@ -32,6 +32,9 @@ Result<> EnterRoot(const VmmPlan& plan) {
   if (::fchdir(plan.root) != 0 || ::syscall(SYS_pivot_root, ".", ".") != 0 || ::umount2(".", MNT_DETACH) != 0 ||
       ::chdir("/") != 0)
     return FailErrno("change the root");
+  // Only itself is in there; it opens its own descriptors by name.
+  if (::mount("proc", "/proc", "proc", MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, "subset=pid") != 0)
+    return FailErrno("mount /proc");
   return {};
 }
 

@@ -1,6 +1,7 @@
 // A program of the host that a guest may take over (a virtual machine monitor), started with as little as it can live
-// with: its own pid, mount, network, IPC, UTS and cgroup namespaces, a root that holds only what it loads, a user id of
-// its own without capabilities, no_new_privs, a system call filter, and the descriptors it was given.
+// with: its own pid, mount, network, IPC, UTS and cgroup namespaces, a root that holds only what it loads and its own
+// /proc, a user id of its own without capabilities, no_new_privs, a system call filter, and the descriptors it was
+// given.
 //
 //   VmmPlan plan{…};
 //   plan.prepare = [&](VmmPlan& p) -> Result<> { … p.keep.push_back(fd) … };   // in the child, as root, may take long

@@ -49,12 +49,14 @@ Result<> AddFiles(int dir, const std::string& prefix, std::vector<VmFile>& out) 
   return {};
 }
 
-Result<std::string> MakeConfig(const LayerSet& layers, const Limits& limits, const ConfigureReq& request) {
+Result<std::string> MakeConfig(const LayerSet& layers, const Limits& limits, const ConfigureReq& request,
+                               bool restored) {
   VmConfig config;
   config.hostname = HostnameOf(request);
   config.entropy.resize(256);
   FillRandom(config.entropy.data(), config.entropy.size());
   config.pids = limits.pids;
+  config.restored = restored;
   // The two topmost are ours (Layers::Prepare); a later file of the same name would win, so the lower one first.
   for (size_t i : {size_t{1}, size_t{0}}) {
     SB_TRY(Fd dir, os::OpenPath(layers.paths.at(i), O_RDONLY | O_DIRECTORY));
@@ -102,7 +104,9 @@ class MicrovmLaunch : public Launch {
     bool fresh = false;
     SB_TRY(Fd disk,
            OpenVmDisk(in.parts->disk, in.limits.disk_bytes == 0 ? kDefaultDisk : in.limits.disk_bytes, &fresh));
-    SB_TRY(std::string config_bytes, MakeConfig(layers, in.limits, request));
+    const VmSize size = SizeOf(in.limits);
+    const VmTemplate* from = FindTemplate(*in.host->microvm, size);
+    SB_TRY(std::string config_bytes, MakeConfig(layers, in.limits, request, from != nullptr));
     SB_TRY(Fd config, Filled(config_bytes, &config_));
     SB_TRY(auto join, in.parts->group->OpenAgentJoin());
     SB_TRY(Fd room, os::CloneTree(AT_FDCWD, in.host->microvm->room, true));
@@ -116,16 +120,16 @@ class MicrovmLaunch : public Launch {
     plan.uid = in.parts->identity.lease.base();
     plan.gid = plan.uid;
     plan.program = in.host->microvm->program.get();
-    plan.argv = Words(in);
-    // It would look for its parts by way of /proc, which it does not have.
-    plan.env = {"QEMU_MODULE_DIR=/usr/lib/x86_64-linux-gnu/qemu"};
+    plan.argv = QemuMachine(*in.host->microvm, size, from != nullptr ? QemuMemory::kCopy : QemuMemory::kOwn, true);
+    plan.env = {kQemuModules};
     errors_ = Fd(::memfd_create("errors", MFD_CLOEXEC));
     plan.errors = errors_.get();
     sock_fprog filter{static_cast<unsigned short>(in.host->microvm->filter.size()),
                       const_cast<sock_filter*>(in.host->microvm->filter.data())};
     plan.filter = &filter;
-    // In this order they become 3, 4, …: see Words.
+    // In this order they become 3, 4, …: see QemuMachine.
     plan.keep = {image ? image->get() : -1, disk.get(), in.listener, config.get(), in.parts->net.tap.get()};
+    if (from != nullptr) SB_TRYV(Continue(*from, plan));
     std::vector<std::string> merge(layers.paths.begin() + 2, layers.paths.end());
     plan.prepare = [&](os::VmmPlan& p) -> Result<> {
       if (fresh) SB_TRYV(FormatVmDisk(disk.get()));
@@ -145,33 +149,31 @@ class MicrovmLaunch : public Launch {
       if (c < ' ' || c > '~') c = ' ';
     return text;
   }
+  void LetGo() override {
+    state_.Reset();
+    control_qemu_.Reset();
+  }
   Result<bool> ReadStatus(int status) override { return os::ReadJailStatus(status); }
 
  private:
-  static std::vector<std::string> Words(const LaunchInput& in) {
-    uint64_t memory = in.limits.memory_bytes == 0 ? kDefaultMemory : in.limits.memory_bytes;
-    const Microvm& vm = *in.host->microvm;
-    std::vector<std::string> words = QemuBase(vm, vm.kvm, "");
-    auto add = [&](std::initializer_list<std::string> more) { words.insert(words.end(), more); };
-    add({"-kernel", kVmKernel, "-initrd", kVmInitramfs, "-L", "/usr/share/qemu"});
-    add({"-m", std::to_string(std::max<uint64_t>(memory >> 20, 128)), "-smp",
-         std::to_string(std::max(in.limits.vcpus, 1U))});
-    add({"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"});
-    add({"-add-fd", "fd=3,set=1", "-add-fd", "fd=4,set=2"});
-    add({"-blockdev", "driver=file,node-name=image-file,filename=/dev/fdset/1,read-only=on,locking=off", "-blockdev",
-         "driver=raw,node-name=image,file=image-file,read-only=on", "-device",
-         std::string("virtio-blk-device,drive=image,serial=") + kVmImageDisk});
-    add({"-blockdev", "driver=file,node-name=disk-file,filename=/dev/fdset/2,locking=off,discard=unmap", "-blockdev",
-         "driver=raw,node-name=disk,file=disk-file,discard=unmap", "-device",
-         std::string("virtio-blk-device,drive=disk,serial=") + kVmWritableDisk});
-    add({"-device", "virtio-serial-device", "-chardev", "socket,id=agent,fd=5,server=on,wait=off", "-device",
-         std::string("virtserialport,chardev=agent,name=") + kVmAgentPort, "-chardev", "socket,id=config,fd=6",
-         "-device", std::string("virtserialport,chardev=config,name=") + kVmConfigPort});
-    add({"-netdev", "tap,id=net,fd=7,vhost=off", "-device", "virtio-net-device,netdev=net,mac=02:53:42:00:00:02"});
-    add({"-object", "rng-builtin,id=random", "-device", "virtio-rng-device,rng=random"});
-    return words;
+  static VmSize SizeOf(const Limits& limits) {
+    uint64_t memory = limits.memory_bytes == 0 ? kDefaultMemory : limits.memory_bytes;
+    return {std::max<uint64_t>(memory >> 20, 128), std::max(limits.vcpus, 1U)};
   }
 
+  // From the template, if there is one by now.
+  Result<> Continue(const VmTemplate& from, os::VmmPlan& plan) {
+    // Each its own position in the file.
+    SB_TRY(state_, os::OpenPath("/proc/self/fd/" + std::to_string(from.state.get()), O_RDONLY));
+    SB_TRY(control_qemu_, Filled(RestoreCommands(9), &control_));
+    plan.keep.insert(plan.keep.end(), {from.ram.get(), state_.get(), control_qemu_.get()});
+    plan.argv.insert(plan.argv.end(), {"-incoming", "defer", "-chardev", "socket,id=control,fd=10", "-mon",
+                                       "chardev=control,mode=control"});
+    return {};
+  }
+
+  Fd state_, control_qemu_;              // until it has them
+  Fd control_;                           // our end, which nobody reads
   std::shared_ptr<SiteDir> host_layer_;  // shared with the other machines of this host name
   Fd errors_;                            // what QEMU says; in its own memory limit
   Fd config_;                            // our end: when it closes, QEMU forgets what the guest has not read yet

@@ -15,6 +15,7 @@
 #include <array>
 
 #include "base/log.h"
+#include "base/vm_config.h"
 #include "os/mounts.h"
 #include "os/openat.h"
 #include "os/process.h"
@@ -28,6 +29,7 @@ namespace {
 constexpr const char* kQemu = "/usr/bin/qemu-system-x86_64";
 constexpr size_t kMaxKernel = 256 << 20;
 constexpr int kProbeMs = 20'000;
+constexpr const char* kProbed = "/run/sandbar/kvm";
 
 // Only root may have been able to write what becomes a guest's kernel.
 Result<std::string> ReadTrusted(int dir, const std::string& name) {
@@ -80,6 +82,7 @@ Result<> FurnishRoom(const Microvm& vm, const std::string& kernel, const std::st
     SB_TRYV(BindReadOnly(vm.room, path));
   for (auto [target, name] : {std::pair("usr/lib", "lib"), std::pair("usr/lib64", "lib64")})
     if (::symlinkat(target, dir.get(), name) != 0 && errno != EEXIST) return FailErrno("symlink");
+  SB_TRYV(os::EnsureDir(dir.get(), "proc", 0755));
   SB_TRY(Fd dev, os::EnsureDir(dir.get(), "dev", 0755));
   if (vm.kvm && ::mknodat(dev.get(), "kvm", S_IFCHR | 0666, makedev(10, 232)) != 0) return FailErrno("mknod kvm");
   if (vm.kvm && ::fchmodat(dev.get(), "kvm", 0666, 0) != 0) return FailErrno("chmod kvm");
@@ -152,12 +155,29 @@ bool KvmWorks(const Microvm& vm, const std::string& kernel_path, const std::stri
   return works;
 }
 
+// What a probe found out is true until the host boots again or the kernel is another one.
+bool KvmKnownToWork(const Microvm& vm, const std::string& kernel_path, const std::string& initramfs_path) {
+  struct stat st{};
+  if (::stat(kernel_path.c_str(), &st) != 0) return false;
+  auto boot = os::ReadFile("/proc/sys/kernel/random/boot_id", 100);
+  std::string key = boot.value_or("") + std::to_string(st.st_ino) + " " + std::to_string(st.st_mtime) + " ";
+  auto known = os::ReadFile(kProbed, 200);
+  if (known && known->starts_with(key)) return known->ends_with("yes");
+  bool works = KvmWorks(vm, kernel_path, initramfs_path);
+  auto run = os::OpenPath("/run/sandbar", O_RDONLY | O_DIRECTORY);
+  auto kept =
+      run ? os::WriteFileAt(run->get(), "kvm", key + (works ? "yes" : "no"), 0600) : std::unexpected(run.error());
+  if (!kept) log::Debug("{}", kept.error().message);
+  return works;
+}
+
 }  // namespace
 
-std::vector<std::string> QemuBase(const Microvm& vm, bool kvm, const std::string& init_words) {
+std::vector<std::string> QemuBase(const Microvm& vm, bool kvm, const std::string& init_words, QemuMemory memory) {
   // Without the old timer and interrupt controller Linux does not trust the newer ones, and then no sleep ends.
   std::string type = "microvm,isa-serial=off,pit=on,pic=on,";
   type += vm.modules ? "acpi=on,rtc=on" : "acpi=off,rtc=off";
+  if (memory != QemuMemory::kOwn) type += ",memory-backend=ram";
   std::string line = "panic=-1 quiet random.trust_cpu=on";
   if (!kvm) {
     // Nothing here that a guest could measure time against.
@@ -182,6 +202,32 @@ std::vector<std::string> QemuBase(const Microvm& vm, bool kvm, const std::string
           line};
 }
 
+std::vector<std::string> QemuMachine(const Microvm& vm, VmSize size, QemuMemory memory, bool network) {
+  std::vector<std::string> words = QemuBase(vm, vm.kvm, "", memory);
+  auto add = [&](std::initializer_list<std::string> more) { words.insert(words.end(), more); };
+  std::string mib = std::to_string(size.first);
+  add({"-kernel", kVmKernel, "-initrd", kVmInitramfs, "-L", "/usr/share/qemu", "-m", mib, "-smp",
+       std::to_string(size.second)});
+  if (memory != QemuMemory::kOwn)
+    add({"-object", "memory-backend-file,id=ram,mem-path=/proc/self/fd/8,size=" + mib +
+                        "M,share=" + (memory == QemuMemory::kShared ? "on" : "off")});
+  add({"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"});
+  add({"-add-fd", "fd=3,set=1", "-add-fd", "fd=4,set=2"});
+  add({"-blockdev", "driver=file,node-name=image-file,filename=/dev/fdset/1,read-only=on,locking=off", "-blockdev",
+       "driver=raw,node-name=image,file=image-file,read-only=on", "-device",
+       std::string("virtio-blk-device,drive=image,serial=") + kVmImageDisk});
+  add({"-blockdev", "driver=file,node-name=disk-file,filename=/dev/fdset/2,locking=off,discard=unmap", "-blockdev",
+       "driver=raw,node-name=disk,file=disk-file,discard=unmap", "-device",
+       std::string("virtio-blk-device,drive=disk,serial=") + kVmWritableDisk});
+  add({"-device", "virtio-serial-device", "-chardev", "socket,id=agent,fd=5,server=on,wait=off", "-device",
+       std::string("virtserialport,chardev=agent,name=") + kVmAgentPort, "-chardev", "socket,id=config,fd=6", "-device",
+       std::string("virtserialport,id=config-port,chardev=config,name=") + kVmConfigPort});
+  if (network) add({"-netdev", "tap,id=net,fd=7,vhost=off"});
+  add({"-device", std::string("virtio-net-device,mac=02:53:42:00:00:02") + (network ? ",netdev=net" : "")});
+  add({"-object", "rng-builtin,id=random", "-device", "virtio-rng-device,rng=random"});
+  return words;
+}
+
 Result<std::unique_ptr<Microvm>> PrepareMicrovm(const Options& options, const std::string& agent) {
   auto vm = std::make_unique<Microvm>();
   auto program = os::OpenPath(kQemu, O_PATH);
@@ -204,7 +250,7 @@ Result<std::unique_ptr<Microvm>> PrepareMicrovm(const Options& options, const st
   std::string initramfs = MakeInitramfs(agent, *modules);
   SB_TRY(Fd mounts, os::OpenPath(kMountDir, O_RDONLY | O_DIRECTORY));
   SB_TRYV(os::WriteFileAt(mounts.get(), "initramfs", initramfs, 0400));
-  vm->kvm = KvmWorks(*vm, options.kernel + "/kernel", std::string(kMountDir) + "/initramfs");
+  vm->kvm = KvmKnownToWork(*vm, options.kernel + "/kernel", std::string(kMountDir) + "/initramfs");
   ::unlinkat(mounts.get(), "initramfs", 0);
   SB_TRYV(FurnishRoom(*vm, *kernel, initramfs));
   return vm;

@@ -13,6 +13,7 @@
 #include "base/fd.h"
 #include "base/result.h"
 #include "spawner/options.h"
+#include "spawner/vm_template.h"
 
 namespace sandbar::spawner {
 
@@ -23,13 +24,25 @@ struct Microvm {
   std::string room;      // path of the tree that becomes its root
   std::vector<sock_filter> filter;
   uint64_t tsc_khz = 0;  // an emulated guest cannot find out by itself
+  VmTemplates templates;
 };
 
 // `agent`: bytes of the agent's executable.
 Result<std::unique_ptr<Microvm>> PrepareMicrovm(const Options& options, const std::string& agent);
 
+enum class QemuMemory {
+  kOwn,
+  kShared,  // fd 8, to be kept as a template
+  kCopy     // fd 8, privately
+};
+
 // The words for QEMU that name machine type, kernel and its command line.
-std::vector<std::string> QemuBase(const Microvm& vm, bool kvm, const std::string& init_words);
+std::vector<std::string> QemuBase(const Microvm& vm, bool kvm, const std::string& init_words,
+                                  QemuMemory memory = QemuMemory::kOwn);
+// All of them for a machine in the jail. Descriptors: 3 image, 4 disk, 5 the agent's listener, 6 configuration, 7 tap.
+std::vector<std::string> QemuMachine(const Microvm& vm, VmSize size, QemuMemory memory, bool network);
+// It would look for its parts by way of its own path, which it does not have.
+inline constexpr const char* kQemuModules = "QEMU_MODULE_DIR=/usr/lib/x86_64-linux-gnu/qemu";
 
 // Names in the room.
 inline constexpr const char* kVmKernel = "/vm/kernel";

@@ -129,5 +129,22 @@ TEST(Qemu, HasNoMonitorNoDefaultsAndATimeOfItsOwn) {
   EXPECT_FALSE(has(real, "-append", "tsc"));
 }
 
+TEST(Qemu, AMachineFromATemplateHasTheSameDevices) {
+  Microvm vm;
+  auto devices = [](const std::vector<std::string>& words) {
+    std::vector<std::string> out;
+    for (size_t i = 0; i + 1 < words.size(); ++i)
+      if (words[i] == "-device") out.push_back(words[i + 1].substr(0, words[i + 1].find(",netdev")));
+    return out;
+  };
+  auto kept = QemuMachine(vm, {512, 2}, QemuMemory::kShared, false);
+  auto copy = QemuMachine(vm, {512, 2}, QemuMemory::kCopy, true);
+  EXPECT_EQ(devices(kept), devices(copy));
+  EXPECT_EQ(devices(copy).size(), 7u) << "five of eight slots, and two ports";
+  EXPECT_THAT(copy, ::testing::Contains(HasSubstr("share=off")));
+  EXPECT_THAT(kept, ::testing::Contains(HasSubstr("share=on")));
+  EXPECT_THAT(RestoreCommands(9), HasSubstr("fd:9"));
+}
+
 }  // namespace
 }  // namespace sandbar::spawner

@@ -75,6 +75,20 @@ test("two machines differ in what they take for random", async () => {
   assert.ok(Math.abs(clock - Date.now() / 1000) < 60, "the clock is the host's");
 });
 
+test("twenty at once from one template", async () => {
+  const size = { resources: { vcpus: 1 }, persistent: false };
+  // The first of a size boots, and a template is made meanwhile; a later one finds it ready.
+  await until(async () => {
+    await (await sandbox(size)).delete();
+    return (await server.spawnerLog()).includes("template of 2048 MiB: ready");
+  }, "the template is ready");
+  const boxes = await Promise.all(Array.from({ length: 20 }, () => sandbox(size)));
+  const seen = await Promise.all(boxes.map((box) => sh(box, "cat /proc/sys/kernel/random/boot_id; echo $$ > mine; cat mine | wc -l")));
+  assert.equal(new Set(seen.map((r) => r.stdout.split("\n")[0])).size, 20, JSON.stringify(seen));
+  for (const r of seen) assert.match(r.stdout, /\n1\n$/);
+  await Promise.all(boxes.map((box) => box.delete()));
+});
+
 test("network: deny-all, an allowlist, a header put in on the way, and a live switch", async () => {
   const box = await sandbox({ networkPolicy: { allow: { "api.test": [{ transform: [{ headers: { authorization: "Bearer canary" } }] }], "open.test": [] } } });
   const get = (url) => sh(box, `curl -sS -m 60 ${url}`);
@@ -144,11 +158,11 @@ test("the monitor is locked in", async () => {
   // Its libraries and firmware, read-only, and nothing else.
   for (const line of readFileSync(`/proc/${pid}/mountinfo`, "utf8").trim().split("\n")) {
     const [, , , , at, options] = line.split(" ");
-    assert.match(at, /^(\/|\/usr\/lib\/x86_64-linux-gnu|\/usr\/lib64|\/usr\/share\/(qemu|seabios))$/);
+    assert.match(at, /^(\/|\/proc|\/usr\/lib\/x86_64-linux-gnu|\/usr\/lib64|\/usr\/share\/(qemu|seabios))$/);
     assert.match(options, /^ro,nosuid/);
   }
   const root = readdirSync(`/proc/${pid}/root`).sort();
-  assert.deepEqual(root, ["dev", "lib", "lib64", "usr", "vm"]);
+  assert.deepEqual(root, ["dev", "lib", "lib64", "proc", "usr", "vm"]);
   const files = readdirSync(`/proc/${pid}/fd`).map((fd) => readlinkSync(`/proc/${pid}/fd/${fd}`));
   for (const file of files)
     assert.match(file, /^(socket:|anon_inode:|\/dev\/net\/tun$|.*null$|\/memfd:|.*\/merged\/.*\.erofs$|.*\/upper\/disk\.img$|\/dev\/kvm$)/);

@@ -1,0 +1,219 @@
+#include "spawner/vm_template.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+
+#include "base/log.h"
+#include "base/signals.h"
+#include "os/mounts.h"
+#include "os/openat.h"
+#include "os/process.h"
+#include "os/vmm_jail.h"
+#include "spawner/microvm.h"
+#include "spawner/root_dir.h"
+
+namespace sandbar::spawner {
+namespace {
+
+constexpr size_t kMaxTemplates = 8;
+constexpr int kAttempts = 3;
+constexpr uid_t kNobody = 65534;  // no guest's code runs in it
+constexpr int kPatience = 300;    // seconds for one line
+
+Result<std::pair<Fd, Fd>> Pair() {
+  int pair[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) return FailErrno("socketpair");
+  return std::pair(Fd(pair[0]), Fd(pair[1]));
+}
+
+// QEMU's control protocol, one line at a time; what it says here comes from no guest.
+class Control {
+ public:
+  explicit Control(Fd fd) : fd_(std::move(fd)) {
+    timeval limit{kPatience, 0};
+    ::setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  }
+  Result<std::string> Line() {
+    for (;;) {
+      if (size_t end = buffer_.find('\n'); end != std::string::npos) {
+        std::string line = buffer_.substr(0, end);
+        buffer_.erase(0, end + 1);
+        return line;
+      }
+      std::array<char, 4096> piece{};
+      ssize_t n = ::recv(fd_.get(), piece.data(), piece.size(), 0);
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) return FailErrno("wait for QEMU");
+      if (n == 0) return Fail(Code::kClosed, "QEMU ended");
+      buffer_.append(piece.data(), static_cast<size_t>(n));
+    }
+  }
+  // With a descriptor when `pass` is one.
+  Result<std::string> Ask(const std::string& command, int pass = -1) {
+    std::string line = command + "\n";
+    iovec part{line.data(), line.size()};
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> space{};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    if (pass >= 0) {
+      message.msg_control = space.data();
+      message.msg_controllen = space.size();
+      cmsghdr* head = CMSG_FIRSTHDR(&message);
+      head->cmsg_level = SOL_SOCKET;
+      head->cmsg_type = SCM_RIGHTS;
+      head->cmsg_len = CMSG_LEN(sizeof(int));
+      std::memcpy(CMSG_DATA(head), &pass, sizeof pass);
+    }
+    if (::sendmsg(fd_.get(), &message, MSG_NOSIGNAL) < 0) return FailErrno("tell QEMU");
+    for (;;) {
+      SB_TRY(std::string answer, Line());
+      if (answer.starts_with("{\"return\"")) return answer;
+      if (answer.starts_with("{\"error\"")) return Fail(Code::kIo, answer);
+    }
+  }
+
+ private:
+  Fd fd_;
+  std::string buffer_;
+};
+
+Result<> Save(Control& control, int state) {
+  SB_TRYV(control.Ask(R"({"execute":"qmp_capabilities"})"));
+  for (;;) {
+    SB_TRY(std::string line, control.Line());
+    if (line.find("VSERPORT_CHANGE") != std::string::npos && line.find("\"config-port\"") != std::string::npos &&
+        line.find("\"open\": true") != std::string::npos)
+      break;
+  }
+  // Until it really waits; what it does in between every machine would do again.
+  ::usleep(500'000);
+  SB_TRYV(control.Ask(
+      R"({"execute":"migrate-set-capabilities","arguments":{"capabilities":[{"capability":"x-ignore-shared","state":true}]}})"));
+  SB_TRYV(control.Ask(R"({"execute":"getfd","arguments":{"fdname":"state"}})", state));
+  SB_TRYV(control.Ask(R"({"execute":"migrate","arguments":{"uri":"fd:state"}})"));
+  for (;;) {
+    SB_TRY(std::string status, control.Ask(R"({"execute":"query-migrate"})"));
+    if (status.find("\"completed\"") != std::string::npos) return {};
+    if (status.find("\"failed\"") != std::string::npos) return Fail(Code::kIo, status);
+    ::usleep(20'000);
+  }
+}
+
+Result<> Make(const Microvm& vm, VmSize size, int ram, int state) {
+  Fd empty(::memfd_create("nothing", MFD_CLOEXEC));
+  if (!empty || ::ftruncate(empty.get(), 1 << 20) != 0) return FailErrno("memfd");
+  SB_TRY(Fd readable, os::OpenPath("/proc/self/fd/" + std::to_string(empty.get()), O_RDONLY));
+  Fd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un any{};
+  any.sun_family = AF_UNIX;
+  // The kernel finds a name, in a network namespace that nobody else is in.
+  if (::unshare(CLONE_NEWNET) != 0 ||
+      ::bind(listener.get(), reinterpret_cast<const sockaddr*>(&any), sizeof any.sun_family) != 0 ||
+      ::listen(listener.get(), 1) != 0)
+    return FailErrno("listen");
+  SB_TRY(auto config, Pair());
+  SB_TRY(auto control, Pair());
+  SB_TRY(Fd room, os::CloneTree(AT_FDCWD, vm.room, true));
+  os::VmmPlan plan;
+  plan.root = room.get();
+  plan.mount_point = InMountDir("mp");
+  plan.uid = plan.gid = kNobody;
+  plan.program = vm.program.get();
+  plan.env = {kQemuModules};
+  Fd errors(::memfd_create("errors", MFD_CLOEXEC));
+  plan.errors = errors.get();
+  sock_fprog filter{static_cast<unsigned short>(vm.filter.size()), const_cast<sock_filter*>(vm.filter.data())};
+  plan.filter = &filter;
+  // In the order of QemuMachine; the fifth is where others have their network.
+  plan.keep = {readable.get(), empty.get(), listener.get(), config.first.get(), empty.get(), ram, control.first.get()};
+  plan.argv = QemuMachine(vm, size, QemuMemory::kShared, false);
+  plan.argv.insert(plan.argv.end(), {"-chardev", "socket,id=control,fd=9", "-mon", "chardev=control,mode=control"});
+  SB_TRY(os::Child child, os::StartVmm(std::move(plan)));
+  control.first.Reset();
+  Control talk(std::move(control.second));
+  auto saved = Save(talk, state);
+  if (auto r = os::SendSignal(child.pidfd.get(), SIGKILL); !r) log::Debug("{}", r.error().message);
+  if (saved) return {};
+  auto status = os::TryReap(child.pidfd.get());
+  for (int i = 0; i < 100 && status && !status->has_value(); ++i) {
+    ::usleep(10'000);
+    status = os::TryReap(child.pidfd.get());
+  }
+  if (status && status->has_value()) log::Warn("microvm template: QEMU ended with {}", **status);
+  std::array<char, 600> said{};
+  ssize_t n = ::pread(errors.get(), said.data(), said.size(), 0);
+  return std::unexpected(
+      std::move(saved).error().Context(std::string(said.data(), n > 0 ? static_cast<size_t>(n) : 0)));
+}
+
+void Collect(VmTemplates& t) {
+  if (!t.size) return;
+  auto status = os::TryReap(t.process.get());
+  if (status && !status->has_value()) return;
+  constexpr int kSeals = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+  bool good = status && **status == 0 && ::fcntl(t.making.ram.get(), F_ADD_SEALS, kSeals) == 0 &&
+              ::fcntl(t.making.state.get(), F_ADD_SEALS, kSeals) == 0;
+  if (good) t.ready[*t.size] = std::move(t.making);
+  if (!good) ++t.failures[*t.size];
+  log::Info("microvm template of {} MiB: {}", t.size->first, good ? "ready" : "not made, machines boot");
+  t.size.reset();
+  t.process.Reset();
+  t.making = {};
+}
+
+Result<> Begin(Microvm& vm, VmSize size) {
+  VmTemplates& t = vm.templates;
+  t.making.ram = Fd(::memfd_create("ram", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  t.making.state = Fd(::memfd_create("state", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!t.making.ram || !t.making.state || ::ftruncate(t.making.ram.get(), static_cast<off_t>(size.first << 20)) != 0)
+    return FailErrno("memfd");
+  pid_t parent = ::getpid();
+  pid_t pid = ::fork();
+  if (pid < 0) return FailErrno("fork");
+  if (pid == 0) {
+    ResetSignals();
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != parent) ::_exit(1);
+    auto made = Make(vm, size, t.making.ram.get(), t.making.state.get());
+    if (!made) log::Warn("microvm template: {}", made.error().message);
+    ::_exit(made ? 0 : 1);
+  }
+  t.process = Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  if (!t.process) return FailErrno("pidfd");
+  t.size = size;
+  return {};
+}
+
+}  // namespace
+
+const VmTemplate* FindTemplate(Microvm& vm, VmSize size) {
+  VmTemplates& t = vm.templates;
+  Collect(t);
+  if (auto it = t.ready.find(size); it != t.ready.end()) return &it->second;
+  if (t.size || t.failures[size] >= kAttempts || t.ready.size() >= kMaxTemplates) return nullptr;
+  if (auto begun = Begin(vm, size); !begun) {
+    log::Warn("microvm template: {}", begun.error().message);
+    ++t.failures[size];
+  }
+  return nullptr;
+}
+
+std::string RestoreCommands(int state) {
+  return R"({"execute":"qmp_capabilities"}
+{"execute":"migrate-set-capabilities","arguments":{"capabilities":[{"capability":"x-ignore-shared","state":true}]}}
+{"execute":"migrate-incoming","arguments":{"uri":"fd:)" +
+         std::to_string(state) + "\"}}\n";
+}
+
+}  // namespace sandbar::spawner

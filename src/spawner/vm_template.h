@@ -1,0 +1,43 @@
+// Machines that start where another one has got to: a template is the memory and the device state of a microVM whose
+// agent waits in the initramfs for its configuration, before it has looked at any image or disk. One per size, made by
+// a process of its own when that size is used first; every machine maps the memory privately. Single thread.
+//
+//   if (const VmTemplate* t = FindTemplate(vm, {memory_mib, vcpus})) …      // null: boot this one
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/result.h"
+
+namespace sandbar::spawner {
+
+struct Microvm;
+
+using VmSize = std::pair<uint64_t, uint32_t>;  // MiB, vcpus
+
+struct VmTemplate {
+  Fd ram, state;  // sealed: nobody writes to them any more
+};
+
+struct VmTemplates {
+  std::map<VmSize, VmTemplate> ready;
+  std::map<VmSize, int> failures;  // after a few there will be no other attempt
+  // The one that is being made.
+  std::optional<VmSize> size;
+  Fd process;
+  VmTemplate making;
+};
+
+// Starts making the one that is missing.
+const VmTemplate* FindTemplate(Microvm& vm, VmSize size);
+
+// What QEMU is told to go on from a template whose state is fd `state`, without anybody waiting for its answers.
+std::string RestoreCommands(int state);
+
+}  // namespace sandbar::spawner
