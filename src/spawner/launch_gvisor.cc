@@ -35,7 +35,8 @@ class GvisorLaunchImpl : public Launch {
   Result<os::Child> Start(const LaunchInput& in, const ConfigureReq& request) override {
     for (const DriveMount& mount : request.mounts) SB_TRYV(CheckPlace(mount.path));
     root_ = std::make_unique<RootDir>(in.host);
-    SB_TRYV(root_->Mount(*in.parts, in.limits, request, in.host->gvisor.preload ? InMountDir("preload") : ""));
+    SB_TRYV(
+        root_->Mount(*in.parts, in.limits, request, InMountDir(in.host->gvisor.preload ? "below-preload" : "below")));
     GvisorJail jail;
     jail.host = in.host;
     jail.parts = in.parts;
