@@ -17,7 +17,7 @@ namespace sandbar {
 
 inline constexpr const char* kVmConfigPort = "config";
 inline constexpr const char* kVmAgentPort = "agent";
-// Serial numbers of the block devices; a drive has its place in `drives` as its.
+// Serial numbers of the block devices.
 inline constexpr const char* kVmImageDisk = "image";
 inline constexpr const char* kVmWritableDisk = "disk";
 inline constexpr size_t kMaxVmConfig = 32 << 20;

@@ -44,7 +44,7 @@ Result<std::unique_ptr<CgroupTree>> OpenCgroup2(std::unique_ptr<CgroupFs> fs, co
                                                 const CgroupTreeOptions& options);
 
 // Restricts devices for a version 2 group and everything below it to null, zero, full, random, urandom, tty, ptmx and
-// pts. Attaching again replaces the former program.
+// pts, and kvm if wanted. Attaching again replaces the former program.
 Result<> AttachDeviceFilter(int cgroup_dir, bool kvm);
 
 }  // namespace sandbar::os

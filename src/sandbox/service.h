@@ -230,7 +230,7 @@ class Service {
   virtual ~Service() = default;
   virtual ServerInfo info() const = 0;
 
-  // kConflict when the name is taken. kUnsupported when no engine here meets the demanded isolation; the same goes for
+  // kNameTaken when it is. kUnsupported when no engine here meets the demanded isolation; the same goes for
   // every later start of the sandbox and of its forks.
   virtual Task<SandboxView> Create(Scope scope, CreateSpec spec) = 0;
   virtual Task<SandboxView> Get(Scope scope, std::string name, bool resume) = 0;

@@ -25,7 +25,7 @@ Result<> CheckPlace(const std::string& path) {
   return {};
 }
 
-class GvisorLaunchImpl : public Launch {
+class GvisorLaunchImpl : public RootDirLaunch {
  public:
   os::CgroupLimits GroupLimits(const Limits& l) const override {
     return {l.vcpus, l.memory_bytes == 0 ? 0 : l.memory_bytes + kKernelMemory,
@@ -62,16 +62,6 @@ class GvisorLaunchImpl : public Launch {
   }
 
   Result<bool> ReadStatus(int status) override { return os::ReadJailStatus(status); }
-  void LetGo() override {
-    if (!root_) return;
-    root_->Detach();
-    root_->DropLayers();
-  }
-  bool DrivesReleased() override { return !root_ || root_->DrivesGone(); }
-  bool RootReleased() override { return !root_ || root_->RootGone(); }
-
- private:
-  std::unique_ptr<RootDir> root_;
 };
 
 }  // namespace

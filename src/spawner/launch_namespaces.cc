@@ -73,7 +73,7 @@ Result<> MakeMounts(Preparation& p, const Host& host, const Identity& identity, 
   return {};
 }
 
-class NamespacesLaunchImpl : public Launch {
+class NamespacesLaunchImpl : public RootDirLaunch {
  public:
   Result<os::Child> Start(const LaunchInput& in, const ConfigureReq& request) override {
     Preparation p;
@@ -115,17 +115,6 @@ class NamespacesLaunchImpl : public Launch {
     root_->Detach();
     return child;
   }
-
-  void LetGo() override {
-    if (!root_) return;
-    root_->Detach();
-    root_->DropLayers();
-  }
-  bool DrivesReleased() override { return !root_ || root_->DrivesGone(); }
-  bool RootReleased() override { return !root_ || root_->RootGone(); }
-
- private:
-  std::unique_ptr<RootDir> root_;
 };
 
 }  // namespace

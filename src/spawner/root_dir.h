@@ -17,6 +17,7 @@
 #include "base/fd.h"
 #include "base/result.h"
 #include "spawner/host.h"
+#include "spawner/launch.h"
 #include "spawner/parts.h"
 #include "spawner/protocol.h"
 
@@ -61,6 +62,21 @@ class RootDir {
   std::vector<MountedDrive> drives_;
   std::optional<int> root_watch_;  // tells when the root filesystem is really unmounted
   std::vector<int> drive_watches_;
+};
+
+// A machine that stands on one.
+class RootDirLaunch : public Launch {
+ public:
+  void LetGo() override {
+    if (!root_) return;
+    root_->Detach();
+    root_->DropLayers();
+  }
+  bool DrivesReleased() override { return !root_ || root_->DrivesGone(); }
+  bool RootReleased() override { return !root_ || root_->RootGone(); }
+
+ protected:
+  std::unique_ptr<RootDir> root_;
 };
 
 }  // namespace sandbar::spawner

@@ -3,7 +3,7 @@
 // only before the first guest does (an empty ext4) and never mounts it; snapshots are copies of the slot that share
 // everything. Single thread; the functions that take long are for a process of their own.
 //
-//   SB_TRY(Fd disk, OpenVmDisk(host, slot, snapshots, limit, &fresh));
+//   SB_TRY(Fd disk, OpenVmDisk(slot, limit, &fresh));
 #pragma once
 
 #include <cstdint>

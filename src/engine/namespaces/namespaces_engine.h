@@ -1,6 +1,7 @@
-// The class 1 engine: machines of namespaces on the host's kernel, made and supervised by the spawner. This is the
-// daemon's end of its socket: no privileges, single loop. Fds are taken from the spawner only (the peer is checked to
-// be root or ourselves). When the spawner is gone, so are its machines: every call then fails with kUnavailable.
+// The engines that the spawner has, of every class: it makes and supervises their machines, and a boot names the one it
+// wants. This is the daemon's end of its socket: no privileges, single loop. Fds are taken from the spawner only (the
+// peer is checked to be root or ourselves). When the spawner is gone, so are its machines: every call then fails with
+// kUnavailable.
 //
 //   auto engine = co_await ConnectNamespacesEngine(executor, "/var/lib/sandbar/run/spawner.sock");
 #pragma once
