@@ -8,7 +8,7 @@ import { apiError, sh, useSdk } from "../clients/sdk.mjs";
 import { startServer, until } from "../clients/server.mjs";
 import { inventory, machinePids, spawnerPid } from "../faults/host.mjs";
 import { makeWorld } from "../network/world.mjs";
-import { app, serve } from "../previews/guest.mjs";
+import { everyday } from "./everyday.mjs";
 
 const probe = await startServer({ config: 'isolation = "namespaces"\n' });
 const { engines } = await probe.call("GET", "/x/v1/info");
@@ -24,6 +24,8 @@ const read = async (box, path) => (await box.readFileToBuffer({ path }))?.toStri
 const unique = () => `v-${Math.random().toString(36).slice(2, 10)}`;
 const session = async (box) => server.call("GET", `/v2/sandboxes/sessions/${box.currentSession().sessionId}`);
 
+everyday({ sandbox, tls });
+
 // Runs `make` and gives what it made with the pid of the machine that came with it.
 async function withPid(make) {
   const spawner = await spawnerPid(server.data);
@@ -32,24 +34,6 @@ async function withPid(make) {
   const [pid] = (await machinePids(spawner)).filter((p) => !earlier.has(p));
   return [made, pid];
 }
-
-test("write, run node and python, read, kill", async () => {
-  const box = await sandbox();
-  await box.writeFiles([{ path: "main.js", content: "console.log(6 * 7); console.error('careful'); process.exit(3)" }]);
-  const run = await box.runCommand("node", ["main.js"]);
-  assert.deepEqual([run.exitCode, await run.stdout(), await run.stderr()], [3, "42\n", "careful\n"]);
-  assert.match(await read(box, "main.js"), /6 \* 7/);
-  const sleeper = await box.runCommand({ cmd: "sleep", args: ["1000"], detached: true });
-  await sleeper.kill("SIGTERM");
-  assert.equal((await sleeper.wait()).exitCode, 143);
-  assert.equal((await box.runCommand({ cmd: "sleep", args: ["1000"], timeoutMs: 300 })).exitCode, 137);
-  assert.equal((await sh(box, "id -u; pwd")).stdout, "1000\n/vercel/sandbox\n");
-  assert.equal((await sh(box, "id -u; hostname", { sudo: true })).stdout, "0\nsandbox\n");
-  const python = await sandbox({ runtime: "python3.13" });
-  await python.writeFiles([{ path: "a.py", content: "import sys, subprocess\nprint(sys.version_info[:2], subprocess.check_output(['echo', 'hi']))" }]);
-  const ran = await python.runCommand("python3", ["a.py"]);
-  assert.equal(await ran.stdout(), "(3, 13) b'hi\\n'\n", await ran.stderr());
-});
 
 test("the kernel is another one, and of the host nothing is seen", async () => {
   const box = await sandbox({ resources: { vcpus: 1 } });
@@ -87,29 +71,6 @@ test("twenty at once from one template", async () => {
   assert.equal(new Set(seen.map((r) => r.stdout.split("\n")[0])).size, 20, JSON.stringify(seen));
   for (const r of seen) assert.match(r.stdout, /\n1\n$/);
   await Promise.all(boxes.map((box) => box.delete()));
-});
-
-test("network: deny-all, an allowlist, a header put in on the way, and a live switch", async () => {
-  const box = await sandbox({ networkPolicy: { allow: { "api.test": [{ transform: [{ headers: { authorization: "Bearer canary" } }] }], "open.test": [] } } });
-  const get = (url) => sh(box, `curl -sS -m 60 ${url}`);
-  const first = await get(`https://open.test:${tls}/a`);
-  assert.equal(first.exitCode, 0, first.stderr);
-  assert.equal(JSON.parse(first.stdout).path, "/a");
-  assert.equal(JSON.parse((await get(`https://api.test:${tls}/`)).stdout).auth, "Bearer canary");
-  assert.notEqual((await get(`https://closed.test:${tls}/`)).exitCode, 0);
-  await box.updateNetworkPolicy("deny-all");
-  assert.equal(JSON.parse((await get("http://198.51.100.1/")).stdout).error.code, "egress_denied");
-  assert.notEqual((await get(`https://open.test:${tls}/a`)).exitCode, 0);
-});
-
-test("previews reach a server on the sandbox's own loopback", async () => {
-  const box = await sandbox({ ports: [3000] });
-  await serve(box, app(3000, "127.0.0.1"));
-  const domain = new URL(box.domain(3000));
-  const ask = (path, init) => fetch(new URL(path, domain), init);
-  assert.equal((await (await ask("/a?b=c")).json()).url, "/a?b=c");
-  const body = Buffer.alloc(3 << 20, "x");
-  assert.deepEqual(Buffer.from(await (await ask("/echo", { method: "POST", body })).arrayBuffer()), body);
 });
 
 test("stop keeps the files, resume has them; snapshot, fork", async () => {
