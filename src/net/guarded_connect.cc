@@ -6,12 +6,16 @@
 #include <sys/socket.h>
 
 #include <boost/system/system_error.hpp>
+#include <chrono>
+#include <string_view>
 
 namespace sandbar::net {
 
 namespace {
 
 constexpr uint16_t kListenerPort = 1;  // every machine's own egress listener: never a target
+constexpr std::chrono::microseconds kNeighbour{1000};
+constexpr std::string_view kUnpaced = "reno";
 
 Result<Fd> StartConnect(const Endpoint& target, int type) {
   sockaddr_storage ss{};
@@ -39,6 +43,16 @@ Task<> WaitConnected(Stream* stream, Endpoint target) {
   co_return failed;
 }
 
+// A host may have chosen an algorithm that paces what it sends (bbr): good for long ways, and half of the throughput
+// where the other end is a neighbour, because every packet waits for a timer. The handshake told how far it is.
+void SparePacing(int socket) {
+  tcp_info info{};
+  socklen_t len = sizeof(info);
+  if (::getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &len) != 0) return;
+  if (std::chrono::microseconds(info.tcpi_rtt) >= kNeighbour) return;
+  ::setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, kUnpaced.data(), kUnpaced.size());
+}
+
 Task<Stream> Connect(Endpoint target, std::chrono::milliseconds timeout) {
   auto ex = co_await asio::this_coro::executor;
   SB_CO_TRY(Fd fd, StartConnect(target, SOCK_STREAM));
@@ -48,6 +62,7 @@ Task<Stream> Connect(Endpoint target, std::chrono::milliseconds timeout) {
   auto waiting = WaitConnected(&stream, target);
   auto connected = co_await WithTimeout(std::move(waiting), timeout);
   if (!connected) co_return std::unexpected(std::move(connected).error());
+  SparePacing(stream.native_handle());
   co_return stream;
 }
 

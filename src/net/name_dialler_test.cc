@@ -1,5 +1,9 @@
 #include "net/name_dialler.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+
+#include <array>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 
@@ -45,6 +49,15 @@ TEST_F(NameDiallerTest, Resolves) {
   EXPECT_EQ(missing.error().code, Code::kNotFound);
   config_.resolver = "nonsense";
   EXPECT_EQ(Run(ResolveName("a.test", &config_)).error().code, Code::kUnavailable);
+}
+
+TEST_F(NameDiallerTest, NothingIsPacedTowardsANeighbour) {
+  auto up = Dial("a.test");
+  ASSERT_TRUE(up.has_value()) << up.error().message;
+  std::array<char, 16> name{};
+  socklen_t len = name.size();
+  ASSERT_EQ(::getsockopt(up->native_handle(), IPPROTO_TCP, TCP_CONGESTION, name.data(), &len), 0);
+  EXPECT_STREQ(name.data(), "reno");
 }
 
 TEST_F(NameDiallerTest, DeadResolverIsUnavailable) {

@@ -60,6 +60,7 @@ table inet sandbar {
 // These are per network namespace; the guest sees /proc/sys read-only.
 constexpr Setting kSettings[] = {
     {"/proc/sys/net/ipv4/ip_unprivileged_port_start", "2", true},
+    kUnpaced,
     {"/proc/sys/net/ipv4/ping_group_range", "0 4294967294", false},
     {"/proc/sys/net/ipv6/conf/all/accept_ra", "0", false},
     {"/proc/sys/net/netfilter/nf_conntrack_udp_timeout", "10", false},

@@ -101,6 +101,7 @@ constexpr Setting kHostSettings[] = {
     {"/proc/sys/net/ipv4/conf/link0/proxy_arp", "0", true},
     {"/proc/sys/net/ipv4/conf/all/accept_source_route", "0", true},
     {"/proc/sys/net/ipv4/conf/link0/arp_ignore", "1", true},
+    kUnpaced,
     {"/proc/sys/net/ipv6/conf/all/disable_ipv6", "1", false},
     {"/proc/sys/net/ipv6/conf/link0/disable_ipv6", "1", false},
     {"/proc/sys/net/netfilter/nf_conntrack_tcp_loose", "0", true},
@@ -112,6 +113,7 @@ constexpr Setting kHostSettings[] = {
 // The guest's ::1 is its own; on the link, IPv6 would only ask questions that nobody answers.
 constexpr Setting kGuestSettings[] = {
     {"/proc/sys/net/ipv6/conf/eth0/disable_ipv6", "1", false},
+    kUnpaced,
 };
 
 Result<Fd> EnterNewNetns() {

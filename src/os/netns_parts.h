@@ -38,6 +38,10 @@ struct Setting {
   bool required;  // else it may fail: a kernel without the feature has no file
 };
 
+// Between a machine and its listener nothing is ever lost or late. An algorithm that paces (bbr, where the host chose
+// it) would spend more on timers than on data; this one is in every kernel.
+inline constexpr Setting kUnpaced = {"/proc/sys/net/ipv4/tcp_congestion_control", "reno", false};
+
 Result<Fd> OpenOwnNetns();
 Result<> WriteSettings(std::span<const Setting> settings);
 // Runs an nftables script as one transaction; the answer is what it printed.

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <linux/netfilter_ipv4.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sched.h>
 #include <sys/resource.h>
@@ -14,6 +15,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -24,6 +26,12 @@
 
 namespace sandbar::os {
 namespace {
+
+std::string Congestion(const Fd& fd) {
+  std::array<char, 16> name{};
+  socklen_t len = name.size();
+  return ::getsockopt(fd.get(), IPPROTO_TCP, TCP_CONGESTION, name.data(), &len) == 0 ? name.data() : "?";
+}
 
 class LocalNet : public testing::Test {
  protected:
@@ -62,6 +70,17 @@ TEST_F(LocalNet, TcpToAnywhereArrivesAtTheListenerWithItsTarget) {
   ASSERT_EQ(::recv(conn.get(), buf, 5, MSG_WAITALL), 5);
   EXPECT_STREQ(buf, "hello");
   ASSERT_EQ(::send(conn.get(), "world", 5, 0), 5);
+  EXPECT_EQ(Wait(child), 0);
+}
+
+TEST_F(LocalNet, NothingIsPacedBetweenAMachineAndItsListener) {
+  pid_t child = Inside([] {
+    Fd fd = Socket(SOCK_STREAM);
+    return Connect(fd, "203.0.113.7", 443) == 0 && Congestion(fd) == "reno" ? 0 : 1;
+  });
+  ASSERT_TRUE(Readable(net_.tcp.get()));
+  Fd conn(::accept4(net_.tcp.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  EXPECT_EQ(Congestion(conn), "reno");
   EXPECT_EQ(Wait(child), 0);
 }
 
