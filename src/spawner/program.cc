@@ -1,6 +1,7 @@
 #include "spawner/program.h"
 
 #include <fcntl.h>
+#include <malloc.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -49,6 +50,8 @@ int Serve(Options options, int ready) {
     [[maybe_unused]] ssize_t n = ::write(ready, "R", 1);
     ::close(ready);
   }
+  // Every machine starts as a copy of this process: what the start-up has read and dropped would be copied with it.
+  ::malloc_trim(0);
   auto ended = server.Run();
   if (!ended) {
     log::Error("{}", ended.error().message);
