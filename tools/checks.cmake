@@ -35,6 +35,8 @@ if(NODE)
     set_tests_properties(${name} PROPERTIES LABELS blackbox RUN_SERIAL TRUE TIMEOUT 1800
       ENVIRONMENT "SANDBAR_BIN=${CMAKE_BINARY_DIR}/bin/sandbar")
   endforeach()
+  # Three minutes of waiting for things to fall idle: beside the unit tests, from the start.
+  set_tests_properties(mcp.long PROPERTIES RUN_SERIAL FALSE COST 1000)
   # A part of them on the other engines, where those can be used; all of them: make test-engines.
   set(suites_of_gvisor clients/forks clients/lifecycle clients/network clients/files clients/fs clients/users)
   set(suites_of_microvm-emulated clients/lifecycle clients/network)  # forks: 20 machines at once take it minutes
