@@ -1,11 +1,14 @@
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <tuple>
 
+#include "cli/output.h"
 #include "cli/parse_raw.h"
+#include "wire/text.h"
 
 namespace sandbar::cli {
 
@@ -255,8 +258,8 @@ std::string Environment(const char* name) {
 }
 
 // Words after "--" (or after the first word that is no option of ours) are the command to run in the sandbox.
-Parsed Usage(const std::string& what, const char* fix) {
-  std::fprintf(stderr, "sandbar: %s\n  fix: %s\n", what.c_str(), fix);
+Parsed Usage(const std::string& what, const std::string& fix, bool as_json) {
+  Complain(FailWithFix(Code::kBadRequest, what, fix).error(), as_json);
   return {std::nullopt, 2};
 }
 
@@ -285,12 +288,15 @@ void MakeAbsolute(std::string* path) {
 
 // CLI11 says only that a subcommand is required; people want to know which word was wrong.
 std::string UnknownCommand(const CLI::App& app, const std::vector<std::string>& words) {
+  std::vector<std::string> known;
+  for (const auto* sub : app.get_subcommands(nullptr)) known.push_back(sub->get_name());
   for (size_t i = 0; i < words.size(); ++i) {
     if (words[i] == "--data") ++i;  // and its value
     if (i >= words.size() || words[i].starts_with('-')) continue;
-    for (const auto* sub : app.get_subcommands(nullptr))
-      if (sub->get_name() == words[i]) return {};
-    return words[i];
+    if (std::ranges::find(known, words[i]) != known.end()) return {};
+    const std::string_view near = wire::Nearest(words[i], known);
+    return "there is no command '" + words[i] + "'" +
+           (near.empty() ? "" : ", did you mean '" + std::string(near) + "'?");
   }
   return {};
 }
@@ -309,6 +315,7 @@ Parsed Parse(int argc, const char* const* argv) {
     (parted ? inner : words).emplace_back(argv[i]);
   }
 
+  const bool as_json = std::ranges::find(words, "--json") != words.end();
   Raw raw;
   CLI::App app{"Sandbar: disposable Linux machines for code that nobody has reviewed", "sandbar"};
   app.require_subcommand(1);
@@ -334,20 +341,21 @@ Parsed Parse(int argc, const char* const* argv) {
   if (!words.empty() && words[0] == "help") words[0] = "--help";
   if (!words.empty() && (words[0] == "--version" || words[0] == "-v")) words[0] = "version";
   if (auto unknown = UnknownCommand(app, words); !unknown.empty())
-    return Usage("there is no command '" + unknown + "'", "sandbar --help lists them");
+    return Usage(unknown, "sandbar --help lists them", as_json);
   try {
     std::vector<std::string> reversed(words.rbegin(), words.rend());
     app.parse(reversed);
   } catch (const CLI::ParseError& e) {
-    int code = app.exit(e);
-    return {std::nullopt, code == 0 ? 0 : 2};
+    if (e.get_exit_code() == 0) return {std::nullopt, app.exit(e)};  // --help
+    const auto chosen = app.get_subcommands();
+    return Usage(e.what(), "sandbar " + (chosen.empty() ? "" : chosen.front()->get_name() + " ") + "--help", as_json);
   }
 
   const CLI::App* sub = app.get_subcommands().front();
   auto rest = sub->remaining();
   if (!rest.empty() && rest.front().starts_with('-'))
     return Usage("'" + rest.front() + "' is no option of " + sub->get_name(),
-                 ("sandbar " + sub->get_name() + " --help   # options of the inner command go after --").c_str());
+                 "sandbar " + sub->get_name() + " --help   # options of the inner command go after --", as_json);
   rest.insert(rest.end(), inner.begin(), inner.end());
   raw.run.argv = rest;
   raw.exec.argv = rest;
@@ -358,24 +366,27 @@ Parsed Parse(int argc, const char* const* argv) {
   if (!raw.agent_timeout.empty()) raw.agent.options.limits.timeout_ms = *ParseDuration(raw.agent_timeout);
   if (raw.agent.options.model.empty()) raw.agent.options.model = Environment("SANDBAR_MODEL");
   if (sub->get_name() == "agent" && raw.agent.options.model.empty())
-    return Usage("no model given", "sandbar agent --model anthropic:ID … (or set SANDBAR_MODEL)");
+    return Usage("no model given", "sandbar agent --model anthropic:ID … (or set SANDBAR_MODEL)", as_json);
   if (!raw.worker_timeout.empty()) raw.claude_worker.options.timeout_ms = *ParseDuration(raw.worker_timeout);
   if (!raw.worker_idle.empty()) raw.claude_worker.options.max_idle_ms = *ParseDuration(raw.worker_idle);
   if (!raw.exec_timeout.empty()) raw.exec.timeout_ms = ParseDuration(raw.exec_timeout);
   bool wants_command = sub->get_prefix_command();
   if (wants_command && rest.empty())
-    return Usage("no command given", sub->get_name() == "run" ? "sandbar run -- node -e 'console.log(6*7)'"
-                                                              : "sandbar exec NAME -- ls -la");
+    return Usage("no command given",
+                 sub->get_name() == "run" ? "sandbar run -- node -e 'console.log(6*7)'" : "sandbar exec NAME -- ls -la",
+                 as_json);
   if (!wants_command && !rest.empty())
-    return Usage("unexpected argument '" + rest.front() + "'", ("sandbar " + sub->get_name() + " --help").c_str());
+    return Usage("unexpected argument '" + rest.front() + "'", "sandbar " + sub->get_name() + " --help", as_json);
   if (raw.run.from && (raw.run.image || raw.run.runtime))
-    return Usage("--from brings its own image", "leave --image and --runtime out");
-  if (raw.run.image && raw.run.runtime) return Usage("--image and --runtime exclude each other", "give one of them");
+    return Usage("--from brings its own image", "leave --image and --runtime out", as_json);
+  if (raw.run.image && raw.run.runtime)
+    return Usage("--image and --runtime exclude each other", "give one of them", as_json);
 
   if (!raw.code_timeout.empty()) raw.code.timeout_ms = ParseDuration(raw.code_timeout);
   if (sub->get_name() == "code") {
     auto wrong = ArrangeCode(&raw.code, raw.code_words);
-    if (!wrong.empty()) return Usage(wrong, "sandbar code [NAME] FILE, or sandbar code [NAME] -c 'print(6 * 7)'");
+    if (!wrong.empty())
+      return Usage(wrong, "sandbar code [NAME] FILE, or sandbar code [NAME] -c 'print(6 * 7)'", as_json);
   }
 
   raw.options.data_given = !raw.options.data.empty();

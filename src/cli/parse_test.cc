@@ -171,6 +171,17 @@ TEST(Parse, HelpAndVersionByOtherNames) {
   EXPECT_TRUE(std::holds_alternative<VersionCommand>(p.options->command));
 }
 
+TEST(Parse, UsageErrorsNameTheFixAndSpeakJsonWhenAsked) {
+  using ::testing::internal::CaptureStderr;
+  using ::testing::internal::GetCapturedStderr;
+  CaptureStderr();
+  ParseWords({"rnu", "--", "true"});
+  EXPECT_THAT(GetCapturedStderr(), ::testing::HasSubstr("there is no command 'rnu', did you mean 'run'?"));
+  CaptureStderr();
+  EXPECT_EQ(ParseWords({"ps", "--json", "--nope"}).exit_code, 2);
+  EXPECT_THAT(GetCapturedStderr(), ::testing::StartsWith(R"({"error":{"code":"bad_request","message":"The following)"));
+}
+
 TEST(Parse, UsageErrorsExitTwo) {
   EXPECT_EQ(ParseWords({}).exit_code, 2);
   EXPECT_EQ(ParseWords({"frobnicate"}).exit_code, 2);
