@@ -1,5 +1,7 @@
 #include "images/images.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <boost/json.hpp>
 #include <filesystem>
@@ -164,20 +166,45 @@ const Image* ResolveManaged(const std::vector<Image>& all, const Reference& ref)
 
 }  // namespace
 
-Result<std::vector<Image>> Catalog::List() const {
-  std::vector<Image> out;
-  std::error_code ec;
+std::shared_ptr<const Catalog::Listed> Catalog::Current() const {
+  struct stat st{};
+  if (::stat((directory_ + "/manifests").c_str(), &st) != 0) return nullptr;
+  const std::lock_guard lock(mutex_);
+  const bool same =
+      listed_ && listed_->changed.tv_sec == st.st_mtim.tv_sec && listed_->changed.tv_nsec == st.st_mtim.tv_nsec;
+  return same ? listed_ : nullptr;
+}
+
+bool Catalog::fresh() const {
+  return Current() != nullptr;
+}
+
+Result<std::shared_ptr<const Catalog::Listed>> Catalog::Read() const {
+  auto out = std::make_shared<Listed>();
   fs::path dir = fs::path(directory_) / "manifests";
-  fs::directory_iterator it(dir, ec);
-  if (ec)
+  struct stat st{};
+  std::error_code ec;
+  if (::stat(dir.c_str(), &st) != 0)
     return Fail(Code::kUnavailable,
                 "no images are prepared in " + directory_ + "; build one with: sandbar image build node24");
-  for (const auto& entry : it) {
+  out->changed = st.st_mtim;
+  for (const auto& entry : fs::directory_iterator(dir, ec)) {
     if (entry.path().extension() != ".json") continue;
-    if (auto image = ParseManifest(ReadBounded(entry.path()))) out.push_back(*std::move(image));
+    if (auto image = ParseManifest(ReadBounded(entry.path()))) out->images.push_back(*std::move(image));
   }
-  std::ranges::sort(out, {}, &Image::name);
+  std::ranges::sort(out->images, {}, &Image::name);
+  // Another change within the clock's grain would not show: what has just changed is read again next time.
+  if (std::time(nullptr) > st.st_mtim.tv_sec + 1) {
+    const std::lock_guard lock(mutex_);
+    listed_ = out;
+  }
   return out;
+}
+
+Result<std::vector<Image>> Catalog::List() const {
+  if (auto current = Current()) return current->images;
+  SB_TRY(auto read, Read());
+  return read->images;
 }
 
 Result<Image> Catalog::ResolveImage(std::string_view reference) const {

@@ -7,7 +7,10 @@
 // <images>/layers/<id>.erofs  (or <images>/layers/<id>/ as a directory): read-only, root-owned, content-addressed.
 #pragma once
 
+#include <ctime>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,8 +31,11 @@ struct Image {
 class Catalog {
  public:
   explicit Catalog(std::string directory) : directory_(std::move(directory)) {}
-  // All prepared images; re-read on every call, so that a build shows up without a restart.
+  // All prepared images. Read again when the directory has changed, so that a build shows up without a restart;
+  // manifests come and go whole, by rename.
   Result<std::vector<Image>> List() const;
+  // The next call reads no file: what was read is still what is there. For callers that must not block.
+  bool fresh() const;
   // By image reference (`repo[:tag][@sha256:…]`, optional registry prefix) or by runtime name (node24, python3.13, …).
   // v1/v2 runtimes get user vercel-sandbox and cwd /vercel/sandbox (protocol 4.7). kBadRequest for a malformed or
   // unknown name, kNotFound-like message naming the nearest; kUnsupported with "sandbar image build …" when known but
@@ -38,7 +44,16 @@ class Catalog {
   Result<Image> ResolveRuntime(std::string_view runtime) const;
 
  private:
+  struct Listed {
+    timespec changed{};  // the directory, when it was read
+    std::vector<Image> images;
+  };
+  std::shared_ptr<const Listed> Current() const;
+  Result<std::shared_ptr<const Listed>> Read() const;
+
   std::string directory_;
+  mutable std::mutex mutex_;
+  mutable std::shared_ptr<const Listed> listed_;
 };
 
 }  // namespace sandbar::images

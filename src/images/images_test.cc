@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -38,6 +39,24 @@ TEST_F(CatalogTest, ReadsManifestsAndSkipsBrokenOnes) {
   ASSERT_EQ(all->size(), 1U);
   EXPECT_EQ(all->at(0).env.at("PATH"), "/bin");
   EXPECT_THAT(all->at(0).layers, ::testing::ElementsAre("aa", "bb"));
+}
+
+TEST_F(CatalogTest, ReadsAgainOnlyWhatHasChanged) {
+  Put("node24", "vercel/sandbox/node:24", "node24", "ubuntu");
+  Catalog c(dir_);
+  EXPECT_FALSE(c.fresh()) << "nothing was read yet";
+  EXPECT_EQ(c.List()->size(), 1U);
+  EXPECT_FALSE(c.fresh()) << "it has changed a moment ago: another change could not be told from that one";
+  const auto an_hour_ago = std::filesystem::file_time_type::clock::now() - std::chrono::hours(1);
+  std::filesystem::last_write_time(dir_ + "/manifests", an_hour_ago);
+  EXPECT_EQ(c.List()->size(), 1U);
+  EXPECT_TRUE(c.fresh());
+  EXPECT_EQ(c.ResolveImage("vercel/sandbox/node:24")->runtime, "node24");
+  Put("node22", "vercel/sandbox/node:22", "node22", "ubuntu");
+  EXPECT_FALSE(c.fresh());
+  EXPECT_EQ(c.ResolveImage("vercel/sandbox/node:22")->runtime, "node22");
+  std::filesystem::remove_all(dir_ + "/manifests");
+  EXPECT_FALSE(c.List().has_value());
 }
 
 TEST_F(CatalogTest, ManagedNamesFollowTheDocumentedRule) {

@@ -22,6 +22,7 @@ Task<images::Image> ServiceImpl::ResolveImage(bool v1, std::optional<std::string
   auto resolve = [images = core_.parts.images, image = image.value_or(core_.config.default_image), runtime] {
     return runtime ? images->ResolveRuntime(*runtime) : images->ResolveImage(image);
   };
+  if (core_.parts.images->fresh()) co_return resolve();
   co_return co_await core_.Files(std::move(resolve));
 }
 
