@@ -66,7 +66,7 @@ Agent::Agent(AgentOptions options)
       commands_(&loop_, &setup_, this),
       files_(&loop_, &setup_, this, options_.worker_stall),
       dials_(&loop_, this),
-      quiescer_(&loop_, &commands_, this),
+      quiescer_(&loop_, &commands_, this, options_.own_kernel),
       children_(WatchChildren()) {
   SB_CHECK(children_);
   int channel = options_.stream ? options_.stream.get() : options_.listener.get();

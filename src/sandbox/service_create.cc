@@ -60,6 +60,12 @@ Task<ServiceImpl::Base> ServiceImpl::ResolveBase(const CreateSpec* spec, Scope s
 
 Result<store::Session> ServiceImpl::MakeSession(const store::Sandbox& sandbox, const Base& base) {
   SB_TRY(const engine::EngineInfo engine, core_.ladder.Pick(sandbox.isolation, base.format));
+  if (engine.format == engine::RootfsFormat::kBlock && sandbox.mounts.size() > kMaxBlockMounts)
+    return Fail(
+        Code::kBadRequest,
+        fmt::format("mounts: the engine {} takes at most {}, got {}: a microVM has 8 virtio slots, and 5 are taken "
+                    "by image, disk, agent, network and random numbers",
+                    engine.name, kMaxBlockMounts, sandbox.mounts.size()));
   const images::Image& image = base.image;
   store::Session s;
   s.image_layers = image.layers;
