@@ -17,6 +17,8 @@ namespace sandbar {
 
 inline constexpr const char* kVmConfigPort = "config";
 inline constexpr const char* kVmAgentPort = "agent";
+// What an agent that cannot start says on its port before the machine ends, in front of why.
+inline constexpr const char* kVmFailure = "sandbar-guest: ";
 // Serial numbers of the block devices.
 inline constexpr const char* kVmImageDisk = "image";
 inline constexpr const char* kVmWritableDisk = "disk";

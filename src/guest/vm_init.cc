@@ -258,12 +258,26 @@ Result<std::vector<Fd>> MountDrives(const VmConfig& config) {
   return trees;
 }
 
-// In the machine's own root: whatever links are on the way lead to another place of it.
+// What is missing of it is made; links are not followed.
+Result<Fd> OpenPlace(const std::string& path) {
+  Fd at(::open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
+  for (size_t from = 1; from < path.size();) {
+    const size_t slash = std::min(path.find('/', from), path.size());
+    const std::string name = path.substr(from, slash - from);
+    from = slash + 1;
+    if (::mkdirat(at.get(), name.c_str(), 0755) != 0 && errno != EEXIST) return FailErrno("make " + path);
+    at = Fd(::openat(at.get(), name.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    if (!at) return FailErrno(path);
+  }
+  return at;
+}
+
+// In the machine's own root.
 Result<> AttachDrives(const VmConfig& config, const std::vector<Fd>& trees) {
   for (size_t i = 0; i < trees.size(); ++i) {
     const std::string& path = config.drives[i].path;
-    SB_TRYV(MakeParents("", path.substr(1) + "/"));
-    if (::move_mount(trees[i].get(), "", AT_FDCWD, path.c_str(), MOVE_MOUNT_F_EMPTY_PATH) != 0)
+    SB_TRY(Fd place, OpenPlace(path));
+    if (::move_mount(trees[i].get(), "", place.get(), "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) != 0)
       return FailErrno("mount a drive at " + path);
   }
   return {};
@@ -305,15 +319,8 @@ Result<> SetKernel(const VmConfig& config) {
   return {};
 }
 
-}  // namespace
-
-Result<Fd> BecomeVm() {
-  SB_TRYV(Mount("dev", "/dev", "devtmpfs", MS_NOSUID));
-  SB_TRYV(Mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC));
-  SB_TRYV(Mount("sysfs", "/sys", "sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC));
-  SB_TRYV(LoadModules());
-  // Opened before a template is made: what follows the configuration is the machine's own life.
-  SB_TRY(Fd agent, OpenPort(kVmAgentPort));
+// All that follows the configuration is the machine's own life.
+Result<> Start() {
   SB_TRY(VmConfig config, ReadConfig());
   SB_TRYV(Refresh(config));
   SB_TRYV(MountRoot(config));
@@ -322,8 +329,25 @@ Result<Fd> BecomeVm() {
   SB_TRYV(EnterRoot());
   SB_TRYV(AttachDrives(config, drives));
   SB_TRYV(SetKernel(config));
-  SB_TRYV(ConfigureNetwork());
-  return agent;
+  return ConfigureNetwork();
+}
+
+}  // namespace
+
+Result<Fd> BecomeVm() {
+  SB_TRYV(Mount("dev", "/dev", "devtmpfs", MS_NOSUID));
+  SB_TRYV(Mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC));
+  SB_TRYV(Mount("sysfs", "/sys", "sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC));
+  SB_TRYV(LoadModules());
+  // Opened before a template is made.
+  SB_TRY(Fd agent, OpenPort(kVmAgentPort));
+  auto started = Start();
+  if (started) return agent;
+  // For a daemon that is there and waits for the agent.
+  ::fcntl(agent.get(), F_SETFL, O_NONBLOCK);
+  const std::string words = kVmFailure + started.error().message;
+  [[maybe_unused]] ssize_t n = ::write(agent.get(), words.data(), words.size());
+  return std::unexpected(std::move(started).error());
 }
 
 }  // namespace sandbar::guest
