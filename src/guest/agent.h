@@ -29,6 +29,7 @@ struct AgentOptions {
   std::vector<Fd> join_fds;  // see ChildSetup
   std::string elevated;      // see ChildSetup
   bool own_kernel = false;   // the machine is a virtual one
+  Fd written;                // see ChildSetup
   std::chrono::milliseconds worker_stall{20000};
 };
 

@@ -320,21 +320,24 @@ Result<> SetKernel(const VmConfig& config) {
 }
 
 // All that follows the configuration is the machine's own life.
-Result<> Start() {
+Result<Fd> Start() {
   SB_TRY(VmConfig config, ReadConfig());
   SB_TRYV(Refresh(config));
   SB_TRYV(MountRoot(config));
+  Fd written(::open("/disk/upper", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!written) return FailErrno("open /disk/upper");
   SB_TRY(std::vector<Fd> drives, MountDrives(config));
   SB_TRYV(MountKernelFiles());
   SB_TRYV(EnterRoot());
   SB_TRYV(AttachDrives(config, drives));
   SB_TRYV(SetKernel(config));
-  return ConfigureNetwork();
+  SB_TRYV(ConfigureNetwork());
+  return written;
 }
 
 }  // namespace
 
-Result<Fd> BecomeVm() {
+Result<VmStart> BecomeVm() {
   SB_TRYV(Mount("dev", "/dev", "devtmpfs", MS_NOSUID));
   SB_TRYV(Mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC));
   SB_TRYV(Mount("sysfs", "/sys", "sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC));
@@ -342,7 +345,7 @@ Result<Fd> BecomeVm() {
   // Opened before a template is made.
   SB_TRY(Fd agent, OpenPort(kVmAgentPort));
   auto started = Start();
-  if (started) return agent;
+  if (started) return VmStart{std::move(agent), std::move(*started)};
   // For a daemon that is there and waits for the agent.
   ::fcntl(agent.get(), F_SETFL, O_NONBLOCK);
   const std::string words = kVmFailure + started.error().message;

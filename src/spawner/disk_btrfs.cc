@@ -192,6 +192,14 @@ class BtrfsDisk : public Disk {
     return os::SnapshotSubvolume(dir.get(), drives_->fd(), state, false);
   }
   int drives_fd() const override { return drives_->fd(); }
+  Result<> ReplaceDrive(const std::string& drive, const std::string& by) override {
+    SB_TRY(std::string path, drives_->Path(drive));
+    const uint64_t size = DriveDir::Size(path);
+    if (::renameat2(drives_->fd(), by.c_str(), drives_->fd(), drive.c_str(), RENAME_EXCHANGE) != 0)
+      return FailErrno("replace a drive");
+    if (auto r = RemoveDrive(by); !r) log::Warn("{}", r.error().message);
+    return CreateDrive(drive, size);
+  }
   Result<> RemoveDrive(const std::string& name) override {
     SB_TRY(Fd dir, os::OpenInside(drives_->fd(), name, O_RDONLY | O_DIRECTORY));
     SB_TRY(uint64_t id, os::SubvolumeId(dir.get()));

@@ -23,7 +23,6 @@ namespace sandbar::spawner {
 namespace {
 
 constexpr uint64_t kDefaultMemory = 512ULL << 20;
-constexpr uint64_t kDefaultDisk = 8ULL << 30;
 constexpr size_t kMaxDrives = 3;              // eight virtio slots, five of them taken
 constexpr uint64_t kOverhead = 384ULL << 20;  // of QEMU itself; most of it translated code
 constexpr int64_t kStartLimitMs = 600'000;    // the first use of an image merges its layers
@@ -92,7 +91,7 @@ class MicrovmLaunch : public Launch {
     return {limits.vcpus, memory, kThreads + limits.vcpus};
   }
   // The device's size is the limit. Somebody who makes it take more than this gets errors, and nobody else does.
-  uint64_t SlotLimit(const Limits& limits) const override { return VmSlotLimit(DiskBytes(limits)); }
+  uint64_t SlotLimit(const Limits& limits) const override { return VmSlotLimit(VmDiskBytes(limits.disk_bytes)); }
   int64_t StartLimitMs() const override { return kStartLimitMs; }
 
   Result<os::Child> Start(const LaunchInput& in, const ConfigureReq& request) override {
@@ -108,7 +107,7 @@ class MicrovmLaunch : public Launch {
       if (in.host->options.disk_limits) SB_TRYV(in.host->disk->SetLimit(in.parts->disk, SlotLimit(in.limits)));
     }
     bool fresh = false;
-    SB_TRY(Fd disk, OpenVmDisk(in.parts->disk, DiskBytes(in.limits), &fresh));
+    SB_TRY(Fd disk, OpenVmDisk(in.parts->disk, VmDiskBytes(in.limits.disk_bytes), &fresh));
     std::vector<Drive> drives;
     SB_TRYV(OpenDrives(in, request, drives));
     const VmSize size = SizeOf(in.limits);
@@ -173,7 +172,6 @@ class MicrovmLaunch : public Launch {
   Result<bool> ReadStatus(int status) override { return os::ReadJailStatus(status); }
 
  private:
-  static uint64_t DiskBytes(const Limits& limits) { return limits.disk_bytes == 0 ? kDefaultDisk : limits.disk_bytes; }
   static VmSize SizeOf(const Limits& limits) {
     uint64_t memory = limits.memory_bytes == 0 ? kDefaultMemory : limits.memory_bytes;
     return {std::max<uint64_t>(memory >> 20, 128), std::max(limits.vcpus, 1U)};

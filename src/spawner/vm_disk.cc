@@ -20,12 +20,13 @@
 namespace sandbar::spawner {
 namespace {
 
-constexpr const char* kHalfMade = "disk.new";
 // No guest of another kind can set it: attributes of this name need the host's root.
 constexpr const char* kFormat = "trusted.sandbar.format";
+constexpr const char* kHalfMade = "disk.new";  // its name until it has a filesystem
 constexpr uint64_t kSmallest = 64ULL << 20;
 constexpr uint64_t kLargestDrive = 8ULL << 40;  // more than any host has, and less than ext4 takes
-constexpr off_t kLargeDisk = 4LL << 30;
+constexpr uint64_t kLargeDisk = 4ULL << 30;
+constexpr uint64_t kDefaultDisk = 8ULL << 30;
 
 // A name for exactly these layers.
 std::string MergedName(const std::vector<std::string>& ids, const std::string& digest) {
@@ -41,6 +42,18 @@ Result<Fd> MergedDir(const Host& host) {
 }
 
 }  // namespace
+
+uint64_t VmDiskBytes(uint64_t limit) {
+  return limit == 0 ? kDefaultDisk : std::max(limit, kSmallest);
+}
+
+uint64_t VmDriveBytes(const std::string& path) {
+  return std::min(DriveDir::Size(path), kLargestDrive);
+}
+
+bool HasVmDisk(const std::string& drive) {
+  return IsBlockFormat(drive + "/upper") && ::access((drive + "/upper/" + kVmDiskFile).c_str(), F_OK) == 0;
+}
 
 bool IsBlockFormat(const std::string& layer) {
   char value[8] = {};
@@ -134,15 +147,15 @@ Result<Fd> OpenVmDisk(const DiskSlot& slot, uint64_t bytes, bool* fresh) {
   SB_TRY(Fd dir, os::OpenPath(upper, O_RDONLY | O_DIRECTORY));
   auto disk = os::OpenInside(dir.get(), kVmDiskFile, O_RDWR);
   *fresh = !disk;
-  if (!disk) return CreateVmDisk(dir.get(), std::max(bytes, kSmallest));
-  SB_TRYV(GrowTo(disk->get(), std::max(bytes, kSmallest)));
+  if (!disk) return CreateVmDisk(dir.get(), bytes);
+  SB_TRYV(GrowTo(disk->get(), bytes));
   return disk;
 }
 
 Result<Fd> OpenVmDrive(const Host& host, const DiskSlot& slot, const DriveMount& mount, bool* fresh) {
   SB_TRY(std::string path, host.disk->DrivePath(mount.drive));
   SB_TRY(Fd upper, os::OpenPath(path + "/upper", O_RDONLY | O_DIRECTORY));
-  const uint64_t size = std::min(DriveDir::Size(path), kLargestDrive);
+  const uint64_t size = VmDriveBytes(path);
   const bool block = IsBlockFormat(path + "/upper");
   if (!block && !(mount.writable && DriveDir::Unused(path)))
     return Fail(Code::kConflict, "drive " + mount.drive + " has the format dir, and block is needed here");
@@ -174,14 +187,20 @@ Result<> FormatVmDrive(const std::string& path, int disk) {
   return {};
 }
 
+std::vector<std::string> FormatWords(uint64_t bytes) {
+  std::vector<std::string> words = {
+      "mke2fs", "-t", "ext4", "-q", "-F", "-m", "0", "-E", "nodiscard,lazy_itable_init=1"};
+  // By default a large one would take a gigabyte of the host's disk at once.
+  if (bytes >= kLargeDisk) words.insert(words.end(), {"-J", "size=64"});
+  return words;
+}
+
 Result<> FormatVmDisk(int disk) {
   Fd copy(::fcntl(disk, F_DUPFD, 3));  // inherited
   if (!copy) return FailErrno("dup");
   struct stat st{};
   if (::fstat(disk, &st) != 0) return FailErrno("stat the disk");
-  std::vector<std::string> words = {"mkfs.ext4", "-q", "-F", "-m", "0", "-E", "nodiscard,lazy_itable_init=1"};
-  // By default a large one would take a gigabyte of the host's disk at once.
-  if (st.st_size >= kLargeDisk) words.insert(words.end(), {"-J", "size=64"});
+  std::vector<std::string> words = FormatWords(static_cast<uint64_t>(st.st_size));
   words.push_back("/proc/self/fd/" + std::to_string(copy.get()));
   return os::RunProgram(words);
 }
