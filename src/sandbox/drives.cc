@@ -147,8 +147,9 @@ Result<std::vector<std::string>> UnusedDrives(store::Store& store, const std::ve
   for (const store::Session& session : running) {
     for (const store::SessionMount& mount : session.mounts) {
       needed.insert(mount.drive);
-      needed.insert(SuccessorName(mount.drive));
       needed.insert(StateName(mount.drive, mount.state));
+      needed.insert(SuccessorName(mount.drive));
+      needed.insert(SuccessorName(StateName(mount.drive, mount.state)));
     }
   }
   std::vector<std::string> unused;

@@ -15,6 +15,7 @@ using engine::RootfsFormat;
 
 constexpr char kPlace[] = "/mnt/drive";  // of a drive in a machine that does nothing else
 constexpr std::chrono::hours kLongest{2};
+constexpr uint64_t kUsualDisk = 8ULL << 30;
 constexpr int kVcpus = 2;  // the usual size: there may be a template of it
 
 std::string Suffix(RootfsFormat format) {
@@ -155,13 +156,15 @@ Task<> Converter::DriveToDir(store::Session session, engine::DriveMount mount, s
 
 Task<> Converter::Drive(store::Session session, engine::DriveMount mount, RootfsFormat format, std::string target) {
   auto& engine = *core_->parts.engine;
-  // What is left of an attempt that a crash ended.
-  if (mount.writable) SB_CO_TRYV(co_await engine.RemoveDrive(target));
-  auto make = format == RootfsFormat::kBlock ? engine.DriveToBlock(mount.name, target)
-                                             : DriveToDir(std::move(session), mount, target);
+  // Whole before it has its name; what is left of an attempt that a crash ended goes first.
+  const std::string successor = SuccessorName(mount.name);
+  SB_CO_TRYV(co_await engine.RemoveDrive(successor));
+  auto make = format == RootfsFormat::kBlock ? engine.DriveToBlock(mount.name, successor)
+                                             : DriveToDir(std::move(session), mount, successor);
   SB_CO_TRYV(co_await std::move(make));
-  if (mount.writable) SB_CO_TRYV(co_await engine.ReplaceDrive(mount.name, std::move(target)));
-  co_return Result<>{};
+  if (mount.writable) co_return co_await engine.ReplaceDrive(mount.name, successor);
+  SB_CO_TRYV(co_await engine.FreezeDrive(successor, std::move(target)));
+  co_return co_await engine.RemoveDrive(successor);
 }
 
 Task<> Converter::Drives(store::Session session, engine::Rootfs* rootfs) {
@@ -169,11 +172,11 @@ Task<> Converter::Drives(store::Session session, engine::Rootfs* rootfs) {
   for (engine::DriveMount& mount : rootfs->mounts) {
     SB_CO_TRY(auto have, co_await core_->parts.engine->DriveFormat(mount.name));
     if (!have || *have == need) continue;
-    std::string target = mount.writable ? SuccessorName(mount.name) : ConvertedName(mount.name, need);
+    std::string target = ConvertedName(mount.name, need);
     SB_CO_TRY(auto on_disk, co_await core_->parts.engine->ListDrives());
     const bool there = !mount.writable && std::ranges::find(on_disk, target) != on_disk.end();
     Result<> made;
-    if (!there || converting_.contains(target)) {
+    if (!there) {
       auto work = Drive(session, mount, need, target);
       made = co_await Once(target, std::move(work));
     }
@@ -197,6 +200,8 @@ Task<std::unique_ptr<LiveMachine>> Converter::Boot(RootfsFormat format, engine::
   engine::BootRequest request = BootOf(*core_, engine->name, kVcpus);
   request.machine_id = row.machine_id;
   request.deadline = kLongest;
+  // What is unpacked comes from a guest: it does not get the whole disk, where others may.
+  if (request.limits.disk_bytes == 0) request.limits.disk_bytes = kUsualDisk;
   auto live = co_await LiveMachine::Boot(core_, std::move(request), std::move(rootfs));
   if (live || core_->closing) co_return live;
   auto remove = [id = row.machine_id](store::Store& store) { return store.DeletePoolMember(id); };

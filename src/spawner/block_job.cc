@@ -24,8 +24,8 @@ namespace {
 
 constexpr const char* kProgram = "/sbin/mke2fs";
 
-// To read everything, and overlay's own attributes, which tell what was deleted and moved.
-constexpr uint64_t kCapabilities = 1ULL << CAP_DAC_READ_SEARCH | 1ULL << CAP_SYS_ADMIN;
+// To read everything; of a snapshot also overlay's own attributes, which tell what was deleted and moved.
+constexpr uint64_t kReadAll = 1ULL << CAP_DAC_READ_SEARCH, kReadOverlay = 1ULL << CAP_SYS_ADMIN;
 
 std::string Words(int fd) {
   std::array<char, 300> text{};
@@ -77,7 +77,7 @@ Result<> BlockJob::Start(const std::string& tree, const std::string& upper, uint
   os::VmmPlan plan;
   plan.root = room.get();
   plan.mount_point = InMountDir("mp");
-  plan.capabilities = kCapabilities;
+  plan.capabilities = slot_.name.empty() ? kReadAll : kReadAll | kReadOverlay;
   plan.keep = {disk.get(), files.get()};
   plan.program = program.get();
   plan.errors = errors_.get();
