@@ -24,12 +24,16 @@ namespace {
 
 constexpr const char* kProgram = "/sbin/mke2fs";
 
-// To read everything; of a snapshot also overlay's own attributes, which tell what was deleted and moved.
-constexpr uint64_t kReadAll = 1ULL << CAP_DAC_READ_SEARCH, kReadOverlay = 1ULL << CAP_SYS_ADMIN;
+// To read everything, and overlay's own attributes, which tell what was deleted and moved.
+constexpr uint64_t kCapabilities = 1ULL << CAP_DAC_READ_SEARCH | 1ULL << CAP_SYS_ADMIN;
 
+// The end of what it said.
 std::string Words(int fd) {
   std::array<char, 300> text{};
-  ssize_t n = ::pread(fd, text.data(), text.size(), 0);
+  struct stat st{};
+  if (::fstat(fd, &st) != 0) return {};
+  const auto room = static_cast<off_t>(text.size());
+  ssize_t n = ::pread(fd, text.data(), text.size(), st.st_size > room ? st.st_size - room : 0);
   std::string out(text.data(), n > 0 ? static_cast<size_t>(n) : 0);
   for (char& c : out)
     if (c < ' ' || c > '~') c = ' ';
@@ -77,7 +81,7 @@ Result<> BlockJob::Start(const std::string& tree, const std::string& upper, uint
   os::VmmPlan plan;
   plan.root = room.get();
   plan.mount_point = InMountDir("mp");
-  plan.capabilities = slot_.name.empty() ? kReadAll : kReadAll | kReadOverlay;
+  plan.capabilities = kCapabilities;
   plan.keep = {disk.get(), files.get()};
   plan.program = program.get();
   plan.errors = errors_.get();
