@@ -17,6 +17,8 @@ namespace sandbar {
 
 inline constexpr const char* kVmConfigPort = "config";
 inline constexpr const char* kVmAgentPort = "agent";
+// What an agent that cannot start says on its port before the machine ends, in front of why.
+inline constexpr const char* kVmFailure = "sandbar-guest: ";
 // Serial numbers of the block devices.
 inline constexpr const char* kVmImageDisk = "image";
 inline constexpr const char* kVmWritableDisk = "disk";
@@ -28,6 +30,17 @@ struct VmFile {
   std::string bytes;
 };
 
+// A block device with the serial number VmDriveDisk(its place in the list).
+struct VmDrive {
+  std::string path;  // absolute; what is missing of it is made
+  bool writable = false;
+  uint32_t uid = 0, gid = 0;  // whose it is when it is used for the first time
+};
+
+inline std::string VmDriveDisk(size_t i) {
+  return "drive" + std::to_string(i);
+}
+
 struct VmConfig {
   std::string hostname;
   int64_t clock_ns = 0;       // real time
@@ -35,6 +48,7 @@ struct VmConfig {
   uint32_t pids = 0;          // 0: as many as the kernel can
   bool restored = false;      // from a template: devices and addresses are other ones than those seen before
   std::vector<VmFile> files;  // lie between the image and what the machine writes
+  std::vector<VmDrive> drives;
 };
 
 inline std::string EncodeVmConfig(const VmConfig& c) {
@@ -49,6 +63,13 @@ inline std::string EncodeVmConfig(const VmConfig& c) {
     w.Str(f.path);
     w.U32(f.mode);
     w.Str(f.bytes);
+  }
+  w.U32(static_cast<uint32_t>(c.drives.size()));
+  for (const VmDrive& d : c.drives) {
+    w.Str(d.path);
+    w.U8(d.writable ? 1 : 0);
+    w.U32(d.uid);
+    w.U32(d.gid);
   }
   ByteWriter out;
   out.U32(static_cast<uint32_t>(w.str().size()));
@@ -72,6 +93,15 @@ inline Result<VmConfig> DecodeVmConfig(std::string_view bytes) {
     f.mode = r.U32();
     f.bytes = r.Str(kMaxVmConfig);
     c.files.push_back(std::move(f));
+  }
+  uint32_t drives = r.U32();
+  for (uint32_t i = 0; i < drives && r.ok(); ++i) {
+    VmDrive d;
+    d.path = r.Str();
+    d.writable = r.U8() != 0;
+    d.uid = r.U32();
+    d.gid = r.U32();
+    c.drives.push_back(std::move(d));
   }
   if (!r.Done()) return Fail(Code::kProtocol, "malformed configuration");
   return c;

@@ -16,6 +16,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -193,6 +194,17 @@ class Engine {
   virtual Task<> RemoveDrive(std::string name) = 0;
   // Every drive and state on disk, in the order of names.
   virtual Task<std::vector<std::string>> ListDrives() = 0;
+
+  // From directories to block devices; the way back leads through machines, because no host reads a filesystem that a
+  // guest's kernel wrote. Takes as long as there are files; taken as done when `target` exists. kNoSpace when the files
+  // do not fit.
+  virtual Task<> SnapshotToBlock(std::string layer, std::string target, uint64_t bytes) = 0;
+  // Of a drive that no machine writes to, or a state; the target has its size.
+  virtual Task<> DriveToBlock(std::string source, std::string target) = 0;
+  // What a drive or a state is; nothing while it was never used and may become either.
+  virtual Task<std::optional<RootfsFormat>> DriveFormat(std::string name) = 0;
+  // The drive `by` takes this one's place and name. No machine may use either.
+  virtual Task<> ReplaceDrive(std::string drive, std::string by) = 0;
 };
 
 }  // namespace sandbar::engine

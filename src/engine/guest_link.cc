@@ -26,6 +26,14 @@ class Link : public GuestLink {
     wire::ReadFile request{0, std::move(path), std::move(cwd), user.uid, user.gid, std::move(user.name)};
     return CallReadFile(core_, std::move(request));
   }
+  Task<std::unique_ptr<FileStream>> PackTree(std::string path) override {
+    wire::PackTree request{0, std::move(path)};
+    return CallPackTree(core_, std::move(request));
+  }
+  Task<> UnpackTree(std::string path, ByteSource* source) override {
+    wire::UnpackTree request{0, std::move(path)};
+    return CallUnpackTree(core_, std::move(request), source);
+  }
   Task<> WriteTar(std::string cwd, GuestUser user, ByteSource* source) override {
     wire::WriteTar request{0, std::move(cwd), user.uid, user.gid, std::move(user.name), true};
     return CallWriteTar(core_, std::move(request), source);

@@ -69,6 +69,10 @@ class GuestLink {
   virtual Task<> WriteTar(std::string cwd, GuestUser user, ByteSource* source) = 0;       // source outlives the task
   virtual Task<> WritePlainTar(std::string cwd, GuestUser user, ByteSource* source) = 0;  // the same, not compressed
   virtual Task<> MakeDir(std::string path, std::string cwd, GuestUser user, bool recursive) = 0;
+  // What the machine wrote to its root (path empty; only where it has a kernel of its own), or all files below a path,
+  // as a tree (wire/tree.h); and the reverse, into an existing directory. Errors as for ReadFile.
+  virtual Task<std::unique_ptr<FileStream>> PackTree(std::string path) = 0;
+  virtual Task<> UnpackTree(std::string path, ByteSource* source) = 0;  // source outlives the task
   // A connected, non-blocking byte stream to a server in the machine, through the agent; it ends with the link. Errors
   // as for Machine::Dial, and kTooMany.
   virtual Task<Fd> Dial(uint16_t port) = 0;

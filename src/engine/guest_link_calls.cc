@@ -169,9 +169,11 @@ Task<wire::Quiesced> CallQuiesce(std::shared_ptr<LinkCore> core, std::chrono::mi
   co_return *call.result;
 }
 
-Task<std::unique_ptr<FileStream>> CallReadFile(std::shared_ptr<LinkCore> core, wire::ReadFile request) {
+namespace {
+
+template <class Request>
+Task<std::unique_ptr<FileStream>> OpenReader(std::shared_ptr<LinkCore> core, Request request) {
   if (auto good = CheckPath(request.path, "path"); !good) co_return std::unexpected(std::move(good).error());
-  if (auto good = CheckPath(request.cwd, "cwd"); !good) co_return std::unexpected(std::move(good).error());
   SB_CO_TRY(auto stream, co_await core->OpenStream(false));
   auto reader = std::make_unique<ReadStream>(core, stream);
   request.stream = stream->id;
@@ -181,8 +183,8 @@ Task<std::unique_ptr<FileStream>> CallReadFile(std::shared_ptr<LinkCore> core, w
   co_return std::unique_ptr<FileStream>(std::move(reader));
 }
 
-Task<> CallWriteTar(std::shared_ptr<LinkCore> core, wire::WriteTar request, ByteSource* source) {
-  if (auto good = CheckPath(request.cwd, "cwd"); !good) co_return good;
+template <class Request>
+Task<> Upload(std::shared_ptr<LinkCore> core, Request request, ByteSource* source) {
   SB_CO_TRY(auto stream, co_await core->OpenStream(true));
   StreamUse use(core, stream);
   request.stream = stream->id;
@@ -199,6 +201,26 @@ Task<> CallWriteTar(std::shared_ptr<LinkCore> core, wire::WriteTar request, Byte
   }
   auto done = co_await WaitEnd(core.get(), stream.get(), core->limits().stall);
   co_return done;
+}
+
+}  // namespace
+
+Task<std::unique_ptr<FileStream>> CallReadFile(std::shared_ptr<LinkCore> core, wire::ReadFile request) {
+  if (auto good = CheckPath(request.cwd, "cwd"); !good) co_return std::unexpected(std::move(good).error());
+  co_return co_await OpenReader(std::move(core), std::move(request));
+}
+
+Task<std::unique_ptr<FileStream>> CallPackTree(std::shared_ptr<LinkCore> core, wire::PackTree request) {
+  return OpenReader(std::move(core), std::move(request));
+}
+
+Task<> CallWriteTar(std::shared_ptr<LinkCore> core, wire::WriteTar request, ByteSource* source) {
+  if (auto good = CheckPath(request.cwd, "cwd"); !good) co_return good;
+  co_return co_await Upload(std::move(core), std::move(request), source);
+}
+
+Task<> CallUnpackTree(std::shared_ptr<LinkCore> core, wire::UnpackTree request, ByteSource* source) {
+  return Upload(std::move(core), std::move(request), source);
 }
 
 Task<> CallMakeDir(std::shared_ptr<LinkCore> core, wire::MakeDir request) {

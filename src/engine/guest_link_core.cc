@@ -4,10 +4,12 @@
 #include <boost/asio/write.hpp>
 
 #include "base/ids.h"
+#include "base/vm_config.h"
 
 namespace sandbar::engine {
 namespace {
 
+constexpr size_t kMaxSaid = 300;
 constexpr int kMaxRestarts = 64;  // of looking for the answer to the hello
 
 }  // namespace
@@ -97,9 +99,13 @@ Task<> LinkCore::Handshake() {
   auto [write_error, written] = co_await asio::async_write(socket_, buffer, kToken);
   if (write_error) co_return std::unexpected(FromAsio(write_error, "hello"));
   int restarts = 0;
+  std::string said;
   for (;;) {
     auto [ec, n] = co_await socket_.async_read_some(asio::buffer(buffer_), kToken);
+    if (ec && said.starts_with(kVmFailure)) co_return Fail(Code::kUnavailable, "the machine did not start: " + said);
     if (ec) co_return std::unexpected(FromAsio(ec, "hello"));
+    for (size_t i = 0; i < n && said.size() < kMaxSaid; ++i)
+      said += buffer_[i] < ' ' || buffer_[i] > '~' ? '?' : buffer_[i];
     decoder_.Feed(std::string_view(buffer_.data(), n));
     wire::GuestFrame frame;
     for (;;) {

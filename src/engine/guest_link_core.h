@@ -166,6 +166,8 @@ Task<> CallExec(std::shared_ptr<LinkCore> core, wire::Exec request);
 Task<> CallInput(std::shared_ptr<LinkCore> core, std::string command, std::string bytes);
 Task<wire::Quiesced> CallQuiesce(std::shared_ptr<LinkCore> core, std::chrono::milliseconds grace);
 Task<std::unique_ptr<FileStream>> CallReadFile(std::shared_ptr<LinkCore> core, wire::ReadFile request);
+Task<std::unique_ptr<FileStream>> CallPackTree(std::shared_ptr<LinkCore> core, wire::PackTree request);
+Task<> CallUnpackTree(std::shared_ptr<LinkCore> core, wire::UnpackTree request, ByteSource* source);
 Task<> CallWriteTar(std::shared_ptr<LinkCore> core, wire::WriteTar request, ByteSource* source);
 Task<> CallMakeDir(std::shared_ptr<LinkCore> core, wire::MakeDir request);
 Task<Fd> CallDial(std::shared_ptr<LinkCore> core, uint16_t port);

@@ -66,9 +66,10 @@ Agent::Agent(AgentOptions options)
       commands_(&loop_, &setup_, this),
       files_(&loop_, &setup_, this, options_.worker_stall),
       dials_(&loop_, this),
-      quiescer_(&loop_, &commands_, this),
+      quiescer_(&loop_, &commands_, this, options_.own_kernel),
       children_(WatchChildren()) {
   SB_CHECK(children_);
+  setup_.written = std::move(options_.written);
   int channel = options_.stream ? options_.stream.get() : options_.listener.get();
   SB_CHECK(::fcntl(channel, F_SETFL, O_NONBLOCK) == 0);
   // Nobody in the machine may look into the agent, even where the file's mode would allow it.
@@ -197,6 +198,8 @@ void Agent::Dispatch(wire::HostFrame& frame) {
         if constexpr (std::is_same_v<M, wire::ReadFile>) files_.Open(std::move(m));
         if constexpr (std::is_same_v<M, wire::WriteTar>) files_.Open(std::move(m));
         if constexpr (std::is_same_v<M, wire::MakeDir>) files_.Open(std::move(m));
+        if constexpr (std::is_same_v<M, wire::PackTree>) files_.Open(std::move(m));
+        if constexpr (std::is_same_v<M, wire::UnpackTree>) files_.Open(std::move(m));
         if constexpr (std::is_same_v<M, wire::Data>) files_.OnData(m);
         if constexpr (std::is_same_v<M, wire::End>) files_.OnEnd(m);
         if constexpr (std::is_same_v<M, wire::Abort>) files_.OnAbort(m);

@@ -28,6 +28,8 @@ struct AgentOptions {
   Fd stream;    // or one byte stream to whichever daemon there is; when a socket's end comes, it is the end
   std::vector<Fd> join_fds;  // see ChildSetup
   std::string elevated;      // see ChildSetup
+  bool own_kernel = false;   // the machine is a virtual one
+  Fd written;                // see ChildSetup
   std::chrono::milliseconds worker_stall{20000};
 };
 

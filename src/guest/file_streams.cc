@@ -35,7 +35,7 @@ void FileStreams::Open(FileRequest request) {
   s.pid = worker->pid;
   workers_[s.pid] = id;
   s.up = std::move(worker->up);
-  s.upload = std::holds_alternative<wire::WriteTar>(request);
+  s.upload = IsUpload(request);
   s.up_watch = loop_->Add(s.up.get(), EPOLLIN, [this, &s](uint32_t) { OnUp(s); });
   if (s.upload) {
     s.down = std::move(worker->down);

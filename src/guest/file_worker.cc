@@ -1,6 +1,7 @@
 #include "guest/file_worker.h"
 
 #include <fcntl.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 #include "guest/extract.h"
 #include "guest/gunzip.h"
 #include "guest/identity.h"
+#include "guest/pack.h"
 #include "wire/tar.h"
 
 namespace sandbar::guest {
@@ -19,6 +21,7 @@ namespace {
 
 constexpr int kUp = 3;
 constexpr int kDown = 4;
+constexpr int kWritten = 5;
 constexpr int kPipe = 256 << 10;  // fewer turns between agent and worker; the default serves where it is refused
 
 wire::FileErrorKind KindOf(const Error& error) {
@@ -62,29 +65,50 @@ Result<> Enter(const std::string& cwd, const std::string& path) {
   return {};
 }
 
+Result<> Pack(const std::string& path, FrameOut& out) {
+  auto send = [&out](std::string_view bytes) { return out.Send(wire::Data{out.stream(), std::string(bytes)}); };
+  if (!path.empty()) {
+    Fd dir(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!dir) return FailErrno("open " + path);
+    return PackAll(dir.get(), send);
+  }
+  if (::fcntl(kWritten, F_GETFD) < 0) return FailErrno("this machine cannot tell what was written to it", ENXIO);
+  // The root as it is, without what is mounted on it.
+  Fd merged(::open_tree(AT_FDCWD, "/", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC));
+  if (!merged) return FailErrno("open the root");
+  Fd readable(::openat(merged.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!readable) return FailErrno("open the root");
+  return PackWritten(kWritten, readable.get(), send);
+}
+
 Result<> Perform(const FileRequest& request, FrameOut& out) {
   if (const auto* read = std::get_if<wire::ReadFile>(&request)) {
     SB_TRYV(Enter(read->cwd, read->path));
     return ReadFileTo(read->path, out);
   }
   if (const auto* write = std::get_if<wire::WriteTar>(&request)) return ExtractFrom(kDown, write->gzip, write->cwd);
+  if (const auto* pack = std::get_if<wire::PackTree>(&request)) return Pack(pack->path, out);
+  if (const auto* unpack = std::get_if<wire::UnpackTree>(&request)) return UnpackFrom(kDown, unpack->path);
   const auto& make = std::get<wire::MakeDir>(request);
   SB_TRYV(Enter(make.cwd, make.path));
   return MakeDirectory(make.path, make.recursive);
 }
 
 // Nothing of the agent's stays reachable through /proc/self/fd.
-bool KeepOnly(const ChildSetup& setup, int up, int down) {
+bool KeepOnly(const ChildSetup& setup, int up, int down, bool written) {
   for (int fd : {0, 1, 2}) {
     if (::dup2(setup.null.get(), fd) != fd) return false;
   }
   // Out of the way first: either number may be the other's target.
   int high_up = ::fcntl(up, F_DUPFD, 16);
   int high_down = down < 0 ? -1 : ::fcntl(down, F_DUPFD, 16);
+  int high_written = setup.written ? ::fcntl(setup.written.get(), F_DUPFD, 16) : -1;
   if (high_up < 0 || (down >= 0 && high_down < 0)) return false;
   if (::dup2(high_up, kUp) < 0) return false;
   if (down >= 0 && ::dup2(high_down, kDown) < 0) return false;
-  return ::close_range(down >= 0 ? kDown + 1 : kUp + 1, kLastFd, 0) == 0;
+  if (down < 0) ::close(kDown);
+  if (!written || high_written < 0 || ::dup2(high_written, kWritten) < 0) ::close(kWritten);
+  return ::close_range(kWritten + 1, kLastFd, 0) == 0;
 }
 
 [[noreturn]] void RunWorker(const ChildSetup& setup, const FileRequest& request, int up, int down) {
@@ -92,8 +116,15 @@ bool KeepOnly(const ChildSetup& setup, int up, int down) {
     uint32_t uid, gid;
     const std::string& user;
   };
-  auto who = std::visit([](const auto& r) { return Who{r.uid, r.gid, r.user}; }, request);
-  if (!JoinCgroups(setup) || ::setsid() < 0 || !KeepOnly(setup, up, down)) ::_exit(1);
+  const std::string root = "root";
+  auto who = std::visit(
+      [&root](const auto& r) {
+        if constexpr (requires { r.user; }) return Who{r.uid, r.gid, r.user};
+        return Who{0, 0, root};
+      },
+      request);
+  const bool written = std::holds_alternative<wire::PackTree>(request);
+  if (!JoinCgroups(setup) || ::setsid() < 0 || !KeepOnly(setup, up, down, written)) ::_exit(1);
   ::prctl(PR_SET_NAME, "sandbar-file");
   ResetSignals();
   ::umask(022);
@@ -200,7 +231,7 @@ Result<> MakeDirectory(const std::string& path, bool recursive) {
 Result<Worker> StartWorker(const ChildSetup& setup, const FileRequest& request) {
   SB_TRY(Pipe up, MakePipe());
   Pipe down;
-  if (std::holds_alternative<wire::WriteTar>(request)) {
+  if (IsUpload(request)) {
     int fds[2];
     if (::pipe2(fds, O_CLOEXEC) != 0) return FailErrno("pipe");
     down = Pipe{Fd(fds[0]), Fd(fds[1])};

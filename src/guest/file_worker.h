@@ -16,7 +16,12 @@
 
 namespace sandbar::guest {
 
-using FileRequest = std::variant<wire::ReadFile, wire::WriteTar, wire::MakeDir>;
+using FileRequest = std::variant<wire::ReadFile, wire::WriteTar, wire::MakeDir, wire::PackTree, wire::UnpackTree>;
+
+// Its bytes come from the daemon.
+inline bool IsUpload(const FileRequest& request) {
+  return std::holds_alternative<wire::WriteTar>(request) || std::holds_alternative<wire::UnpackTree>(request);
+}
 
 inline constexpr size_t kWorkerChunk = 64 << 10;
 // Files that do not know their size (procfs) are read up to this.
@@ -25,7 +30,7 @@ inline constexpr uint64_t kMaxUnsized = 16 << 20;
 struct Worker {
   pid_t pid = 0;
   Fd up;    // non-blocking, reading
-  Fd down;  // non-blocking, writing; only for WriteTar
+  Fd down;  // non-blocking, writing; only for uploads
 };
 
 Result<Worker> StartWorker(const ChildSetup& setup, const FileRequest& request);

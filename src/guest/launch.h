@@ -29,6 +29,7 @@ struct ChildSetup {
   rlimit files{};            // RLIMIT_NOFILE as it was before the agent raised its own
   // On a kernel without setuid files: a program that commands run as if its bit counted (sudo); empty: none.
   std::string elevated;
+  Fd written;  // of a virtual machine: the directory that holds what was written to its root
 };
 
 enum class LaunchStep : uint8_t { kJoin, kSession, kUser, kCwd, kExec };

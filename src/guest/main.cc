@@ -66,7 +66,9 @@ int RunVm(bool probe) {
   int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
   for (int fd = 0; fd < 3; ++fd) ::dup2(null, fd);
   sandbar::guest::AgentOptions options;
-  options.stream = *std::move(port);
+  options.stream = std::move(port->agent);
+  options.written = std::move(port->written);
+  options.own_kernel = true;
   sandbar::guest::Agent agent(std::move(options));
   agent.Run();
 }

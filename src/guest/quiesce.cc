@@ -86,7 +86,8 @@ void Quiescer::Kill() {
   timer_ = loop_->After(kTick, [this] { Tick(); });
 }
 
-// In a child: writing out gigabytes must not make the agent deaf. syncfs, not sync, which would flush the host's disks.
+// In a child: writing out gigabytes must not make the agent deaf. Not sync, which would flush the host's disks, but
+// where the kernel is the machine's own: then all of them are, its drives too.
 void Quiescer::Sync() {
   phase_ = Phase::kSync;
   timer_ = loop_->After(kMaxSync, [this] { Report(); });
@@ -94,6 +95,7 @@ void Quiescer::Sync() {
   if (sync_pid_ == 0) {
     ResetSignals();
     ::close_range(3, kLastFd, 0);
+    if (own_kernel_) ::sync();
     int root = ::open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     ::_exit(root >= 0 && ::syncfs(root) == 0 ? 0 : 1);
   }

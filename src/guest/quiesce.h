@@ -17,7 +17,8 @@ namespace sandbar::guest {
 
 class Quiescer {
  public:
-  Quiescer(Loop* loop, Commands* commands, Outlet* outlet) : loop_(loop), commands_(commands), outlet_(outlet) {}
+  Quiescer(Loop* loop, Commands* commands, Outlet* outlet, bool own_kernel)
+      : loop_(loop), commands_(commands), outlet_(outlet), own_kernel_(own_kernel) {}
 
   void Start(std::chrono::milliseconds grace);
   // After every round of reaping: how many ended.
@@ -36,6 +37,7 @@ class Quiescer {
   Loop* loop_;
   Commands* commands_;
   Outlet* outlet_;
+  bool own_kernel_;
   Phase phase_ = Phase::kIdle;
   Clock::time_point until_;
   uint32_t killed_ = 0;

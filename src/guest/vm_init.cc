@@ -2,11 +2,13 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <linux/random.h>
 #include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <time.h>
@@ -28,6 +30,7 @@ namespace {
 
 constexpr int kDeviceWaitMs = 60000;  // an emulated machine on a busy host is slow
 constexpr int kDeviceStepMs = 5;
+constexpr unsigned long kExt4Resize = _IOW('f', 16, uint64_t);
 
 Result<> Mount(const char* source, const char* target, const char* type, unsigned long flags, const char* data = "") {
   ::mkdir(target, 0755);
@@ -195,6 +198,21 @@ Result<> MakeSite(const VmConfig& config) {
   return {};
 }
 
+// A device may be larger than when its filesystem was made.
+Result<> Grow(const std::string& disk, const char* mounted) {
+  Fd device(::open(disk.c_str(), O_RDONLY | O_CLOEXEC)), dir(::open(mounted, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  struct statfs fs{};
+  uint64_t bytes = 0;
+  if (!device || !dir || ::ioctl(device.get(), BLKGETSIZE64, &bytes) != 0 || ::fstatfs(dir.get(), &fs) != 0)
+    return FailErrno("look at " + disk);
+  uint64_t blocks = bytes / static_cast<uint64_t>(fs.f_bsize);
+  // What it takes for itself is not among its blocks, so this one asks more often than needed. A filesystem that has
+  // seen errors stays as it is.
+  if (blocks > fs.f_blocks && ::ioctl(dir.get(), kExt4Resize, &blocks) != 0 && errno != EPERM)
+    return FailErrno("grow " + disk);
+  return {};
+}
+
 Result<> MountRoot(const VmConfig& config) {
   if (config.restored) {
     SB_TRYV(Reprobe(kVmImageDisk));
@@ -204,11 +222,65 @@ Result<> MountRoot(const VmConfig& config) {
   SB_TRY(std::string disk, Disk(kVmWritableDisk));
   SB_TRYV(Mount(image.c_str(), "/image", "erofs", MS_RDONLY | MS_NODEV));
   SB_TRYV(Mount(disk.c_str(), "/disk", "ext4", MS_NODEV));
+  SB_TRYV(Grow(disk, "/disk"));
   SB_TRYV(MakeSite(config));
   for (const char* dir : {"/disk/upper", "/disk/work"})
     if (::mkdir(dir, 0755) != 0 && errno != EEXIST) return FailErrno(std::string("mkdir ") + dir);
   return Mount("overlay", "/root", "overlay", 0,
                "lowerdir=/site:/image,upperdir=/disk/upper,workdir=/disk/work,redirect_dir=on,index=off");
+}
+
+// Its top directory is not the filesystem's, which has a lost+found. The mount is not attached to anything yet.
+Result<Fd> MountDrive(const VmDrive& drive, size_t index) {
+  SB_TRY(std::string disk, Disk(VmDriveDisk(index).c_str()));
+  const std::string at = "/" + VmDriveDisk(index), top = at + "/upper";
+  SB_TRYV(Mount(disk.c_str(), at.c_str(), "ext4", MS_NOSUID | MS_NODEV));
+  if (drive.writable) {
+    SB_TRYV(Grow(disk, at.c_str()));
+    const bool made = ::mkdir(top.c_str(), 0755) == 0;
+    if (made ? ::chown(top.c_str(), drive.uid, drive.gid) != 0 : errno != EEXIST) return FailErrno("mkdir " + top);
+  }
+  Fd tree(::open_tree(AT_FDCWD, top.c_str(), OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC));
+  if (!tree) return FailErrno("open " + top);
+  mount_attr attributes{};
+  attributes.attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | (drive.writable ? 0 : MOUNT_ATTR_RDONLY);
+  if (::mount_setattr(tree.get(), "", AT_EMPTY_PATH, &attributes, sizeof attributes) != 0)
+    return FailErrno("set " + top);
+  return tree;
+}
+
+Result<std::vector<Fd>> MountDrives(const VmConfig& config) {
+  std::vector<Fd> trees;
+  for (size_t i = 0; i < config.drives.size(); ++i) {
+    SB_TRY(Fd tree, MountDrive(config.drives[i], i));
+    trees.push_back(std::move(tree));
+  }
+  return trees;
+}
+
+// What is missing of it is made; links are not followed.
+Result<Fd> OpenPlace(const std::string& path) {
+  Fd at(::open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
+  for (size_t from = 1; from < path.size();) {
+    const size_t slash = std::min(path.find('/', from), path.size());
+    const std::string name = path.substr(from, slash - from);
+    from = slash + 1;
+    if (::mkdirat(at.get(), name.c_str(), 0755) != 0 && errno != EEXIST) return FailErrno("make " + path);
+    at = Fd(::openat(at.get(), name.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    if (!at) return FailErrno(path);
+  }
+  return at;
+}
+
+// In the machine's own root.
+Result<> AttachDrives(const VmConfig& config, const std::vector<Fd>& trees) {
+  for (size_t i = 0; i < trees.size(); ++i) {
+    const std::string& path = config.drives[i].path;
+    SB_TRY(Fd place, OpenPlace(path));
+    if (::move_mount(trees[i].get(), "", place.get(), "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) != 0)
+      return FailErrno("mount a drive at " + path);
+  }
+  return {};
 }
 
 Result<> MountKernelFiles() {
@@ -247,23 +319,38 @@ Result<> SetKernel(const VmConfig& config) {
   return {};
 }
 
+// All that follows the configuration is the machine's own life.
+Result<Fd> Start() {
+  SB_TRY(VmConfig config, ReadConfig());
+  SB_TRYV(Refresh(config));
+  SB_TRYV(MountRoot(config));
+  Fd written(::open("/disk/upper", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!written) return FailErrno("open /disk/upper");
+  SB_TRY(std::vector<Fd> drives, MountDrives(config));
+  SB_TRYV(MountKernelFiles());
+  SB_TRYV(EnterRoot());
+  SB_TRYV(AttachDrives(config, drives));
+  SB_TRYV(SetKernel(config));
+  SB_TRYV(ConfigureNetwork());
+  return written;
+}
+
 }  // namespace
 
-Result<Fd> BecomeVm() {
+Result<VmStart> BecomeVm() {
   SB_TRYV(Mount("dev", "/dev", "devtmpfs", MS_NOSUID));
   SB_TRYV(Mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC));
   SB_TRYV(Mount("sysfs", "/sys", "sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC));
   SB_TRYV(LoadModules());
-  // Opened before a template is made: what follows the configuration is the machine's own life.
+  // Opened before a template is made.
   SB_TRY(Fd agent, OpenPort(kVmAgentPort));
-  SB_TRY(VmConfig config, ReadConfig());
-  SB_TRYV(Refresh(config));
-  SB_TRYV(MountRoot(config));
-  SB_TRYV(MountKernelFiles());
-  SB_TRYV(EnterRoot());
-  SB_TRYV(SetKernel(config));
-  SB_TRYV(ConfigureNetwork());
-  return agent;
+  auto started = Start();
+  if (started) return VmStart{std::move(agent), std::move(*started)};
+  // For a daemon that is there and waits for the agent.
+  ::fcntl(agent.get(), F_SETFL, O_NONBLOCK);
+  const std::string words = kVmFailure + started.error().message;
+  [[maybe_unused]] ssize_t n = ::write(agent.get(), words.data(), words.size());
+  return std::unexpected(std::move(started).error());
 }
 
 }  // namespace sandbar::guest

@@ -12,6 +12,11 @@
 
 namespace sandbar::guest {
 
-Result<Fd> BecomeVm();
+struct VmStart {
+  Fd agent;    // the port
+  Fd written;  // the directory with what the machine wrote, out of reach by any path
+};
+
+Result<VmStart> BecomeVm();
 
 }  // namespace sandbar::guest

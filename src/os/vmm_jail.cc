@@ -70,7 +70,9 @@ Result<int> ArrangeFds(const VmmPlan& plan, int* status) {
 }
 
 Result<> DropPrivileges(const VmmPlan& plan) {
-  for (unsigned long c = 0; c < 64; ++c) (void)::prctl(PR_CAPBSET_DROP, c, 0, 0, 0);
+  for (unsigned long c = 0; c < 64; ++c) {
+    if ((plan.capabilities >> c & 1) == 0) (void)::prctl(PR_CAPBSET_DROP, c, 0, 0, 0);
+  }
   if (::syscall(SYS_setgroups, 0, nullptr) != 0 || ::syscall(SYS_setresgid, plan.gid, plan.gid, plan.gid) != 0 ||
       ::syscall(SYS_setresuid, plan.uid, plan.uid, plan.uid) != 0)
     return FailErrno("take its own user id");

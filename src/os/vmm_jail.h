@@ -32,9 +32,10 @@ struct VmmPlan {
   std::string mount_point;  // an existing directory of the caller's mount namespace
   uid_t uid = 0;
   gid_t gid = 0;
-  std::vector<int> keep;  // become fds 3, 4, …
-  int program = -1;       // O_PATH
-  int errors = -1;        // becomes its stderr; -1: /dev/null
+  uint64_t capabilities = 0;  // that it keeps, as root only; bit n is capability n
+  std::vector<int> keep;      // become fds 3, 4, …
+  int program = -1;           // O_PATH
+  int errors = -1;            // becomes its stderr; -1: /dev/null
   std::vector<std::string> argv, env;
   const sock_fprog* filter = nullptr;
   uint64_t largest_file = 0;  // that it may make of one it has; 0: no limit

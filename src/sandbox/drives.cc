@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "sandbox/formats.h"
 #include "sandbox/validate.h"
 
 namespace sandbar::sandbox {
@@ -147,11 +148,14 @@ Result<std::vector<std::string>> UnusedDrives(store::Store& store, const std::ve
     for (const store::SessionMount& mount : session.mounts) {
       needed.insert(mount.drive);
       needed.insert(StateName(mount.drive, mount.state));
+      needed.insert(SuccessorName(mount.drive));
+      needed.insert(SuccessorName(StateName(mount.drive, mount.state)));
     }
   }
   std::vector<std::string> unused;
   for (const std::string& name : on_disk) {
-    if (known.contains(name.substr(0, name.find('-'))) && !needed.contains(name)) unused.push_back(name);
+    const bool needed_here = needed.contains(name) || needed.contains(OriginalName(name));
+    if (known.contains(name.substr(0, name.find('-'))) && !needed_here) unused.push_back(name);
   }
   // A row whose directories have gone has nothing left to name.
   for (const store::Drive& drive : drives) {

@@ -189,15 +189,45 @@ TEST_F(IsolationTest, SnapshotsOfTheOtherFormat) {
   EXPECT_EQ(snapshot->engine, "microvm");
   CreateSpec on_it = Demanding(0, "namespaces", "other");
   on_it.source_snapshot = snapshot->id;
+  auto converted = world.Create(on_it);
+  EXPECT_EQ(EngineOf(converted), "namespaces");
+  EXPECT_THAT(world.Machine(converted)->rootfs.snapshots, testing::ElementsAre(snapshot->id + "-dir"));
+  EXPECT_EQ(world.host.ids().size(), 1U) << "the machines that carried the files are gone";
+  on_it.isolation = {};
+  on_it.name = "again";
+  EXPECT_EQ(EngineOf(world.Create(on_it)), "microvm") << "the one that can stand on it";
+  // The other way round: a sandbox that wants a microVM gets the state of one that was none.
+  auto plain = world.Create(Demanding(0, "", "plain"));
+  ASSERT_TRUE(world.Run(world.service->Promote(world.scope, "plain", "box")));
+  auto back = Resume();
+  ASSERT_TRUE(back) << back.error().message;
+  EXPECT_EQ(back->session.engine, "microvm");
+  EXPECT_THAT(world.Machine(*back)->rootfs.snapshots, testing::ElementsAre(testing::EndsWith("-block")));
+}
+
+TEST_F(IsolationTest, WhatCannotBeConvertedIsRefusedWithBothFormats) {
+  Boot();
+  auto box = world.Create(Demanding(0, "microvm"));
+  Stop(box);
+  CreateSpec on_it = Demanding(0, "namespaces", "other");
+  on_it.source_snapshot = world.Run(world.service->Get(world.scope, "box", false))->sandbox.current_snapshot;
+  world.host.faults.configure = engine::FakeFault::kFail;
   auto refused = world.Run(world.service->Create(world.scope, on_it));
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::kConflict);
-  EXPECT_THAT(refused.error().message, testing::AllOf(HasSubstr("block"), HasSubstr("dir")));
-  on_it.isolation = {};
-  EXPECT_EQ(EngineOf(world.Create(on_it)), "microvm") << "the one that can stand on it";
-  // The other way round: a sandbox that wants a microVM is not given the state of one that was none.
-  auto plain = world.Create(Demanding(0, "", "plain"));
-  EXPECT_EQ(world.Run(world.service->Promote(world.scope, "plain", "box")).error().code, Code::kConflict);
+  EXPECT_THAT(refused.error().message, testing::AllOf(HasSubstr("\"block\""), HasSubstr("\"dir\"")));
+  EXPECT_TRUE(world.host.ids().empty());
+}
+
+TEST_F(IsolationTest, ConvertedLayersGoWithTheirOriginal) {
+  Boot();
+  auto box = world.Create(Demanding(0, "microvm"));
+  Stop(box);
+  const std::string id = world.Run(world.service->Get(world.scope, "box", false))->sandbox.current_snapshot;
+  ASSERT_TRUE(world.Run(world.service->Diff(world.scope, "", "box")));
+  EXPECT_TRUE(world.host.snapshots.contains(id + "-dir"));
+  ASSERT_TRUE(world.Run(world.service->DeleteSnapshot(world.scope, id)));
+  EXPECT_TRUE(world.Until([&] { return world.host.snapshots.empty(); }));
 }
 
 TEST_F(IsolationTest, PoolsHoldTheUsualEngineOnly) {

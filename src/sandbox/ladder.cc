@@ -22,9 +22,17 @@ bool Takes(const EngineInfo& engine, std::optional<RootfsFormat> snapshot) {
   return !snapshot || *snapshot == engine.format;
 }
 
+// What is on a block device, a machine of that kind has to read out.
+bool Converts(const EngineInfo& to, std::optional<RootfsFormat> from, const std::vector<EngineInfo>& engines) {
+  auto reads = [](const EngineInfo& e) { return e.usable && e.format == RootfsFormat::kBlock; };
+  return Takes(to, from) || *from == RootfsFormat::kDir || std::ranges::any_of(engines, reads);
+}
+
 std::unexpected<Error> WrongFormat(const EngineInfo& engine, RootfsFormat snapshot) {
-  return Fail(Code::kConflict, fmt::format("the snapshot has the format \"{}\", and the engine {} takes \"{}\" only",
-                                           FormatName(snapshot), engine.name, FormatName(engine.format)));
+  return Fail(Code::kConflict,
+              fmt::format("the snapshot has the format \"{}\", the engine {} takes \"{}\", and nothing "
+                          "on this server can convert it",
+                          FormatName(snapshot), engine.name, FormatName(engine.format)));
 }
 
 }  // namespace
@@ -110,14 +118,16 @@ std::unexpected<Error> Ladder::NoneOfClass(int min_class) const {
 Result<EngineInfo> Ladder::Pick(const store::IsolationDemand& demand, std::optional<RootfsFormat> snapshot) const {
   if (!demand.engine.empty()) {
     SB_TRY(EngineInfo named, PickNamed(demand));
-    if (!Takes(named, snapshot)) return WrongFormat(named, *snapshot);
+    if (!Converts(named, snapshot, engines_)) return WrongFormat(named, *snapshot);
     return named;
   }
   if (usual().isolation_class >= demand.min_class && Takes(usual(), snapshot)) return usual();
   if (const EngineInfo* lowest = Lowest(demand.min_class, snapshot)) return *lowest;
   const EngineInfo* otherwise = Lowest(demand.min_class, std::nullopt);
   if (otherwise == nullptr) return NoneOfClass(demand.min_class);
-  return WrongFormat(usual().isolation_class >= demand.min_class ? usual() : *otherwise, *snapshot);
+  const EngineInfo& other = usual().isolation_class >= demand.min_class ? usual() : *otherwise;
+  if (!Converts(other, snapshot, engines_)) return WrongFormat(other, *snapshot);
+  return other;
 }
 
 bool Meets(const store::IsolationDemand& demand, const std::string& engine, int isolation_class) {

@@ -35,6 +35,7 @@ class Ladder {
 
   // `snapshot`: the format of what the machine is to stand on. kBadRequest for an engine that nobody knows,
   // kUnsupported when nothing here meets the demand, kConflict when only the snapshot's format stands in the way.
+  // Without a demand for an engine, one that can stand on the snapshot as it is comes first.
   Result<engine::EngineInfo> Pick(const store::IsolationDemand& demand,
                                   std::optional<engine::RootfsFormat> snapshot) const;
 

@@ -125,10 +125,18 @@ TEST(Ladder, SaysWhatIsMissingForEveryEngineThatWouldDo) {
   EXPECT_THAT(refused.error().message, testing::Not(HasSubstr("emulated")));
 }
 
-TEST(Ladder, ASnapshotNeedsAnEngineOfItsFormat) {
+TEST(Ladder, AnEngineOfTheSnapshotsFormatComesFirst) {
   const Ladder ladder = Made(Host());
   EXPECT_EQ(Name(ladder.Pick({}, RootfsFormat::kDir)), "namespaces");
   EXPECT_EQ(Name(ladder.Pick({}, RootfsFormat::kBlock)), "microvm-emulated");
+  EXPECT_EQ(Name(ladder.Pick({.engine = "gvisor"}, RootfsFormat::kBlock)), "gvisor") << "converted";
+  EXPECT_EQ(Name(ladder.Pick({.min_class = 2}, RootfsFormat::kBlock)), "gvisor");
+  EXPECT_EQ(Name(ladder.Pick({.engine = "microvm-emulated"}, RootfsFormat::kDir)), "microvm-emulated");
+}
+
+TEST(Ladder, WhatNothingCanReadIsRefused) {
+  const Ladder ladder = Made(With("microvm-emulated", false, "QEMU is missing"));
+  EXPECT_EQ(Name(ladder.Pick({.engine = "gvisor"}, RootfsFormat::kDir)), "gvisor");
   auto named = ladder.Pick({.engine = "gvisor"}, RootfsFormat::kBlock);
   ASSERT_FALSE(named);
   EXPECT_EQ(named.error().code, Code::kConflict);

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "base/ids.h"
+#include "sandbox/formats.h"
 
 namespace sandbar::sandbox {
 
@@ -155,7 +156,10 @@ Result<std::vector<std::string>> UnusedLayers(store::Store& store, const std::ve
   }
   std::vector<std::string> unused;
   for (const std::string& layer : on_disk) {
-    if (known.contains(layer) && !needed.contains(layer)) unused.push_back(layer);
+    // In another format it stays as long as the original.
+    const std::string original = OriginalName(layer);
+    const std::string& name = original.empty() ? layer : original;
+    if (known.contains(name) && !needed.contains(name) && !needed.contains(layer)) unused.push_back(layer);
   }
   return unused;
 }

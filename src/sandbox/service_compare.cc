@@ -35,8 +35,11 @@ Task<engine::LayerStack> ServiceImpl::StackOf(Scope scope, std::string what, boo
     SB_CO_TRY(snapshot, co_await GetSnapshot(std::move(scope), sandbox.current_snapshot));
   }
   if (snapshot->deleted) co_return Fail(Code::kSnapshotGone, "snapshot " + snapshot->id + " was deleted");
-  if (!base) stack.snapshots = std::move(snapshot->snapshot_layers);
-  stack.image = std::move(snapshot->image_layers);
+  stack.image = snapshot->image_layers;
+  // What is on a block device only a machine of its kind can tell.
+  if (!base) {
+    SB_CO_TRY(stack.snapshots, co_await formats_.Layers(*std::move(snapshot), engine::RootfsFormat::kDir));
+  }
   co_return stack;
 }
 

@@ -41,8 +41,7 @@ ServiceImpl::Base ServiceImpl::BaseOf(const store::Snapshot& s) const {
   base.image.env = s.image_env;
   base.snapshot_layers = s.snapshot_layers;
   base.snapshot = s.id;
-  base.format =
-      s.format == FormatName(engine::RootfsFormat::kBlock) ? engine::RootfsFormat::kBlock : engine::RootfsFormat::kDir;
+  base.format = FormatOf(s);
   return base;
 }
 
@@ -61,10 +60,16 @@ Task<ServiceImpl::Base> ServiceImpl::ResolveBase(const CreateSpec* spec, Scope s
 
 Result<store::Session> ServiceImpl::MakeSession(const store::Sandbox& sandbox, const Base& base) {
   SB_TRY(const engine::EngineInfo engine, core_.ladder.Pick(sandbox.isolation, base.format));
+  if (engine.format == engine::RootfsFormat::kBlock && sandbox.mounts.size() > kMaxBlockMounts)
+    return Fail(
+        Code::kBadRequest,
+        fmt::format("mounts: the engine {} takes at most {}, got {}: a microVM has 8 virtio slots, and 5 are taken "
+                    "by image, disk, agent, network and random numbers",
+                    engine.name, kMaxBlockMounts, sandbox.mounts.size()));
   const images::Image& image = base.image;
   store::Session s;
   s.image_layers = image.layers;
-  s.snapshot_layers = base.snapshot_layers;
+  s.snapshot_layers = LayersIn(base.snapshot_layers, base.format.value_or(engine.format), engine.format);
   s.source_snapshot = base.snapshot;
   s.id = NewId("sbx_");
   s.sandbox = sandbox.name;
@@ -180,6 +185,18 @@ Task<SandboxView> ServiceImpl::CreateFrom(Scope scope, NewSandbox wanted) {
   co_return launched;
 }
 
+Task<> ServiceImpl::FitFormats(store::Session row, engine::Rootfs* rootfs) {
+  if (!row.source_snapshot.empty()) {
+    auto find = [id = row.source_snapshot](store::Store& store) { return store.FindSnapshot(id); };
+    SB_CO_TRY(auto snapshot, co_await core_.Db(std::move(find)));
+    const engine::RootfsFormat need = core_.ladder.Of(row.engine).format;
+    if (snapshot && FormatOf(*snapshot) != need) {
+      SB_CO_TRY(rootfs->snapshots, co_await formats_.Layers(*std::move(snapshot), need));
+    }
+  }
+  co_return co_await formats_.Drives(std::move(row), rootfs);
+}
+
 Task<SandboxView> ServiceImpl::Launch(std::shared_ptr<Session> session, store::Sandbox sandbox,
                                       std::unique_ptr<LiveMachine> pooled, std::optional<SourceSpec> source) {
   auto live = std::move(pooled);
@@ -189,6 +206,7 @@ Task<SandboxView> ServiceImpl::Launch(std::shared_ptr<Session> session, store::S
     // Should we die before the session runs, the supervisor ends what nobody asked for.
     request.deadline = std::chrono::milliseconds(session->row().timeout_ms) + std::chrono::minutes(1);
     auto rootfs = RootfsOf(session->row());
+    SB_CO_TRYV(co_await FitFormats(session->row(), &rootfs));
     SB_CO_TRY(live, co_await LiveMachine::Boot(&core_, std::move(request), std::move(rootfs)));
   }
   SB_CO_TRYV(co_await session->Run(std::move(live), std::move(source)));

@@ -10,6 +10,7 @@
 
 #include "sandbox/core.h"
 #include "sandbox/errand.h"
+#include "sandbox/formats.h"
 #include "sandbox/outcome.h"
 #include "sandbox/pool.h"
 #include "sandbox/session.h"
@@ -129,6 +130,8 @@ class ServiceImpl final : public Domain {
   Result<store::Session> MakeSession(const store::Sandbox& sandbox, const Base& base);
   Task<SandboxView> Launch(std::shared_ptr<Session> session, store::Sandbox sandbox,
                            std::unique_ptr<LiveMachine> pooled, std::optional<SourceSpec> source);
+  // Snapshot and drives as the session's engine needs them.
+  Task<> FitFormats(store::Session row, engine::Rootfs* rootfs);
   Task<> Undo(std::shared_ptr<Session> session, Error why);
   std::shared_ptr<Session> AddLive(store::Session row, std::map<std::string, std::string> env);
 
@@ -208,6 +211,7 @@ class ServiceImpl final : public Domain {
   std::map<std::string, std::shared_ptr<Outcome<SandboxView>>> resuming_;  // by team, project and name
   std::vector<store::Token> tokens_;
   Pool pool_;
+  Converter formats_;
   Errand collect_;                                                          // snapshots may have become garbage
   std::set<std::string> unflattened_;                                       // snapshots on damaged or unreadable layers
   std::set<std::string> unreadable_;                                        // layers beyond the walker's limits

@@ -19,6 +19,7 @@ constexpr std::chrono::seconds kKeepRetry{5};
 ServiceImpl::ServiceImpl(asio::any_io_executor ex, Config config, Parts parts, Ladder ladder)
     : core_(std::move(ex), std::move(config), std::move(parts), std::move(ladder)),
       pool_(&core_),
+      formats_(&core_),
       collect_(core_.ex),
       seal_(core_.ex),
       tasks_(core_.ex) {}
@@ -67,6 +68,7 @@ Task<> ServiceImpl::StopAll() {
 asio::awaitable<void> ServiceImpl::Close() {
   core_.closing = true;
   co_await tasks_.Close();
+  co_await formats_.Close();
   co_await pool_.Close();
   auto sessions = std::exchange(sessions_, {});
   for (auto& [id, live] : sessions) co_await live.session->Detach();

@@ -61,6 +61,8 @@ class Disk {
   // drives_fd(). The state appears whole or not at all.
   virtual Result<> FreezeDrive(const std::string& drive, const std::string& state) const = 0;
   virtual int drives_fd() const = 0;
+  // `by` takes its place, with its limit, in one moment; its own contents go.
+  virtual Result<> ReplaceDrive(const std::string& drive, const std::string& by) = 0;
   // No machine may use it. Not an error when it is gone already.
   virtual Result<> RemoveDrive(const std::string& name) = 0;
   // One bounded piece of background work; true when there may be more. Called when nothing else is to do.

@@ -20,6 +20,7 @@
 #include "spawner/disk.h"
 #include "spawner/drive_dir.h"
 #include "spawner/snapshot_dir.h"
+#include "spawner/vm_disk.h"
 
 namespace sandbar::spawner {
 namespace {
@@ -177,8 +178,10 @@ class BtrfsDisk : public Disk {
     if (!drives_->Path(drive)) SB_TRYV(os::CreateSubvolume(drives_->fd(), drive));
     SB_TRY(Fd dir, os::OpenInside(drives_->fd(), drive, O_RDONLY | O_DIRECTORY));
     SB_TRYV(DriveDir::Fill(dir.get()));
+    SB_TRYV(DriveDir::SetSize(dir.get(), max_bytes));
     SB_TRY(uint64_t id, os::SubvolumeId(dir.get()));
-    return os::SetSubvolumeLimit(root_.get(), id, max_bytes);
+    const bool block = IsBlockFormat(path_ + "/drives/" + drive + "/upper");
+    return os::SetSubvolumeLimit(root_.get(), id, block ? VmSlotLimit(max_bytes) : max_bytes);
   }
   Result<std::string> DrivePath(const std::string& name) const override { return drives_->Path(name); }
   Result<std::vector<std::string>> ListDrives(const std::string& after, size_t max) const override {
@@ -189,6 +192,14 @@ class BtrfsDisk : public Disk {
     return os::SnapshotSubvolume(dir.get(), drives_->fd(), state, false);
   }
   int drives_fd() const override { return drives_->fd(); }
+  Result<> ReplaceDrive(const std::string& drive, const std::string& by) override {
+    SB_TRY(std::string path, drives_->Path(drive));
+    const uint64_t size = DriveDir::Size(path);
+    if (::renameat2(drives_->fd(), by.c_str(), drives_->fd(), drive.c_str(), RENAME_EXCHANGE) != 0)
+      return FailErrno("replace a drive");
+    if (auto r = RemoveDrive(by); !r) log::Warn("{}", r.error().message);
+    return CreateDrive(drive, size);
+  }
   Result<> RemoveDrive(const std::string& name) override {
     SB_TRY(Fd dir, os::OpenInside(drives_->fd(), name, O_RDONLY | O_DIRECTORY));
     SB_TRY(uint64_t id, os::SubvolumeId(dir.get()));

@@ -118,6 +118,9 @@ class PlainDisk : public Disk {
     return false;
   }
 
+  Result<> ReplaceDrive(const std::string&, const std::string&) override {
+    return Fail(Code::kUnsupported, "only the btrfs store converts drives");
+  }
   bool backlog() const override { return trash_full_ || remover_; }
   void MarkTrash() { trash_full_ = true; }
 

@@ -2,8 +2,10 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 
 #include <algorithm>
+#include <charconv>
 
 #include "os/openat.h"
 #include "spawner/layers.h"
@@ -13,6 +15,12 @@ namespace {
 
 constexpr size_t kMaxName = 64;
 constexpr mode_t kUnclaimed = 0700;  // with root as its owner: nobody has used the drive yet
+constexpr const char* kSize = "trusted.sandbar.size";
+constexpr uint64_t kUnknownSize = 8ULL << 30;  // of one that was made before sizes were written down
+
+bool Unclaimed(const struct stat& st) {
+  return st.st_uid == 0 && (st.st_mode & 07777) == kUnclaimed;
+}
 
 }  // namespace
 
@@ -33,10 +41,29 @@ Result<> DriveDir::Claim(const std::string& path, uid_t uid, gid_t gid) {
   SB_TRY(Fd upper, os::OpenInside(drive.get(), "upper", O_RDONLY | O_DIRECTORY));
   struct stat st{};
   if (::fstat(upper.get(), &st) != 0) return FailErrno("stat a drive");
-  if (st.st_uid != 0 || (st.st_mode & 07777) != kUnclaimed) return {};
+  if (!Unclaimed(st)) return {};
   if (::fchown(upper.get(), uid, gid) != 0) return FailErrno("chown a drive");
   if (::fchmod(upper.get(), 0755) != 0) return FailErrno("chmod a drive");
   return {};
+}
+
+Result<> DriveDir::SetSize(int drive, uint64_t bytes) {
+  const std::string text = std::to_string(bytes);
+  if (::fsetxattr(drive, kSize, text.data(), text.size(), 0) != 0) return FailErrno("write down a drive's size");
+  return {};
+}
+
+uint64_t DriveDir::Size(const std::string& path) {
+  char text[24];
+  ssize_t n = ::lgetxattr(path.c_str(), kSize, text, sizeof text);
+  uint64_t bytes = 0;
+  if (n <= 0 || std::from_chars(text, text + n, bytes).ec != std::errc()) return kUnknownSize;
+  return bytes;
+}
+
+bool DriveDir::Unused(const std::string& path) {
+  struct stat st{};
+  return ::lstat((path + "/upper").c_str(), &st) == 0 && Unclaimed(st);
 }
 
 Result<std::string> DriveDir::Path(const std::string& name) const {

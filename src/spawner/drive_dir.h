@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,11 @@ class DriveDir {
   static Result<> Fill(int drive);
   // A drive that was never used belongs to nobody yet: from now on to this user (ids as they are inside).
   static Result<> Claim(const std::string& path, uid_t uid, gid_t gid);
+  // How large its users may make it. Written down beside its contents, where no guest comes.
+  static Result<> SetSize(int drive, uint64_t bytes);
+  static uint64_t Size(const std::string& path);
+  // Whether nobody has used the drive yet.
+  static bool Unused(const std::string& path);
   // Where a state is made before it is whole; never the name of one.
   static std::string HalfName(const std::string& state) { return "." + state; }
 

@@ -23,8 +23,7 @@ namespace sandbar::spawner {
 namespace {
 
 constexpr uint64_t kDefaultMemory = 512ULL << 20;
-constexpr uint64_t kDefaultDisk = 8ULL << 30;
-constexpr uint64_t kDiskSlack = 1ULL << 30;
+constexpr size_t kMaxDrives = 3;              // eight virtio slots, five of them taken
 constexpr uint64_t kOverhead = 384ULL << 20;  // of QEMU itself; most of it translated code
 constexpr int64_t kStartLimitMs = 600'000;    // the first use of an image merges its layers
 constexpr uint32_t kThreads = 128;            // 64 of them for the disk
@@ -58,6 +57,8 @@ Result<std::string> MakeConfig(const LayerSet& layers, const Limits& limits, con
   FillRandom(config.entropy.data(), config.entropy.size());
   config.pids = limits.pids;
   config.restored = restored;
+  for (const DriveMount& mount : request.mounts)
+    config.drives.push_back({mount.path, mount.writable, mount.uid, mount.gid});
   // The two topmost are ours (Layers::Prepare); a later file of the same name would win, so the lower one first.
   for (size_t i : {size_t{1}, size_t{0}}) {
     SB_TRY(Fd dir, os::OpenPath(layers.paths.at(i), O_RDONLY | O_DIRECTORY));
@@ -89,13 +90,13 @@ class MicrovmLaunch : public Launch {
     uint64_t memory = limits.memory_bytes == 0 ? 0 : limits.memory_bytes + kOverhead;
     return {limits.vcpus, memory, kThreads + limits.vcpus};
   }
-  // The device's size is the limit. What it takes on the host can be more: blocks that were given up and written anew
-  // are freed only with their whole extent. Somebody who drives that far gets errors, and nobody else does.
-  uint64_t SlotLimit(const Limits& limits) const override { return 2 * DiskBytes(limits) + kDiskSlack; }
+  // The device's size is the limit. Somebody who makes it take more than this gets errors, and nobody else does.
+  uint64_t SlotLimit(const Limits& limits) const override { return VmSlotLimit(VmDiskBytes(limits.disk_bytes)); }
   int64_t StartLimitMs() const override { return kStartLimitMs; }
 
   Result<os::Child> Start(const LaunchInput& in, const ConfigureReq& request) override {
-    if (!request.mounts.empty()) return Fail(Code::kUnsupported, "a microVM cannot mount drives");
+    if (request.mounts.size() > kMaxDrives)
+      return Fail(Code::kUnsupported, "a microVM has room for 3 drives: it has 8 virtio slots, and 5 are taken");
     SB_TRY(auto layers, in.host->layers->Prepare(request.layers, request.image_digest, HostnameOf(request)));
     host_layer_ = layers.host;
     if (!request.snapshots.empty()) {
@@ -106,9 +107,12 @@ class MicrovmLaunch : public Launch {
       if (in.host->options.disk_limits) SB_TRYV(in.host->disk->SetLimit(in.parts->disk, SlotLimit(in.limits)));
     }
     bool fresh = false;
-    SB_TRY(Fd disk, OpenVmDisk(in.parts->disk, DiskBytes(in.limits), &fresh));
+    SB_TRY(Fd disk, OpenVmDisk(in.parts->disk, VmDiskBytes(in.limits.disk_bytes), &fresh));
+    std::vector<Drive> drives;
+    SB_TRYV(OpenDrives(in, request, drives));
     const VmSize size = SizeOf(in.limits);
-    const VmTemplate* from = FindTemplate(*in.host->microvm, size);
+    // A template knows of no other devices than its own.
+    const VmTemplate* from = drives.empty() ? FindTemplate(*in.host->microvm, size) : nullptr;
     SB_TRY(std::string config_bytes, MakeConfig(layers, in.limits, request, from != nullptr));
     SB_TRY(Fd config, Filled(config_bytes, &config_));
     SB_TRY(auto join, in.parts->group->OpenAgentJoin());
@@ -127,18 +131,24 @@ class MicrovmLaunch : public Launch {
     plan.env = {kQemuModules};
     errors_ = Fd(::memfd_create("errors", MFD_CLOEXEC));
     plan.errors = errors_.get();
-    struct stat st{};
-    if (::fstat(disk.get(), &st) != 0) return FailErrno("stat the disk");
-    plan.largest_file = static_cast<uint64_t>(st.st_size);
+    SB_TRY(plan.largest_file, SizeOf(disk.get()));
     sock_fprog filter{static_cast<unsigned short>(in.host->microvm->filter.size()),
                       const_cast<sock_filter*>(in.host->microvm->filter.data())};
     plan.filter = &filter;
     // In this order they become 3, 4, …: see QemuMachine.
     plan.keep = {image ? image->get() : -1, disk.get(), in.listener, config.get(), in.parts->net.tap.get()};
     if (from != nullptr) SB_TRYV(Continue(*from, plan));
+    for (size_t i = 0; i < drives.size(); ++i) {
+      std::vector<std::string> words = QemuDrive(i, 3 + plan.keep.size());
+      plan.argv.insert(plan.argv.end(), words.begin(), words.end());
+      plan.keep.push_back(drives[i].disk.get());
+      plan.largest_file = std::max(plan.largest_file, drives[i].bytes);
+    }
     std::vector<std::string> merge(layers.paths.begin() + 2, layers.paths.end());
     plan.prepare = [&](os::VmmPlan& p) -> Result<> {
       if (fresh) SB_TRYV(FormatVmDisk(disk.get()));
+      for (const Drive& drive : drives)
+        if (drive.fresh) SB_TRYV(FormatVmDrive(drive.path, drive.disk.get()));
       if (image) return {};
       SB_TRY(Fd made, MergeImage(*in.host, request.layers, request.image_digest, merge));
       p.keep[0] = made.Release();
@@ -162,10 +172,32 @@ class MicrovmLaunch : public Launch {
   Result<bool> ReadStatus(int status) override { return os::ReadJailStatus(status); }
 
  private:
-  static uint64_t DiskBytes(const Limits& limits) { return limits.disk_bytes == 0 ? kDefaultDisk : limits.disk_bytes; }
   static VmSize SizeOf(const Limits& limits) {
     uint64_t memory = limits.memory_bytes == 0 ? kDefaultMemory : limits.memory_bytes;
     return {std::max<uint64_t>(memory >> 20, 128), std::max(limits.vcpus, 1U)};
+  }
+
+  struct Drive {
+    std::string path;
+    Fd disk;
+    bool fresh = false;
+    uint64_t bytes = 0;
+  };
+
+  static Result<> OpenDrives(const LaunchInput& in, const ConfigureReq& request, std::vector<Drive>& out) {
+    for (const DriveMount& mount : request.mounts) {
+      Drive drive;
+      SB_TRY(drive.path, in.host->disk->DrivePath(mount.drive));
+      SB_TRY(drive.disk, OpenVmDrive(*in.host, in.parts->disk, mount, &drive.fresh));
+      SB_TRY(drive.bytes, SizeOf(drive.disk.get()));
+      out.push_back(std::move(drive));
+    }
+    return {};
+  }
+  static Result<uint64_t> SizeOf(int disk) {
+    struct stat st{};
+    if (::fstat(disk, &st) != 0) return FailErrno("stat the disk");
+    return static_cast<uint64_t>(st.st_size);
   }
 
   // From the template, if there is one by now.

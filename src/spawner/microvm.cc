@@ -228,6 +228,15 @@ std::vector<std::string> QemuMachine(const Microvm& vm, VmSize size, QemuMemory 
   return words;
 }
 
+std::vector<std::string> QemuDrive(size_t index, size_t fd) {
+  const std::string name = VmDriveDisk(index), set = std::to_string(3 + index);  // two are taken
+  return {
+      "-add-fd",   "fd=" + std::to_string(fd) + ",set=" + set,
+      "-blockdev", "driver=file,node-name=" + name + "-file,filename=/dev/fdset/" + set + ",locking=off,discard=unmap",
+      "-blockdev", "driver=raw,node-name=" + name + ",file=" + name + "-file,discard=unmap",
+      "-device",   "virtio-blk-device,drive=" + name + ",serial=" + name};
+}
+
 Result<std::unique_ptr<Microvm>> PrepareMicrovm(const Options& options, const std::string& agent) {
   auto vm = std::make_unique<Microvm>();
   auto program = os::OpenPath(kQemu, O_PATH);

@@ -41,6 +41,8 @@ std::vector<std::string> QemuBase(const Microvm& vm, bool kvm, const std::string
                                   QemuMemory memory = QemuMemory::kOwn);
 // All of them for a machine in the jail. Descriptors: 3 image, 4 disk, 5 the agent's listener, 6 configuration, 7 tap.
 std::vector<std::string> QemuMachine(const Microvm& vm, VmSize size, QemuMemory memory, bool network);
+// One more block device, which descriptor `fd` is.
+std::vector<std::string> QemuDrive(size_t index, size_t fd);
 // It would look for its parts by way of its own path, which it does not have.
 inline constexpr const char* kQemuModules = "QEMU_MODULE_DIR=/usr/lib/x86_64-linux-gnu/qemu";
 

@@ -74,6 +74,7 @@ TEST(VmConfig, ArrivesAsSentAndNothingElseIsTaken) {
   sent.pids = 512;
   sent.restored = true;
   sent.files = {{"etc/hosts", 0644, "127.0.0.1 localhost\n"}, {"etc/ssl/x", 0600, ""}};
+  sent.drives = {{"/data", true, 1000, 1001}, {"/ro", false, 0, 0}};
   std::string bytes = EncodeVmConfig(sent);
   EXPECT_EQ(ByteReader(bytes).U32(), bytes.size() - 4);
   auto got = DecodeVmConfig(std::string_view(bytes).substr(4));
@@ -87,6 +88,11 @@ TEST(VmConfig, ArrivesAsSentAndNothingElseIsTaken) {
   EXPECT_EQ(got->files[0].path, "etc/hosts");
   EXPECT_EQ(got->files[0].bytes, sent.files[0].bytes);
   EXPECT_EQ(got->files[1].mode, 0600u);
+  ASSERT_EQ(got->drives.size(), 2u);
+  EXPECT_EQ(got->drives[0].path, "/data");
+  EXPECT_TRUE(got->drives[0].writable);
+  EXPECT_EQ(got->drives[0].gid, 1001u);
+  EXPECT_FALSE(got->drives[1].writable);
   for (size_t n = 4; n < bytes.size(); ++n) EXPECT_FALSE(DecodeVmConfig(std::string_view(bytes).substr(4, n - 4))) << n;
   EXPECT_FALSE(DecodeVmConfig(std::string_view(bytes + "x").substr(4)));
 }

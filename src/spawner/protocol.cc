@@ -101,6 +101,12 @@ void Fields(A& a, M& m) {
   } else if constexpr (std::is_same_v<T, DiffReq>) {
     a.Ids(m.before, kMaxSnapshotChain), a.Ids(m.after, kMaxSnapshotChain);
     a.Ids(m.before_image, kMaxLayers), a.Ids(m.after_image, kMaxLayers);
+  } else if constexpr (std::is_same_v<T, ToBlockReq>) {
+    a.Id(m.source), a.Id(m.target), a(m.drive), a(m.bytes);
+  } else if constexpr (std::is_same_v<T, DriveFormatReq>) {
+    a.Id(m.name);
+  } else if constexpr (std::is_same_v<T, ReplaceDriveReq>) {
+    a.Id(m.drive), a.Id(m.by);
   } else if constexpr (std::is_same_v<T, SnapshotsResp>) {
     a.Ids(m.snapshots, kSnapshotsPerPage);
   } else if constexpr (std::is_same_v<T, SetLimitsReq>) {

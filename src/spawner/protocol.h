@@ -118,11 +118,24 @@ struct RemoveDriveReq {
 struct ListDrivesReq {
   std::string after;
 };  // answered like ListSnapshotsReq
+// Makes `target`, which holds on a block device what `source` does in a directory.
+struct ToBlockReq {
+  std::string source, target;
+  bool drive = false;  // they are drives or states; otherwise snapshots
+  uint64_t bytes = 0;  // size of a snapshot's device; a drive has one
+};
+struct DriveFormatReq {
+  std::string name;
+};  // answered by a list: "dir" or "block"; empty when it may become either
+struct ReplaceDriveReq {
+  std::string drive;
+  std::string by;  // takes its place, and its name is gone
+};
 struct ShutdownReq {};  // destroy every machine, then exit
-using Request =
-    std::variant<HelloReq, BootReq, ConfigureReq, ListReq, AttachReq, SetLimitsReq, SetDeadlineReq, UsageReq, FreezeReq,
-                 DestroyReq, DialReq, ShutdownReq, ListSnapshotsReq, RemoveSnapshotReq, FlattenReq, CreateDriveReq,
-                 FreezeDriveReq, RemoveDriveReq, ListDrivesReq, ManifestReq, DiffReq>;
+using Request = std::variant<HelloReq, BootReq, ConfigureReq, ListReq, AttachReq, SetLimitsReq, SetDeadlineReq,
+                             UsageReq, FreezeReq, DestroyReq, DialReq, ShutdownReq, ListSnapshotsReq, RemoveSnapshotReq,
+                             FlattenReq, CreateDriveReq, FreezeDriveReq, RemoveDriveReq, ListDrivesReq, ManifestReq,
+                             DiffReq, ToBlockReq, DriveFormatReq, ReplaceDriveReq>;
 
 // Answers
 struct MachineEntry {

@@ -27,7 +27,10 @@ std::vector<Request> EveryRequest() {
           RemoveDriveReq{"drv_1"},
           ListDrivesReq{"drv_1"},
           ManifestReq{"snap_1", true},
-          DiffReq{{"a", "b"}, {"c"}, {"i"}, {"j"}}};
+          DiffReq{{"a", "b"}, {"c"}, {"i"}, {"j"}},
+          ToBlockReq{"snap_1", "snap_1-block", true, 5ULL << 40},
+          DriveFormatReq{"drv_1"},
+          ReplaceDriveReq{"drv_1", "drv_1-new"}};
 }
 
 std::vector<Response> EveryResponse() {

@@ -87,6 +87,8 @@ Result<Fd> RootDir::MountRoot(const Parts& parts, const std::vector<std::string>
 Result<Fd> RootDir::MountDrive(const Parts& parts, const DriveMount& mount) {
   if (!mount.path.starts_with('/') || mount.path.size() < 2) return Fail(Code::kBadRequest, "bad mount path");
   SB_TRY(std::string path, host_->disk->DrivePath(mount.drive));
+  if (IsBlockFormat(path + "/upper"))
+    return Fail(Code::kConflict, "drive " + mount.drive + " has the format block, and dir is needed here");
   if (mount.writable) SB_TRYV(DriveDir::Claim(path, mount.uid, mount.gid));
   SB_TRYV(os::MakePathInside(root_.get(), mount.path, parts.identity.lease.base()));
   os::OverlaySpec spec;

@@ -96,6 +96,9 @@ class Server {
   void Handle(uint32_t tag, const ListDrivesReq& r);
   void Handle(uint32_t tag, const ManifestReq& r);
   void Handle(uint32_t tag, const DiffReq& r);
+  void Handle(uint32_t tag, const ToBlockReq& r);
+  void Handle(uint32_t tag, const DriveFormatReq& r);
+  void Handle(uint32_t tag, const ReplaceDriveReq& r);
   void StartWalk(uint32_t tag, const std::vector<std::string>& words, std::vector<Fd> fds);
   Result<> AddJob(std::unique_ptr<Job> job, std::optional<Owed> owed);
   void OnJob(uint64_t serial);

@@ -3,6 +3,7 @@
 #include <sys/epoll.h>
 
 #include "os/openat.h"
+#include "spawner/block_job.h"
 #include "spawner/flatten_job.h"
 #include "spawner/server.h"
 #include "spawner/vm_disk.h"
@@ -53,6 +54,18 @@ void Server::Handle(uint32_t tag, const FlattenReq& r) {
   if (host_->disk->SnapshotLayer(r.target)) return Reply(tag, OkResp{});
   if (auto fits = CheckDirs(*host_, r.layers); !fits) return ReplyError(tag, fits.error());
   auto job = FlattenJob::Start(host_->disk.get(), r.layers, r.target);
+  if (!job) return ReplyError(tag, job.error());
+  if (auto added = AddJob(std::move(*job), Owed{tag, connection_}); !added) ReplyError(tag, added.error());
+}
+
+void Server::Handle(uint32_t tag, const ToBlockReq& r) {
+  if (jobs_.size() >= kMaxJobs) return ReplyError(tag, Fail(Code::kTooMany, "too much is being converted").error());
+  if (!ValidId(r.target, 64)) return ReplyError(tag, Fail(Code::kBadRequest, "bad name").error());
+  // Asked again after a lost answer, or for another machine: done is done.
+  if (!r.drive && host_->disk->SnapshotLayer(r.target)) return Reply(tag, OkResp{});
+  if (auto path = host_->disk->DrivePath(r.target); r.drive && path && HasVmDisk(*path)) return Reply(tag, OkResp{});
+  auto job =
+      r.drive ? BlockJob::OfDrive(host_, r.source, r.target) : BlockJob::OfSnapshot(host_, r.source, r.target, r.bytes);
   if (!job) return ReplyError(tag, job.error());
   if (auto added = AddJob(std::move(*job), Owed{tag, connection_}); !added) ReplyError(tag, added.error());
 }

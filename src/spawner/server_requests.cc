@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "os/netns.h"
 #include "os/process.h"
+#include "spawner/block_job.h"
 #include "spawner/drive_dir.h"
 #include "spawner/server.h"
 
@@ -196,6 +197,22 @@ void Server::Handle(uint32_t tag, const RemoveDriveReq& r) {
   if (!host_->disk->DrivePath(r.name)) return Reply(tag, OkResp{});
   if (DriveInUse(r.name)) return ReplyError(tag, Fail(Code::kConflict, "a machine uses this drive").error());
   if (auto removed = host_->disk->RemoveDrive(r.name); !removed) return ReplyError(tag, removed.error());
+  background_ = true;
+  Reply(tag, OkResp{});
+}
+
+void Server::Handle(uint32_t tag, const DriveFormatReq& r) {
+  auto path = host_->disk->DrivePath(r.name);
+  if (!path) return ReplyError(tag, path.error());
+  Reply(tag, SnapshotsResp{{DriveFormat(*path)}});
+}
+
+void Server::Handle(uint32_t tag, const ReplaceDriveReq& r) {
+  for (const std::string& name : {r.drive, r.by}) {
+    if (auto there = host_->disk->DrivePath(name); !there) return ReplyError(tag, there.error());
+    if (DriveInUse(name)) return ReplyError(tag, Fail(Code::kConflict, "a machine uses drive " + name).error());
+  }
+  if (auto done = host_->disk->ReplaceDrive(r.drive, r.by); !done) return ReplyError(tag, done.error());
   background_ = true;
   Reply(tag, OkResp{});
 }

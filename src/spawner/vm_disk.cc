@@ -8,19 +8,25 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "base/ids.h"
 #include "os/mounts.h"
 #include "os/openat.h"
 #include "os/overlay.h"
 #include "os/process.h"
+#include "spawner/drive_dir.h"
 
 namespace sandbar::spawner {
 namespace {
 
-constexpr const char* kDiskFile = "disk.img";
 // No guest of another kind can set it: attributes of this name need the host's root.
 constexpr const char* kFormat = "trusted.sandbar.format";
+constexpr const char* kHalfMade = "disk.new";  // its name until it has a filesystem
 constexpr uint64_t kSmallest = 64ULL << 20;
+constexpr uint64_t kLargestDrive = 8ULL << 40;  // more than any host has, and less than ext4 takes
+constexpr uint64_t kLargeDisk = 4ULL << 30;
+constexpr uint64_t kDefaultDisk = 8ULL << 30;
 
 // A name for exactly these layers.
 std::string MergedName(const std::vector<std::string>& ids, const std::string& digest) {
@@ -36,6 +42,18 @@ Result<Fd> MergedDir(const Host& host) {
 }
 
 }  // namespace
+
+uint64_t VmDiskBytes(uint64_t limit) {
+  return limit == 0 ? kDefaultDisk : std::max(limit, kSmallest);
+}
+
+uint64_t VmDriveBytes(const std::string& path) {
+  return std::min(DriveDir::Size(path), kLargestDrive);
+}
+
+bool HasVmDisk(const std::string& drive) {
+  return IsBlockFormat(drive + "/upper") && ::access((drive + "/upper/" + kVmDiskFile).c_str(), F_OK) == 0;
+}
 
 bool IsBlockFormat(const std::string& layer) {
   char value[8] = {};
@@ -96,33 +114,95 @@ Result<Fd> MergeImage(const Host& host, const std::vector<std::string>& ids, con
   return OpenMergedImage(host, ids, digest);
 }
 
-Result<Fd> OpenVmDisk(const DiskSlot& slot, uint64_t bytes, bool* fresh) {
-  std::string upper = slot.path + "/upper";
-  SB_TRY(Fd dir, os::OpenPath(upper, O_RDONLY | O_DIRECTORY));
-  auto old = os::OpenInside(dir.get(), kDiskFile, O_RDWR);
-  *fresh = !old;
-  if (old) {
-    // A snapshot may have been made with a smaller limit; a filesystem does not shrink.
-    struct stat st{};
-    if (::fstat(old->get(), &st) != 0) return FailErrno("stat the disk");
-    auto want = static_cast<off_t>(std::max(bytes, kSmallest));
-    if (want > st.st_size && ::ftruncate(old->get(), want) != 0) return FailErrno("grow the disk");
-    return old;
-  }
-  if (::fsetxattr(dir.get(), kFormat, "block", 5, 0) != 0) return FailErrno("mark the disk's format");
-  SB_TRY(Fd disk, os::OpenInside(dir.get(), kDiskFile, O_RDWR | O_CREAT | O_EXCL, 0600));
+namespace {
+
+// Larger than before when the limit is; a filesystem does not shrink.
+Result<> GrowTo(int disk, uint64_t bytes) {
+  struct stat st{};
+  if (::fstat(disk, &st) != 0) return FailErrno("stat the disk");
+  auto want = static_cast<off_t>(bytes);
+  if (want > st.st_size && ::ftruncate(disk, want) != 0) return FailErrno("grow the disk");
+  return {};
+}
+
+Result<Fd> NewDiskFile(int dir, const std::string& name) {
+  SB_TRY(Fd disk, os::OpenInside(dir, name, O_RDWR | O_CREAT | O_EXCL, 0600));
   // Written in place, or every overwritten block would keep the old one alive; after a snapshot blocks are copied once.
   int flags = FS_NOCOW_FL;
   if (::ioctl(disk.get(), FS_IOC_SETFLAGS, &flags) != 0) return FailErrno("set the disk's flags");
-  if (::ftruncate(disk.get(), static_cast<off_t>(std::max(bytes, kSmallest))) != 0) return FailErrno("size the disk");
   return disk;
+}
+
+}  // namespace
+
+Result<Fd> CreateVmDisk(int dir, uint64_t bytes, const char* name) {
+  if (::fsetxattr(dir, kFormat, "block", 5, 0) != 0) return FailErrno("mark the disk's format");
+  SB_TRY(Fd disk, NewDiskFile(dir, name));
+  if (::ftruncate(disk.get(), static_cast<off_t>(bytes)) != 0) return FailErrno("size the disk");
+  return disk;
+}
+
+Result<Fd> OpenVmDisk(const DiskSlot& slot, uint64_t bytes, bool* fresh) {
+  std::string upper = slot.path + "/upper";
+  SB_TRY(Fd dir, os::OpenPath(upper, O_RDONLY | O_DIRECTORY));
+  auto disk = os::OpenInside(dir.get(), kVmDiskFile, O_RDWR);
+  *fresh = !disk;
+  if (!disk) return CreateVmDisk(dir.get(), bytes);
+  SB_TRYV(GrowTo(disk->get(), bytes));
+  return disk;
+}
+
+Result<Fd> OpenVmDrive(const Host& host, const DiskSlot& slot, const DriveMount& mount, bool* fresh) {
+  SB_TRY(std::string path, host.disk->DrivePath(mount.drive));
+  SB_TRY(Fd upper, os::OpenPath(path + "/upper", O_RDONLY | O_DIRECTORY));
+  const uint64_t size = VmDriveBytes(path);
+  const bool block = IsBlockFormat(path + "/upper");
+  if (!block && !(mount.writable && DriveDir::Unused(path)))
+    return Fail(Code::kConflict, "drive " + mount.drive + " has the format dir, and block is needed here");
+  auto disk = os::OpenInside(upper.get(), kVmDiskFile, mount.writable ? O_RDWR : O_RDONLY);
+  // Marked without a device: whoever was to format it was killed over that.
+  *fresh = mount.writable && !disk && disk.error().sys_errno == ENOENT;
+  if (*fresh) {
+    ::unlinkat(upper.get(), kHalfMade, 0);
+    SB_TRY(Fd made, CreateVmDisk(upper.get(), size, kHalfMade));
+    // From now on this is what it may take.
+    SB_TRYV(host.disk->CreateDrive(mount.drive, DriveDir::Size(path)));
+    return made;
+  }
+  if (!disk) return disk;
+  if (mount.writable) {
+    SB_TRYV(GrowTo(disk->get(), size));
+    return disk;
+  }
+  SB_TRY(Fd work, os::OpenPath(slot.path + "/work", O_RDONLY | O_DIRECTORY));
+  SB_TRY(Fd copy, NewDiskFile(work.get(), mount.drive));
+  if (::ioctl(copy.get(), FICLONE, disk->get()) != 0) return FailErrno("copy a drive");
+  return copy;
+}
+
+Result<> FormatVmDrive(const std::string& path, int disk) {
+  SB_TRYV(FormatVmDisk(disk));
+  SB_TRY(Fd upper, os::OpenPath(path + "/upper", O_RDONLY | O_DIRECTORY));
+  if (::renameat(upper.get(), kHalfMade, upper.get(), kVmDiskFile) != 0) return FailErrno("name a drive");
+  return {};
+}
+
+std::vector<std::string> FormatWords(uint64_t bytes) {
+  std::vector<std::string> words = {
+      "mke2fs", "-t", "ext4", "-q", "-F", "-m", "0", "-E", "nodiscard,lazy_itable_init=1"};
+  // By default a large one would take a gigabyte of the host's disk at once.
+  if (bytes >= kLargeDisk) words.insert(words.end(), {"-J", "size=64"});
+  return words;
 }
 
 Result<> FormatVmDisk(int disk) {
   Fd copy(::fcntl(disk, F_DUPFD, 3));  // inherited
   if (!copy) return FailErrno("dup");
-  return os::RunProgram({"mkfs.ext4", "-q", "-F", "-m", "0", "-E", "nodiscard,lazy_itable_init=1",
-                         "/proc/self/fd/" + std::to_string(copy.get())});
+  struct stat st{};
+  if (::fstat(disk, &st) != 0) return FailErrno("stat the disk");
+  std::vector<std::string> words = FormatWords(static_cast<uint64_t>(st.st_size));
+  words.push_back("/proc/self/fd/" + std::to_string(copy.get()));
+  return os::RunProgram(words);
 }
 
 }  // namespace sandbar::spawner

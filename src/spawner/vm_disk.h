@@ -16,9 +16,24 @@
 
 namespace sandbar::spawner {
 
+inline constexpr const char* kVmDiskFile = "disk.img";
+
 // Whether a snapshot's directory holds a block device (kept by machines of class 3) instead of files.
 bool IsBlockFormat(const std::string& layer);
 Result<> CheckFormat(const std::string& snapshot, const std::string& layer, bool block);
+
+// The size of a machine's device by its limit, which may be none, and of a drive's.
+uint64_t VmDiskBytes(uint64_t limit);
+uint64_t VmDriveBytes(const std::string& path);
+
+// What the place of a device of this size may take on the host's disk: blocks that were given up and written anew are
+// freed only with their whole extent.
+constexpr uint64_t VmSlotLimit(uint64_t bytes) {
+  return 2 * bytes + (1ULL << 30);
+}
+
+// A drive whose device is whole.
+bool HasVmDisk(const std::string& drive);
 
 // The merged image if it is there already; kNotFound otherwise.
 Result<Fd> OpenMergedImage(const Host& host, const std::vector<std::string>& ids, const std::string& digest);
@@ -28,7 +43,18 @@ Result<Fd> MergeImage(const Host& host, const std::vector<std::string>& ids, con
 
 // The machine's disk file in its slot; `fresh` when it has no filesystem yet.
 Result<Fd> OpenVmDisk(const DiskSlot& slot, uint64_t bytes, bool* fresh);
+// The words for mke2fs, but for the device's name.
+std::vector<std::string> FormatWords(uint64_t bytes);
 // Makes the filesystem; takes a moment.
 Result<> FormatVmDisk(int disk);
+// An empty device in a directory that holds nothing else, which is marked as such.
+Result<Fd> CreateVmDisk(int dir, uint64_t bytes, const char* name = kVmDiskFile);
+
+// A drive's device for a machine. One that was never used becomes one (`fresh`: it has no filesystem yet); one with
+// files in it is kConflict. A machine that may only read gets a copy in its slot that shares everything: a filesystem
+// that was not unmounted has to be mended before it can be read, and nobody mends the original.
+Result<Fd> OpenVmDrive(const Host& host, const DiskSlot& slot, const DriveMount& mount, bool* fresh);
+// A fresh one, in a process of its own: the drive has it when it is whole.
+Result<> FormatVmDrive(const std::string& path, int disk);
 
 }  // namespace sandbar::spawner

@@ -188,6 +188,16 @@ void Visit(A& a, MakeDir& m) {
   a.Bool(m.recursive);
 }
 template <class A>
+void Visit(A& a, PackTree& m) {
+  a.U32(m.stream);
+  a.Text(m.path, kMaxPath);
+}
+template <class A>
+void Visit(A& a, UnpackTree& m) {
+  a.U32(m.stream);
+  a.Text(m.path, kMaxPath);
+}
+template <class A>
 void Visit(A& a, Data& m) {
   a.U32(m.stream);
   a.Bytes(m.bytes);

@@ -154,6 +154,17 @@ struct Dial {
   uint16_t port = 0;
 };  // to 127.0.0.1:port, or [::1]:port
 
+// A tree of files as bytes (wire/tree.h), for machines that are made for nothing else. Packs what the machine wrote to
+// its root, when it has a kernel of its own; or everything below a path.
+struct PackTree {
+  uint32_t stream = 0;
+  std::string path;  // empty: what was written
+};
+struct UnpackTree {
+  uint32_t stream = 0;
+  std::string path;
+};
+
 // guest -> daemon
 struct CommandState {
   std::string id;
@@ -207,7 +218,7 @@ struct Dialed {
 };  // connected
 
 using HostFrame = std::variant<Hello, Exec, Ack, ExitAck, Kill, Credit, ReadFile, WriteTar, MakeDir, Data, End, Abort,
-                               Quiesce, Input, Gone, Dial>;
+                               Quiesce, Input, Gone, Dial, PackTree, UnpackTree>;
 using GuestFrame =
     std::variant<HelloAck, ExecStarted, ExecFailed, Output, Gap, Exit, Credit, Data, End, FileError, Quiesced, Dialed>;
 

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { apiError, sh, useSdk } from "./sdk.mjs";
-import { until } from "./server.mjs";
+import { engine, until } from "./server.mjs";
 
 const { Drive, Sandbox, sandbox, credentials, server } = await useSdk();
 let counter = 0;
@@ -100,7 +100,7 @@ test("no privilege comes from a drive", async () => {
   const box = await sandbox({ mounts: { "/d": d } });
   await sh(box, "cp /usr/bin/id /d/id && chown root /d/id && chmod 4755 /d/id", { sudo: true });
   assert.equal((await sh(box, "stat -c '%a %u' /d/id; /d/id -u")).stdout, `4755 0\n${(await sh(box, "id -u")).stdout}`);
-  assert.notEqual((await sh(box, "mknod /d/null c 1 3", { sudo: true })).exitCode, 0);
+  assert.notEqual((await sh(box, "mknod /d/null c 1 3 && cat /d/null", { sudo: true })).exitCode, 0);
   assert.match((await sh(box, "grep ' /d ' /proc/mounts")).stdout, /nosuid,nodev/);
 });
 
@@ -111,8 +111,9 @@ test("a link at the mount path redirects nothing", async () => {
   await box.stop();
   await box.update({ mounts: { "/trap": d } });
   const refused = await apiError(sh(box, "true"));
-  assert.equal(refused.status, 400);
-  assert.match(refused.message, /not a directory/);
+  // A virtual machine finds out by itself, and ends.
+  assert.equal(refused.status, engine.startsWith("microvm") ? 503 : 400);
+  assert.match(refused.message, /not a directory/i);
   assert.equal((await again(d)).currentSessionId, undefined, "a session that did not start holds nothing");
   await box.update({ mounts: {} });
   assert.equal((await sh(box, "readlink /trap")).stdout, "/etc\n");

@@ -113,6 +113,11 @@ void FakeAgent::Handle(const wire::HostFrame& frame) {
       tasks_.Spawn(SendFile(f->stream, it->second));
     }
   }
+  if (const auto* f = std::get_if<wire::PackTree>(&frame)) {
+    credit_[f->stream] = wire::kStreamWindow;
+    tasks_.Spawn(SendFile(f->stream, "the tree of " + f->path));
+  }
+  if (const auto* f = std::get_if<wire::UnpackTree>(&frame)) uploads_[f->stream] = {f->path + "/.tree", {}};
   if (const auto* f = std::get_if<wire::WriteTar>(&frame)) uploads_[f->stream] = {f->cwd + "/.upload", {}};
   if (const auto* f = std::get_if<wire::MakeDir>(&frame)) OnMakeDir(*f);
   if (const auto* f = std::get_if<wire::Data>(&frame)) OnData(*f);

@@ -285,6 +285,32 @@ class FakeEngine final : public Engine {
     co_return out;
   }
 
+  Task<> SnapshotToBlock(std::string layer, std::string target, uint64_t) override {
+    if (!host_->snapshots.contains(layer)) co_return Fail(Code::kNotFound, "no such snapshot: " + layer);
+    host_->snapshots.insert(std::move(target));
+    co_return Result<>{};
+  }
+
+  Task<> DriveToBlock(std::string source, std::string target) override {
+    if (!host_->drives.contains(source)) co_return Fail(Code::kNotFound, "no such drive: " + source);
+    host_->formats[target] = RootfsFormat::kBlock;
+    host_->drives[std::move(target)] = host_->drives[source];
+    co_return Result<>{};
+  }
+
+  Task<std::optional<RootfsFormat>> DriveFormat(std::string name) override {
+    auto it = host_->formats.find(name);
+    co_return it == host_->formats.end() ? std::nullopt : std::optional(it->second);
+  }
+
+  Task<> ReplaceDrive(std::string drive, std::string by) override {
+    if (host_->Uses(drive) || host_->Uses(by)) co_return Fail(Code::kConflict, "a machine uses it");
+    host_->formats[drive] = host_->formats[by];
+    host_->drives.erase(by);
+    host_->formats.erase(by);
+    co_return Result<>{};
+  }
+
  private:
   FakeHost* host_;
 };

@@ -61,9 +61,10 @@ class FakeHost {
   std::vector<EngineInfo> engines = {{.name = "fake", .isolation_class = 0}};  // what it pretends to have
   int boots = 0;
   std::set<std::string> snapshots;
-  std::map<std::string, uint64_t> drives;     // with their states; the limit of each
-  std::set<std::string> manifests;            // of which snapshots
-  std::map<std::string, std::string> damage;  // snapshot -> what a check finds
+  std::map<std::string, uint64_t> drives;       // with their states; the limit of each
+  std::map<std::string, RootfsFormat> formats;  // of drives and states that were used
+  std::set<std::string> manifests;              // of which snapshots
+  std::map<std::string, std::string> damage;    // snapshot -> what a check finds
   int checks = 0;
   std::map<std::string, int> walks;  // snapshot -> how often its manifest was to be written
 

@@ -314,6 +314,41 @@ class NamespacesEngineImpl : public NamespacesEngine {
 
   Task<std::vector<std::string>> ListDrives() override { return Names<spawner::ListDrivesReq>(); }
 
+  Task<> SnapshotToBlock(std::string layer, std::string target, uint64_t bytes) override {
+    spawner::ToBlockReq request;
+    request.source = std::move(layer);
+    request.target = std::move(target);
+    request.bytes = bytes;
+    co_return co_await Ask(std::move(request));
+  }
+
+  Task<> DriveToBlock(std::string source, std::string target) override {
+    spawner::ToBlockReq request;
+    request.source = std::move(source);
+    request.target = std::move(target);
+    request.drive = true;
+    co_return co_await Ask(std::move(request));
+  }
+
+  Task<std::optional<RootfsFormat>> DriveFormat(std::string name) override {
+    spawner::DriveFormatReq request;
+    request.name = std::move(name);
+    SB_CO_TRY(SpawnerReply reply, co_await connection_->Call(std::move(request)));
+    SB_CO_TRY(auto answer, Expect<spawner::SnapshotsResp>(reply));
+    if (answer.snapshots.size() != 1) co_return Fail(Code::kProtocol, "the spawner names no format");
+    std::optional<RootfsFormat> format;
+    if (answer.snapshots.front() == "dir") format = RootfsFormat::kDir;
+    if (answer.snapshots.front() == "block") format = RootfsFormat::kBlock;
+    co_return format;
+  }
+
+  Task<> ReplaceDrive(std::string drive, std::string by) override {
+    spawner::ReplaceDriveReq request;
+    request.drive = std::move(drive);
+    request.by = std::move(by);
+    co_return co_await Ask(std::move(request));
+  }
+
   Task<> Shutdown() override {
     spawner::Request request = spawner::ShutdownReq();
     SB_CO_TRY(SpawnerReply reply, co_await connection_->Call(std::move(request)));
