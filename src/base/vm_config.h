@@ -33,6 +33,7 @@ struct VmConfig {
   int64_t clock_ns = 0;       // real time
   std::string entropy;        // for the guest's random numbers: no two machines get the same
   uint32_t pids = 0;          // 0: as many as the kernel can
+  std::string key;            // the agent says it to the daemon: proof that this message reached it
   bool restored = false;      // from a template: devices and addresses are other ones than those seen before
   std::vector<VmFile> files;  // lie between the image and what the machine writes
 };
@@ -43,6 +44,7 @@ inline std::string EncodeVmConfig(const VmConfig& c) {
   w.I64(c.clock_ns);
   w.Str(c.entropy);
   w.U32(c.pids);
+  w.Str(c.key);
   w.U8(c.restored ? 1 : 0);
   w.U32(static_cast<uint32_t>(c.files.size()));
   for (const VmFile& f : c.files) {
@@ -64,6 +66,7 @@ inline Result<VmConfig> DecodeVmConfig(std::string_view bytes) {
   c.clock_ns = r.I64();
   c.entropy = r.Str();
   c.pids = r.U32();
+  c.key = r.Str();
   c.restored = r.U8() != 0;
   uint32_t files = r.U32();
   for (uint32_t i = 0; i < files && r.ok(); ++i) {

@@ -9,6 +9,8 @@ namespace sandbar::engine {
 namespace {
 
 constexpr int kMaxRestarts = 64;  // of looking for the answer to the hello
+// What may come before the answer: whatever the agent and everybody between had on the way to an earlier daemon.
+constexpr size_t kMaxBeforeHello = 64 << 20;
 
 }  // namespace
 
@@ -88,7 +90,7 @@ Task<> LinkCore::WaitRoom(LinkClock::time_point deadline) {
   co_return Result<>{};
 }
 
-Task<> LinkCore::Handshake() {
+Task<> LinkCore::Handshake(std::string key) {
   wire::Hello hello;
   FillRandom(&hello.nonce, sizeof hello.nonce);
   hello.nonce &= 0xfefefefefefefefe;  // no byte of it looks like an escape, should this be a stream
@@ -97,9 +99,12 @@ Task<> LinkCore::Handshake() {
   auto [write_error, written] = co_await asio::async_write(socket_, buffer, kToken);
   if (write_error) co_return std::unexpected(FromAsio(write_error, "hello"));
   int restarts = 0;
+  size_t before = 0;
   for (;;) {
     auto [ec, n] = co_await socket_.async_read_some(asio::buffer(buffer_), kToken);
     if (ec) co_return std::unexpected(FromAsio(ec, "hello"));
+    before += n;
+    if (before > kMaxBeforeHello) co_return Fail(Code::kProtocol, "the agent talks without an answer to the hello");
     decoder_.Feed(std::string_view(buffer_.data(), n));
     wire::GuestFrame frame;
     for (;;) {
@@ -115,6 +120,8 @@ Task<> LinkCore::Handshake() {
       }
       if (ack->version != wire::kGuestProtocolVersion)
         co_return Fail(Code::kProtocol, "the agent speaks protocol version " + std::to_string(ack->version));
+      if (!key.empty() && ack->machine_key != key)
+        co_return Fail(Code::kProtocol, "the agent that answers is not the one that was configured for this machine");
       for (const auto& c : ack->commands) {
         auto [it, fresh] = commands.try_emplace(c.id);
         if (!fresh) co_return Fail(Code::kProtocol, "the agent names a command twice");

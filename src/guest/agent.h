@@ -28,6 +28,7 @@ struct AgentOptions {
   Fd stream;    // or one byte stream to whichever daemon there is; when a socket's end comes, it is the end
   std::vector<Fd> join_fds;  // see ChildSetup
   std::string elevated;      // see ChildSetup
+  std::string machine_key;   // see wire::HelloAck
   std::chrono::milliseconds worker_stall{20000};
 };
 

@@ -249,7 +249,7 @@ Result<> SetKernel(const VmConfig& config) {
 
 }  // namespace
 
-Result<Fd> BecomeVm() {
+Result<VmStart> BecomeVm() {
   SB_TRYV(Mount("dev", "/dev", "devtmpfs", MS_NOSUID));
   SB_TRYV(Mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC));
   SB_TRYV(Mount("sysfs", "/sys", "sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC));
@@ -263,7 +263,7 @@ Result<Fd> BecomeVm() {
   SB_TRYV(EnterRoot());
   SB_TRYV(SetKernel(config));
   SB_TRYV(ConfigureNetwork());
-  return agent;
+  return VmStart{std::move(agent), std::move(config.key)};
 }
 
 }  // namespace sandbar::guest

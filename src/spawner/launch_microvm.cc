@@ -50,13 +50,14 @@ Result<> AddFiles(int dir, const std::string& prefix, std::vector<VmFile>& out) 
   return {};
 }
 
-Result<std::string> MakeConfig(const LayerSet& layers, const Limits& limits, const ConfigureReq& request,
+Result<std::string> MakeConfig(const LaunchInput& in, const LayerSet& layers, const ConfigureReq& request,
                                bool restored) {
   VmConfig config;
   config.hostname = HostnameOf(request);
   config.entropy.resize(256);
   FillRandom(config.entropy.data(), config.entropy.size());
-  config.pids = limits.pids;
+  config.pids = in.limits.pids;
+  config.key = *in.agent_key;
   config.restored = restored;
   // The two topmost are ours (Layers::Prepare); a later file of the same name would win, so the lower one first.
   for (size_t i : {size_t{1}, size_t{0}}) {
@@ -109,7 +110,7 @@ class MicrovmLaunch : public Launch {
     SB_TRY(Fd disk, OpenVmDisk(in.parts->disk, DiskBytes(in.limits), &fresh));
     const VmSize size = SizeOf(in.limits);
     const VmTemplate* from = FindTemplate(*in.host->microvm, size);
-    SB_TRY(std::string config_bytes, MakeConfig(layers, in.limits, request, from != nullptr));
+    SB_TRY(std::string config_bytes, MakeConfig(in, layers, request, from != nullptr));
     SB_TRY(Fd config, Filled(config_bytes, &config_));
     SB_TRY(auto join, in.parts->group->OpenAgentJoin());
     SB_TRY(Fd room, os::CloneTree(AT_FDCWD, in.host->microvm->room, true));

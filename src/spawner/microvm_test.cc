@@ -72,6 +72,7 @@ TEST(VmConfig, ArrivesAsSentAndNothingElseIsTaken) {
   sent.clock_ns = 1'800'000'000'123'456'789;
   sent.entropy = std::string("\0\x7f random", 9);
   sent.pids = 512;
+  sent.key = "k3y";
   sent.restored = true;
   sent.files = {{"etc/hosts", 0644, "127.0.0.1 localhost\n"}, {"etc/ssl/x", 0600, ""}};
   std::string bytes = EncodeVmConfig(sent);
@@ -82,6 +83,7 @@ TEST(VmConfig, ArrivesAsSentAndNothingElseIsTaken) {
   EXPECT_EQ(got->clock_ns, sent.clock_ns);
   EXPECT_EQ(got->entropy, sent.entropy);
   EXPECT_EQ(got->pids, 512u);
+  EXPECT_EQ(got->key, "k3y");
   EXPECT_TRUE(got->restored);
   ASSERT_EQ(got->files.size(), 2u);
   EXPECT_EQ(got->files[0].path, "etc/hosts");
