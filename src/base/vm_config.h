@@ -4,6 +4,7 @@
 //   port.write(EncodeVmConfig(config));          // u32 length, then the fields (base/bytes.h)
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -56,6 +57,15 @@ inline std::string EncodeVmConfig(const VmConfig& c) {
   out.U32(static_cast<uint32_t>(w.str().size()));
   out.Raw(w.str());
   return out.Take();
+}
+
+// The address of the machine's network card, known to both ends of the link by the key: no other machine has it.
+inline std::array<uint8_t, 6> VmMac(std::string_view key) {
+  uint64_t hash = 14695981039346656037ULL;
+  for (char c : key) hash = (hash ^ static_cast<uint8_t>(c)) * 1099511628211ULL;
+  std::array<uint8_t, 6> mac{0x02};  // chosen locally
+  for (size_t i = 1; i < mac.size(); ++i) mac[i] = static_cast<uint8_t>(hash >> (8 * i));
+  return mac;
 }
 
 // Without the length.

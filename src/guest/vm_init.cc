@@ -262,7 +262,7 @@ Result<VmStart> BecomeVm() {
   SB_TRYV(MountKernelFiles());
   SB_TRYV(EnterRoot());
   SB_TRYV(SetKernel(config));
-  SB_TRYV(ConfigureNetwork());
+  SB_TRYV(ConfigureNetwork(VmMac(config.key)));
   return VmStart{std::move(agent), std::move(config.key)};
 }
 

@@ -59,6 +59,10 @@ Result<std::string> MakeConfig(const LaunchInput& in, const LayerSet& layers, co
   config.pids = in.limits.pids;
   config.key = *in.agent_key;
   config.restored = restored;
+  // Of this machine alone. An image has none, or one that all machines would share.
+  std::string id(16, '\0');
+  FillRandom(id.data(), id.size());
+  config.files.push_back({"etc/machine-id", 0444, Hex(id) + "\n"});
   // The two topmost are ours (Layers::Prepare); a later file of the same name would win, so the lower one first.
   for (size_t i : {size_t{1}, size_t{0}}) {
     SB_TRY(Fd dir, os::OpenPath(layers.paths.at(i), O_RDONLY | O_DIRECTORY));

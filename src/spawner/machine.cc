@@ -14,6 +14,7 @@
 
 #include "base/ids.h"
 #include "base/log.h"
+#include "base/vm_config.h"
 #include "os/machine_files.h"
 #include "os/mounts.h"
 #include "os/openat.h"
@@ -77,7 +78,7 @@ Result<std::unique_ptr<Machine>> Machine::Boot(Host* host, PartPool* pool, const
   SB_TRY(m->launch_, MakeLaunch(request.engine));
   m->engine_ = request.engine;
   if (request.engine == kMicrovmEngine) m->agent_key_ = NewLabel("", 32);
-  SB_TRY(m->parts_, pool->Take(NetOf(request.engine)));
+  SB_TRY(m->parts_, pool->Take(NetOf(request.engine), VmMac(m->agent_key_)));
   auto rest = m->SetLimits(request.limits);
   if (rest) rest = m->Listen();
   if (!rest) {

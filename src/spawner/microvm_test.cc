@@ -93,6 +93,12 @@ TEST(VmConfig, ArrivesAsSentAndNothingElseIsTaken) {
   EXPECT_FALSE(DecodeVmConfig(std::string_view(bytes + "x").substr(4)));
 }
 
+TEST(VmConfig, AKeyHasAnAddressOfItsOwn) {
+  EXPECT_EQ(VmMac("a key"), VmMac("a key"));
+  EXPECT_NE(VmMac("a key"), VmMac("b key"));
+  EXPECT_EQ(VmMac("a key")[0], 0x02) << "for one machine, and chosen locally";
+}
+
 TEST(VmDisk, OnlyTheHostCanSayThatASnapshotIsADevice) {
   char name[] = "/tmp/sandbar-format-XXXXXX";
   ASSERT_NE(::mkdtemp(name), nullptr);
