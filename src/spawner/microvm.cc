@@ -261,7 +261,9 @@ Result<std::unique_ptr<Microvm>> PrepareMicrovm(const Options& options, const st
   if (!options.disk_limits) return Fail(Code::kUnsupported, "it needs the btrfs store (disk_limit = \"btrfs\")");
   auto dir = os::OpenPath(options.kernel, O_RDONLY | O_DIRECTORY);
   auto kernel = dir ? ReadTrusted(dir->get(), "kernel") : std::unexpected(dir.error());
-  if (!kernel) return Fail(Code::kUnsupported, "no guest kernel (tools/kernel.sh cloud, or tools/kernel.sh build)");
+  if (!kernel)
+    return Fail(Code::kUnsupported,
+                "no guest kernel in " + options.kernel + " (sandbar kernel cloud, or sandbar kernel build)");
   auto modules = ReadModules(dir->get());
   if (!modules) return std::unexpected(std::move(modules).error().Context("guest kernel"));
   vm->modules = !modules->empty();
@@ -270,6 +272,8 @@ Result<std::unique_ptr<Microvm>> PrepareMicrovm(const Options& options, const st
   SB_TRY(vm->filter, os::BuildVmmFilter());
   std::string initramfs = MakeInitramfs(agent, *modules);
   SB_TRYV(FurnishRoom(*vm, *kernel, initramfs));
+  std::string about = ReadTrusted(dir->get(), "about").value_or("unknown");
+  log::Info("microvm: guest kernel {} ({})", about.substr(0, about.find('\n')), options.kernel);
   vm->kvm = KvmKnownToWork(*vm, options.kernel + "/kernel");
   SB_TRYV(CloseRoom(*vm));
   return vm;
