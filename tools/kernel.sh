@@ -1,6 +1,6 @@
 #!/bin/sh
 # The guest kernel of microVMs, made once and kept outside the checkout ($SANDBAR_CACHE/kernel, or next to
-# $SANDBAR_IMAGES), where the server looks for it. As root.
+# $SANDBAR_IMAGES; or $SANDBAR_KERNEL), where the server looks for it. As root; `sandbar kernel` runs it.
 #   tools/kernel.sh cloud [FILE.deb]   Debian's cloud kernel with the modules it needs: nothing is built
 #   tools/kernel.sh build              a minimal one from Debian's linux-source-6.1 (minutes; starts faster)
 #   tools/kernel.sh use FILE           any other with what kernel/microvm.config lists built in
@@ -9,7 +9,8 @@ here=$(cd "$(dirname "$0")/.." && pwd)
 . "$here/tools/kernel_parts.sh"
 cache=${SANDBAR_CACHE:-/var/cache/sandbar}
 [ -z "${SANDBAR_IMAGES:-}" ] || cache=$(dirname "$SANDBAR_IMAGES")
-target=$cache/kernel
+target=${SANDBAR_KERNEL:-$cache/kernel}
+[ -z "${SANDBAR_KERNEL:-}" ] || cache=$(dirname "$SANDBAR_KERNEL")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -53,7 +54,9 @@ build() {
     tar -xf "$source" -C "$work/source" --strip-components=1
     cp "$here/kernel/microvm.config" "$work/source/kernel/configs/sandbar.config"
     make -s -C "$work/source" tinyconfig sandbar.config > "$work/log" 2>&1
-    make -s -C "$work/source" -j"$(nproc)" vmlinux >> "$work/log" 2>&1 || { tail -n 20 "$work/log" >&2; exit 1; }
+    { make -C "$work/source" -j"$(nproc)" vmlinux 2>&1 || : > "$work/failed"; } | tee -a "$work/log" |
+      awk '/^ *(CC|AS) /{ if (++n % 100 == 0) { print "kernel: " n " files compiled"; fflush() } }' >&2
+    [ ! -e "$work/failed" ] || { tail -n 20 "$work/log" >&2; exit 1; }
     strip -o "$work/vmlinux" "$work/source/vmlinux"
     mkdir -p "$cache"
     mv "$work/vmlinux" "$cache/kernel-$key"

@@ -4,6 +4,7 @@
 //   port.write(EncodeVmConfig(config));          // u32 length, then the fields (base/bytes.h)
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -46,6 +47,7 @@ struct VmConfig {
   int64_t clock_ns = 0;       // real time
   std::string entropy;        // for the guest's random numbers: no two machines get the same
   uint32_t pids = 0;          // 0: as many as the kernel can
+  std::string key;            // the agent says it to the daemon: proof that this message reached it
   bool restored = false;      // from a template: devices and addresses are other ones than those seen before
   std::vector<VmFile> files;  // lie between the image and what the machine writes
   std::vector<VmDrive> drives;
@@ -57,6 +59,7 @@ inline std::string EncodeVmConfig(const VmConfig& c) {
   w.I64(c.clock_ns);
   w.Str(c.entropy);
   w.U32(c.pids);
+  w.Str(c.key);
   w.U8(c.restored ? 1 : 0);
   w.U32(static_cast<uint32_t>(c.files.size()));
   for (const VmFile& f : c.files) {
@@ -77,6 +80,15 @@ inline std::string EncodeVmConfig(const VmConfig& c) {
   return out.Take();
 }
 
+// The address of the machine's network card, known to both ends of the link by the key: no other machine has it.
+inline std::array<uint8_t, 6> VmMac(std::string_view key) {
+  uint64_t hash = 14695981039346656037ULL;
+  for (char c : key) hash = (hash ^ static_cast<uint8_t>(c)) * 1099511628211ULL;
+  std::array<uint8_t, 6> mac{0x02};  // chosen locally
+  for (size_t i = 1; i < mac.size(); ++i) mac[i] = static_cast<uint8_t>(hash >> (8 * i));
+  return mac;
+}
+
 // Without the length.
 inline Result<VmConfig> DecodeVmConfig(std::string_view bytes) {
   ByteReader r(bytes);
@@ -85,6 +97,7 @@ inline Result<VmConfig> DecodeVmConfig(std::string_view bytes) {
   c.clock_ns = r.I64();
   c.entropy = r.Str();
   c.pids = r.U32();
+  c.key = r.Str();
   c.restored = r.U8() != 0;
   uint32_t files = r.U32();
   for (uint32_t i = 0; i < files && r.ok(); ++i) {

@@ -322,6 +322,7 @@ int Main(const Options& options, const Hooks& hooks) {
           [&](const TokenCommand&) { return Token(options); },
           [&](const EnvCommand&) { return Env(options, hooks); },
           [&](const ImageCommand& c) { return hooks.image(options, c); },
+          [&](const KernelCommand& c) { return Kernel(options, c); },
           [&](const SkillCommand&) { return Skill(options); },
           [&](const VersionCommand&) { return Version(options); },
           [&](const DoctorCommand& c) { return DoctorWithServer(options, c); },

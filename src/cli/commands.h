@@ -54,6 +54,9 @@ Result<EvalPlan> PlanEval(const agent::EvalOptions& asked);
 Result<> ListCases(const std::vector<agent::EvalCase>& cases, bool as_json);
 Task<int> Eval(ApiClient* api, const Options* options, agent::EvalOptions asked, EvalPlan plan);
 Task<int> RemoteEnv(ApiClient* api);
+int Kernel(const Options& options, const KernelCommand& command);
+// Where the guest kernel is kept: what was given, or beside the images.
+std::string KernelDirectory(const std::optional<std::string>& given, const std::optional<std::string>& images);
 
 // What became of running `true` in a sandbox of this engine.
 struct EngineProbe {

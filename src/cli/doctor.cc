@@ -176,6 +176,21 @@ Finding CheckImages(const std::string& dir) {
   return {"images", Verdict::kBad, "none in " + dir, "sudo ./sandbar image build node24"};
 }
 
+// The one that the server of this data directory started with, or the one that the next will find.
+Finding CheckGuestKernel(const std::string& data, const std::optional<std::string>& images) {
+  auto log = ReadSmallFile(data + "/log/spawner.log");
+  constexpr std::string_view kMark = " microvm: guest kernel ";
+  if (size_t at = log ? log->rfind(kMark) : std::string::npos; at != std::string::npos) {
+    at += kMark.size();
+    return {"guest kernel", Verdict::kOk, log->substr(at, log->find('\n', at) - at), ""};
+  }
+  const std::string dir = KernelDirectory(std::nullopt, images);
+  auto about = ReadSmallFile(dir + "/about");
+  if (!about)
+    return {"guest kernel", Verdict::kWarn, "none in " + dir + ": no microVMs", "sudo ./sandbar kernel cloud"};
+  return {"guest kernel", Verdict::kOk, about->substr(0, about->find('\n')) + " (" + dir + ")", ""};
+}
+
 Finding CheckDisk(const std::string& dir) {
   std::string at = dir;
   while (!Exists(at) && at.size() > 1) at = fs::path(at).parent_path().string();
@@ -261,6 +276,7 @@ int Doctor(const Options& options, const DoctorCommand& command, const ServerPro
       CheckTool("mkfs.erofs", "erofs-utils", "images cannot be built"),
       CheckUser(),
       CheckImages(images),
+      CheckGuestKernel(options.data, command.images),
       CheckDisk(options.data),
       CheckInForce(options.data),
       CheckPort(options, command.listen.value_or(kDefaultListen)),

@@ -148,6 +148,11 @@ struct ImageCommand {
   std::vector<std::string> names;
   std::optional<std::string> images;
 };
+struct KernelCommand {
+  std::string verb;  // ls, cloud, build, use
+  std::string file;
+  std::optional<std::string> dir;
+};
 struct SkillCommand {};
 struct ClaudeWorkerCommand {
   agent::ClaudeWorkerOptions options;
@@ -162,7 +167,7 @@ using Command =
                  StopCommand, RmCommand, InspectCommand, NetCommand, TokenCommand, EnvCommand, ImageCommand,
                  VersionCommand, DoctorCommand, ForwardCommand, SnapshotCommand, ForkCommand, ResumeCommand,
                  UsageCommand, DiffCommand, PromoteCommand, RaceCommand, ExportCommand, ImportCommand, McpCommand,
-                 AgentCommand, EvalCommand, SkillCommand, CodeCommand, ClaudeWorkerCommand>;
+                 AgentCommand, EvalCommand, SkillCommand, CodeCommand, ClaudeWorkerCommand, KernelCommand>;
 
 struct Options {
   std::string data;         // --data, SANDBAR_DATA or /var/lib/sandbar

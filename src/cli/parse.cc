@@ -91,6 +91,14 @@ void AddServer(CLI::App* app, Raw* raw) {
       ->required();
   image->add_subcommand("rm", "Remove images")->add_option("NAME", raw->image.names)->required();
   for (auto* sub : image->get_subcommands(nullptr)) sub->fallthrough();
+  auto* kernel = app->add_subcommand("kernel", "The guest kernel of microVMs: list, make, replace");
+  kernel->require_subcommand(1);
+  kernel->add_option("--dir", raw->kernel.dir, "where it is kept (default: kernel/ beside the images)");
+  kernel->add_subcommand("ls", "The one in use, and those that were built before");
+  kernel->add_subcommand("cloud", "Take Debian's cloud kernel: nothing is built")->add_option("DEB", raw->kernel.file);
+  kernel->add_subcommand("build", "Build a minimal one from Debian's linux-source-6.1 (minutes; kept)");
+  kernel->add_subcommand("use", "Take this one")->add_option("FILE", raw->kernel.file)->required();
+  for (auto* sub : kernel->get_subcommands(nullptr)) sub->fallthrough();
 }
 
 void AddSandboxes(CLI::App* app, Raw* raw) {
@@ -244,6 +252,10 @@ Command Choose(const CLI::App* sub, Raw* raw) {
   if (name == "net") {
     raw->net.verb = sub->get_subcommands().front()->get_name();
     return raw->net;
+  }
+  if (name == "kernel") {
+    raw->kernel.verb = sub->get_subcommands().front()->get_name();
+    return raw->kernel;
   }
   if (name == "image") {
     raw->image.verb = sub->get_subcommands().front()->get_name();

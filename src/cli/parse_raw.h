@@ -35,6 +35,7 @@ struct Raw {
   ForwardCommand forward;
   McpCommand mcp;
   ImageCommand image;
+  KernelCommand kernel;
   DoctorCommand doctor;
   AgentCommand agent;
   IsolationOptions agent_isolation;

@@ -194,6 +194,10 @@ TEST(Parse, UsageErrorsExitTwo) {
 }
 
 TEST(Parse, ImageVerbs) {
+  const auto made = ParseWords({"kernel", "use", "bzImage", "--dir", "/k"});
+  const auto& kernel = std::get<KernelCommand>(made.options->command);
+  EXPECT_EQ(kernel.verb + " " + kernel.file + " " + *kernel.dir, "use bzImage /k");
+  EXPECT_EQ(ParseWords({"kernel", "use"}).exit_code, 2);
   auto p = ParseWords({"image", "build", "node24", "bun"});
   ASSERT_TRUE(p.options);
   const auto& image = std::get<ImageCommand>(p.options->command);

@@ -230,6 +230,8 @@ Keys TopLevel(Config* c) {
                {"pool_bytes", Int(&c->disk_pool_bytes, 0, kTerabyte * 64)}};
   Keys gvisor = {{"runsc", Str(&c->runsc)},
                  {"platform", OneOf(&c->gvisor_platform, {"auto", "systrap", "ptrace", "kvm"})}};
+  Keys microvm = {
+      {"kernel", Str(&c->kernel)}, {"qemu", Str(&c->qemu)}, {"start_timeout", Duration(&c->domain.kernel_start_ms)}};
   api::Prices& p = c->prices;
   Keys prices = {{"currency", Str(&p.currency)},
                  {"cpu_hour", Number(&p.cpu_hour.each)},
@@ -248,6 +250,7 @@ Keys TopLevel(Config* c) {
           {"mcp", Section("mcp", std::move(mcp))},
           {"disk", Section("disk", std::move(disk))},
           {"gvisor", Section("gvisor", std::move(gvisor))},
+          {"microvm", Section("microvm", std::move(microvm))},
           {"snapshot", Section("snapshot", std::move(snapshot))},
           {"pool", Pools(&c->domain.pools)},
           {"isolation", OneOf(&c->domain.isolation, {"auto", "namespaces", "gvisor", "microvm", "microvm-emulated"})},
@@ -293,6 +296,9 @@ Result<> Check(const Config& c) {
   SB_TRYV(CheckPreviews(c));
   for (const auto& [name, path] : {std::pair("--data", &c.data), std::pair("--images", &c.images)})
     if (!path->starts_with('/')) return Fail(Code::kBadRequest, fmt::format("{} must be an absolute path", name));
+  for (const auto& [name, path] : {std::pair("microvm.kernel", &c.kernel), std::pair("microvm.qemu", &c.qemu)})
+    if (!path->empty() && !path->starts_with('/'))
+      return Fail(Code::kBadRequest, fmt::format("{} must be an absolute path", name));
   return {};
 }
 

@@ -40,6 +40,7 @@ struct Config {
   uint64_t disk_pool_bytes = 0;          // 0: most of what is free
   std::string runsc;                     // gVisor's program; empty: looked for; "none": not used
   std::string gvisor_platform = "auto";  // of runsc
+  std::string kernel, qemu;              // of microVMs: directory, program; empty: beside the images, Debian's
   std::string force_fallback;            // for tests: mechanisms to pretend this kernel lacks
   sandbox::Config domain;
   api::Prices prices;  // for `sandbar usage`

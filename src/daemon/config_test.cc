@@ -103,6 +103,10 @@ bun = 0
 [disk]
 limit = "none"
 pool_bytes = 1000000
+[microvm]
+kernel = "/k"
+qemu = "/q"
+start_timeout = "30s"
 [gvisor]
 runsc = "/opt/runsc"
 platform = "ptrace"
@@ -118,6 +122,9 @@ scrub = "24h"
   EXPECT_TRUE(c.domain.verify_strict);
   EXPECT_EQ(c.runsc, "/opt/runsc");
   EXPECT_EQ(c.gvisor_platform, "ptrace");
+  EXPECT_EQ(c.kernel, "/k");
+  EXPECT_EQ(c.qemu, "/q");
+  EXPECT_EQ(c.domain.kernel_start_ms, 30'000);
   EXPECT_EQ(c.domain.scrub_every_ms, 86'400'000);
   EXPECT_EQ(c.domain.default_timeout_ms, 600'000);
   EXPECT_EQ(c.domain.disk_bytes, 64ULL << 20);

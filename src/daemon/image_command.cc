@@ -1,7 +1,5 @@
 #include "daemon/image_command.h"
 
-#include <fcntl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -9,7 +7,7 @@
 
 #include "cli/api_client.h"
 #include "cli/output.h"
-#include "cli/server_process.h"
+#include "cli/script.h"
 #include "images/images.h"
 #include "wire/json_decode.h"
 #include "wire/ndjson.h"
@@ -57,37 +55,9 @@ Result<> List(const cli::Options& options, const std::string& dir) {
   return cli::Out(options.json ? wire::NdjsonLine(report) : cli::Table(rows));
 }
 
-std::string FindRecipes() {
-  for (const char* relative : {"../../../images/build.sh", "../share/sandbar/images/build.sh"}) {
-    std::error_code ec;
-    auto path = fs::canonical(fs::path(cli::ProgramDirectory()) / relative, ec);
-    if (!ec) return path.string();
-  }
-  return {};
-}
-
 Result<> Build(const std::string& dir, const std::vector<std::string>& names) {
-  std::string script = FindRecipes();
-  if (script.empty()) return Fail(Code::kNotFound, "images/build.sh is not beside this program");
   if (::setenv("SANDBAR_IMAGES", dir.c_str(), 1) != 0) return FailErrno("setenv");
-  std::vector<std::string> words = {script};
-  words.insert(words.end(), names.begin(), names.end());
-  std::vector<char*> argv;
-  for (auto& w : words) argv.push_back(w.data());
-  argv.push_back(nullptr);
-  pid_t pid = ::fork();
-  if (pid < 0) return FailErrno("fork");
-  if (pid == 0) {
-    // Progress is chatter, so it goes to stderr.
-    ::dup2(2, 1);
-    ::execv(argv[0], argv.data());
-    ::_exit(127);
-  }
-  int status = 0;
-  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-  }
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
-  return Fail(Code::kIo, "building failed (see above)");
+  return cli::RunScript("images/build.sh", names);
 }
 
 struct Manifest {

@@ -60,6 +60,8 @@ std::vector<std::string> SpawnerWords(const Config& c, Identity daemon) {
   add("--extra-ca", c.extra_ca);
   add("--disk-pool-bytes", c.disk_pool_bytes == 0 ? "" : std::to_string(c.disk_pool_bytes));
   add("--force-fallback", c.force_fallback);
+  add("--kernel", c.kernel);
+  add("--qemu", c.qemu);
   add("--runsc", c.runsc);
   add("--gvisor-platform", c.gvisor_platform == "auto" ? "" : c.gvisor_platform);
   if (c.ephemeral) words.push_back("--ephemeral");

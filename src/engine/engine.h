@@ -142,6 +142,8 @@ class Machine {
   virtual Task<Usage> DestroyKeeping(std::string snapshot) = 0;
   // Completes when the machine has ended by itself (agent died, deadline, host OOM).
   virtual Task<> WaitExit() = 0;
+  // What its agent has to say on a connection (OpenGuestLink); empty: nothing.
+  virtual std::string AgentKey() const { return {}; }
 };
 
 // One way to make machines. Names and what stands between a guest and the host's kernel:

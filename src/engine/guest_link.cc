@@ -62,9 +62,10 @@ class Link : public GuestLink {
 }  // namespace
 
 Task<std::unique_ptr<GuestLink>> OpenGuestLink(asio::local::stream_protocol::socket socket, GuestEvents* events,
-                                               LinkDeadlines limits) {
+                                               LinkDeadlines limits, std::string key) {
   auto core = std::make_shared<LinkCore>(std::move(socket), events, limits);
-  auto hello = co_await WithTimeout(core->Handshake(), limits.hello);
+  auto handshake = core->Handshake(std::move(key));
+  auto hello = co_await WithTimeout(std::move(handshake), limits.hello);
   if (!hello) co_return std::unexpected(std::move(hello).error());
   co_return std::unique_ptr<GuestLink>(std::make_unique<Link>(std::move(core)));
 }

@@ -88,9 +88,10 @@ struct LinkDeadlines {
   std::chrono::milliseconds stall{60000};  // between two steps of a file transfer
 };
 
-// Performs the Hello exchange. `events` outlives the link. The first event comes one turn of the loop after this
-// returns: await it directly (it has its own deadline), so that you hold the link by then.
+// Performs the Hello exchange; with a key (Machine::AgentKey), an agent that does not say it is refused. `events`
+// outlives the link. The first event comes one turn of the loop after this returns: await it directly (it has its own
+// deadline), so that you hold the link by then.
 Task<std::unique_ptr<GuestLink>> OpenGuestLink(asio::local::stream_protocol::socket socket, GuestEvents* events,
-                                               LinkDeadlines limits = {});
+                                               LinkDeadlines limits = {}, std::string key = {});
 
 }  // namespace sandbar::engine

@@ -11,6 +11,8 @@ namespace {
 
 constexpr size_t kMaxSaid = 300;
 constexpr int kMaxRestarts = 64;  // of looking for the answer to the hello
+// What may come before the answer: whatever the agent and everybody between had on the way to an earlier daemon.
+constexpr size_t kMaxBeforeHello = 64 << 20;
 
 }  // namespace
 
@@ -90,7 +92,7 @@ Task<> LinkCore::WaitRoom(LinkClock::time_point deadline) {
   co_return Result<>{};
 }
 
-Task<> LinkCore::Handshake() {
+Task<> LinkCore::Handshake(std::string key) {
   wire::Hello hello;
   FillRandom(&hello.nonce, sizeof hello.nonce);
   hello.nonce &= 0xfefefefefefefefe;  // no byte of it looks like an escape, should this be a stream
@@ -100,12 +102,15 @@ Task<> LinkCore::Handshake() {
   if (write_error) co_return std::unexpected(FromAsio(write_error, "hello"));
   int restarts = 0;
   std::string said;
+  size_t before = 0;
   for (;;) {
     auto [ec, n] = co_await socket_.async_read_some(asio::buffer(buffer_), kToken);
     if (ec && said.starts_with(kVmFailure)) co_return Fail(Code::kUnavailable, "the machine did not start: " + said);
     if (ec) co_return std::unexpected(FromAsio(ec, "hello"));
     for (size_t i = 0; i < n && said.size() < kMaxSaid; ++i)
       said += buffer_[i] < ' ' || buffer_[i] > '~' ? '?' : buffer_[i];
+    before += n;
+    if (before > kMaxBeforeHello) co_return Fail(Code::kProtocol, "the agent talks without an answer to the hello");
     decoder_.Feed(std::string_view(buffer_.data(), n));
     wire::GuestFrame frame;
     for (;;) {
@@ -121,6 +126,8 @@ Task<> LinkCore::Handshake() {
       }
       if (ack->version != wire::kGuestProtocolVersion)
         co_return Fail(Code::kProtocol, "the agent speaks protocol version " + std::to_string(ack->version));
+      if (!key.empty() && ack->machine_key != key)
+        co_return Fail(Code::kProtocol, "the agent that answers is not the one that was configured for this machine");
       for (const auto& c : ack->commands) {
         auto [it, fresh] = commands.try_emplace(c.id);
         if (!fresh) co_return Fail(Code::kProtocol, "the agent names a command twice");

@@ -59,7 +59,7 @@ class LinkCore {
   const LinkDeadlines& limits() const { return limits_; }
 
   // Only before the loops run.
-  Task<> Handshake();
+  Task<> Handshake(std::string key);
   Task<> ReadLoop();
   Task<> WriteLoop();
 

@@ -144,6 +144,63 @@ TEST_F(LinkTest, SilenceInsteadOfAHelloComesBack) {
   Run(scenario(this));
 }
 
+Task<> SayKey(Peer* peer, std::string key) {
+  std::vector<wire::CommandState> none;
+  co_await peer->Hello(std::move(none), std::move(key));
+  co_return Result<>{};
+}
+
+TEST_F(LinkTest, AnAgentWithoutTheMachinesKeyIsRefused) {
+  for (const char* said : {"", "another one"}) {
+    auto scenario = [](LinkTest* t, std::string key) -> asio::awaitable<void> {
+      auto [ours, theirs] = SocketPair(t->io_);
+      Peer peer(std::move(theirs));
+      t->group_.Spawn(SayKey(&peer, std::move(key)));
+      auto opened = co_await OpenGuestLink(std::move(ours), &t->events_, {}, "the right one");
+      EXPECT_EQ(opened.error().code, Code::kProtocol);
+      EXPECT_NE(opened.error().message.find("not the one that was configured"), std::string::npos);
+      co_await t->group_.Close();
+    };
+    LinkTest::Run(scenario(this, said));
+    io_.restart();
+  }
+}
+
+TEST_F(LinkTest, AnAgentWithTheMachinesKeyIsTaken) {
+  auto scenario = [](LinkTest* t) -> asio::awaitable<void> {
+    t->group_.Spawn(SayKey(t->peer_.get(), "the right one"));
+    auto opened = co_await OpenGuestLink(std::move(*t->ours_), &t->events_, {}, "the right one");
+    EXPECT_TRUE(opened) << opened.error().message;
+    t->link_ = *std::move(opened);
+    co_await t->Close();
+  };
+  Run(scenario(this));
+}
+
+Task<> Babble(Socket socket) {
+  const std::string noise(1 << 20, 'x');
+  boost::system::error_code ec;
+  while (!ec) {
+    auto buffer = asio::buffer(noise);
+    auto [failed, n] = co_await asio::async_write(socket, buffer, kToken);
+    ec = failed;
+  }
+  co_return Result<>{};
+}
+
+TEST_F(LinkTest, AFloodInsteadOfAHelloHasAnEnd) {
+  auto scenario = [](LinkTest* t) -> asio::awaitable<void> {
+    auto [ours, theirs] = SocketPair(t->io_);
+    t->group_.Spawn(Babble(std::move(theirs)));
+    LinkDeadlines limits;
+    limits.hello = std::chrono::minutes(10);
+    auto opened = co_await OpenGuestLink(std::move(ours), &t->events_, limits);
+    EXPECT_EQ(opened.error().code, Code::kProtocol);
+    co_await t->group_.Close();
+  };
+  Run(scenario(this));
+}
+
 TEST_P(HostileAgent, LosesTheLink) {
   auto scenario = [](HostileAgent* t, Lie lie) -> asio::awaitable<void> {
     t->events_.auto_ack = false;

@@ -111,9 +111,10 @@ class Peer {
     ADD_FAILURE() << "not the expected frame: " << (frame ? static_cast<int>(frame->index()) : -1);
     co_return M{};
   }
-  asio::awaitable<void> Hello(std::vector<wire::CommandState> commands) {
+  asio::awaitable<void> Hello(std::vector<wire::CommandState> commands, std::string key = {}) {
     auto hello = co_await Expect<wire::Hello>();
-    wire::GuestFrame ack = wire::HelloAck{wire::kGuestProtocolVersion, hello.nonce, std::move(commands)};
+    wire::GuestFrame ack =
+        wire::HelloAck{wire::kGuestProtocolVersion, hello.nonce, std::move(commands), std::move(key)};
     co_await Send(std::move(ack));
   }
   void Close() { socket_.close(); }

@@ -171,7 +171,7 @@ void Agent::OnHello(const wire::Hello& hello) {
   }
   if (hello_) return Violation("second hello");
   ++generation_;
-  connection_->Send(wire::HelloAck{wire::kGuestProtocolVersion, hello.nonce, commands_.States()});
+  connection_->Send(wire::HelloAck{wire::kGuestProtocolVersion, hello.nonce, commands_.States(), options_.machine_key});
   if (hello.version != wire::kGuestProtocolVersion) return Violation("protocol version");
   hello_ = true;
   files_.OnConnected();

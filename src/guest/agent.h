@@ -30,6 +30,7 @@ struct AgentOptions {
   std::string elevated;      // see ChildSetup
   bool own_kernel = false;   // the machine is a virtual one
   Fd written;                // see ChildSetup
+  std::string machine_key;   // see wire::HelloAck
   std::chrono::milliseconds worker_stall{20000};
 };
 

@@ -56,9 +56,9 @@ int RunVm(bool probe) {
   if (probe) return ::reboot(RB_AUTOBOOT);
   // The console, for what goes wrong before there is anybody to tell.
   for (int fd = ::open("/dev/console", O_RDWR); fd >= 0 && fd < 2;) fd = ::dup(fd);
-  auto port = sandbar::guest::BecomeVm();
-  if (!port) {
-    std::fprintf(stderr, "sandbar-guest: %s\n", port.error().message.c_str());
+  auto vm = sandbar::guest::BecomeVm();
+  if (!vm) {
+    std::fprintf(stderr, "sandbar-guest: %s\n", vm.error().message.c_str());
     ::sync();
     ::reboot(RB_AUTOBOOT);
     return 1;
@@ -66,9 +66,10 @@ int RunVm(bool probe) {
   int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
   for (int fd = 0; fd < 3; ++fd) ::dup2(null, fd);
   sandbar::guest::AgentOptions options;
-  options.stream = std::move(port->agent);
-  options.written = std::move(port->written);
+  options.stream = std::move(vm->agent);
+  options.written = std::move(vm->written);
   options.own_kernel = true;
+  options.machine_key = std::move(vm->machine_key);
   sandbar::guest::Agent agent(std::move(options));
   agent.Run();
 }

@@ -320,19 +320,21 @@ Result<> SetKernel(const VmConfig& config) {
 }
 
 // All that follows the configuration is the machine's own life.
-Result<Fd> Start() {
+Result<VmStart> Start() {
+  VmStart out;
   SB_TRY(VmConfig config, ReadConfig());
   SB_TRYV(Refresh(config));
   SB_TRYV(MountRoot(config));
-  Fd written(::open("/disk/upper", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!written) return FailErrno("open /disk/upper");
+  out.written = Fd(::open("/disk/upper", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!out.written) return FailErrno("open /disk/upper");
   SB_TRY(std::vector<Fd> drives, MountDrives(config));
   SB_TRYV(MountKernelFiles());
   SB_TRYV(EnterRoot());
   SB_TRYV(AttachDrives(config, drives));
   SB_TRYV(SetKernel(config));
-  SB_TRYV(ConfigureNetwork());
-  return written;
+  SB_TRYV(ConfigureNetwork(VmMac(config.key)));
+  out.machine_key = std::move(config.key);
+  return out;
 }
 
 }  // namespace
@@ -345,12 +347,15 @@ Result<VmStart> BecomeVm() {
   // Opened before a template is made.
   SB_TRY(Fd agent, OpenPort(kVmAgentPort));
   auto started = Start();
-  if (started) return VmStart{std::move(agent), std::move(*started)};
+  if (started) {
+    started->agent = std::move(agent);
+    return started;
+  }
   // For a daemon that is there and waits for the agent.
   ::fcntl(agent.get(), F_SETFL, O_NONBLOCK);
   const std::string words = kVmFailure + started.error().message;
   [[maybe_unused]] ssize_t n = ::write(agent.get(), words.data(), words.size());
-  return std::unexpected(std::move(started).error());
+  return started;
 }
 
 }  // namespace sandbar::guest

@@ -1,11 +1,14 @@
 // sandbar-guest as the first program of a virtual machine: from the initramfs to the machine's own root.
 //
 // Loads the modules that came with it, waits for the configuration on the port "config", mounts the image and the
-// writable disk as one root, moves there, brings the network up, and hands back the port on which the agent goes on.
+// writable disk as one root, moves there, brings the network up, and hands back the port on which the agent goes on,
+// and the key that it says there.
 // Runs once, before anything of the guest does; blocks.
 //
-//   auto port = BecomeVm();          // an error is the end of the machine: there is nobody to tell but the console
+//   auto vm = BecomeVm();          // an error is the end of the machine: there is nobody to tell but the console
 #pragma once
+
+#include <string>
 
 #include "base/fd.h"
 #include "base/result.h"
@@ -15,6 +18,7 @@ namespace sandbar::guest {
 struct VmStart {
   Fd agent;    // the port
   Fd written;  // the directory with what the machine wrote, out of reach by any path
+  std::string machine_key;
 };
 
 Result<VmStart> BecomeVm();

@@ -14,7 +14,6 @@
 #include <string>
 
 #include "base/fd.h"
-#include "os/netns.h"
 
 namespace sandbar::guest {
 namespace {
@@ -47,15 +46,24 @@ Result<> Up(int socket, const char* name) {
   return Do(socket, SIOCSIFFLAGS, &r, "bring a network device up");
 }
 
+// The template's device has one that all machines would share.
+Result<> SetMac(int socket, const os::Mac& mac) {
+  ifreq r = Named(kDevice);
+  r.ifr_hwaddr.sa_family = ARPHRD_ETHER;
+  std::memcpy(r.ifr_hwaddr.sa_data, mac.data(), mac.size());
+  return Do(socket, SIOCSIFHWADDR, &r, "set the MAC");
+}
+
 }  // namespace
 
-Result<> ConfigureNetwork() {
+Result<> ConfigureNetwork(const os::Mac& mac) {
   Fd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (!socket) return FailErrno("socket");
   SB_TRYV(Up(socket.get(), "lo"));
   // The guest's ::1 is its own; on the link, IPv6 would only ask questions that nobody answers.
   Fd ipv6(::open("/proc/sys/net/ipv6/conf/eth0/disable_ipv6", O_WRONLY | O_CLOEXEC));
   if (ipv6 && ::write(ipv6.get(), "1", 1) != 1) return FailErrno("turn IPv6 off on the link");
+  SB_TRYV(SetMac(socket.get(), mac));
   ifreq address = Named(kDevice);
   address.ifr_addr = Address(os::kLinkGuestAddress);
   SB_TRYV(Do(socket.get(), SIOCSIFADDR, &address, "set the address"));

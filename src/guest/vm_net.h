@@ -1,10 +1,12 @@
-// The network of a virtual machine, seen from inside: one device with the fixed addresses of os/netns.h.
+// The network of a virtual machine, seen from inside: one device with the fixed addresses of os/netns.h and a MAC of
+// its own.
 #pragma once
 
 #include "base/result.h"
+#include "os/netns.h"
 
 namespace sandbar::guest {
 
-Result<> ConfigureNetwork();
+Result<> ConfigureNetwork(const os::Mac& mac);
 
 }  // namespace sandbar::guest

@@ -27,17 +27,19 @@ struct MachineNet {
 
 // The ends of a tap or veth link, the same in every machine: no two links ever meet. The addresses are of a block that
 // is for documentation only, so they hide no real host from the guest. A guest on a tap configures its end like this,
-// and its default route by way of the host's end; a veth's is configured.
+// and its default route by way of the host's end; a veth's is configured. Only the guest's MAC may be another one: some
+// programs take it for something that no other machine has.
+using Mac = std::array<uint8_t, 6>;
 inline constexpr uint32_t kLinkHostAddress = 0xC0000201;   // 192.0.2.1
 inline constexpr uint32_t kLinkGuestAddress = 0xC0000202;  // 192.0.2.2
 inline constexpr uint8_t kLinkPrefix = 30;
-inline constexpr std::array<uint8_t, 6> kLinkHostMac = {0x02, 0x53, 0x42, 0x00, 0x00, 0x01};
-inline constexpr std::array<uint8_t, 6> kLinkGuestMac = {0x02, 0x53, 0x42, 0x00, 0x00, 0x02};
+inline constexpr Mac kLinkHostMac = {0x02, 0x53, 0x42, 0x00, 0x00, 0x01};
+inline constexpr Mac kLinkGuestMac = {0x02, 0x53, 0x42, 0x00, 0x00, 0x02};
 
 // Host-owned namespace, lo up, every address local, rules, sysctls, non-blocking sockets on port 1.
 Result<MachineNet> CreateLocalNet();
-// Host-owned namespace with one device that takes TCP and DNS from the guest's fixed addresses and nothing else.
-Result<MachineNet> CreateTapNet();
+// Host-owned namespace with one device that takes TCP and DNS from the guest's addresses and nothing else.
+Result<MachineNet> CreateTapNet(const Mac& guest = kLinkGuestMac);
 // With a user namespace, the machine's end belongs to that: its root may do there what it likes.
 Result<MachineNet> CreateVethNet(int owner = -1);
 

@@ -32,14 +32,15 @@ constexpr char kGuestDevice[] = "eth0";
 // tag (raw offsets: `ether type` would look behind a tag), from the guest's one address pair to the host's MAC, TCP or
 // DNS, for a unicast target; and ARP questions for the host's address. Everything else never reaches the IP layer. The
 // second is like the rules of the local kind, on the way in: a packet for port 1 that was not redirected is a guest
-// that talks to the listener itself, and gets a reset. Connections that the host dials are its own business.
+// that talks to the listener itself, and gets a reset. Connections that the host dials are its own business. GUEST is
+// the guest's MAC.
 constexpr char kRules[] = R"(
 table netdev sandbar {
   counter dropped { }
   chain arriving {
     type filter hook ingress device "link0" priority 0; policy drop;
-    @ll,0,48 0x025342000001 @ll,48,48 0x025342000002 @ll,96,16 0x0800 goto ipv4
-    @ll,48,48 0x025342000002 @ll,96,16 0x0806 goto questions
+    @ll,0,48 0x025342000001 @ll,48,48 0xGUEST @ll,96,16 0x0800 goto ipv4
+    @ll,48,48 0xGUEST @ll,96,16 0x0806 goto questions
     counter name dropped drop
   }
   chain ipv4 {
@@ -54,7 +55,7 @@ table netdev sandbar {
     counter name dropped drop
   }
   chain questions {
-    arp htype 1 arp ptype 0x0800 arp hlen 6 arp plen 4 arp operation request arp saddr ether 02:53:42:00:00:02 arp saddr ip 192.0.2.2 arp daddr ip 192.0.2.1 accept
+    arp htype 1 arp ptype 0x0800 arp hlen 6 arp plen 4 arp operation request @nh,64,48 0xGUEST arp saddr ip 192.0.2.2 arp daddr ip 192.0.2.1 accept
     counter name dropped drop
   }
   chain lost {
@@ -91,6 +92,15 @@ table ip sandbar {
   }
 }
 )";
+
+std::string RulesFor(const Mac& guest) {
+  constexpr std::string_view kWord = "GUEST", kDigits = "0123456789abcdef";
+  std::string hex;
+  for (uint8_t byte : guest) hex += {kDigits[byte >> 4], kDigits[byte & 15]};
+  std::string rules = kRules;
+  for (size_t at = 0; (at = rules.find(kWord, at)) != std::string::npos;) rules.replace(at, kWord.size(), hex);
+  return rules;
+}
 
 // A new namespace inherits the host's IPv4 settings, so whatever opens a way is closed by name.
 constexpr Setting kHostSettings[] = {
@@ -170,15 +180,15 @@ Result<Fd> OpenTap() {
 
 // For the namespace that has the device, which stays down until everything else is in force. Its lo stays down for
 // good.
-Result<> FinishHostEnd(MachineNet* net) {
-  SB_TRYV(RunNft(kRules));
+Result<> FinishHostEnd(MachineNet* net, const Mac& guest) {
+  SB_TRYV(RunNft(RulesFor(guest).c_str()));
   SB_TRYV(WriteSettings(kHostSettings));
   SB_TRY(const unsigned device, DeviceIndex(kHostDevice));
   SB_TRYV(AddAddress(device, kLinkHostAddress, kLinkPrefix));
   SB_TRY(net->tcp, BindPortOne(SOCK_STREAM, kLinkHostAddress));
   SB_TRY(net->dns, BindPortOne(SOCK_DGRAM, kLinkHostAddress));
   SB_TRYV(LinkUp(device));
-  return AddNeighbour(device, kLinkGuestAddress, kLinkGuestMac);
+  return AddNeighbour(device, kLinkGuestAddress, guest);
 }
 
 Result<> ConfigureGuestEnd() {
@@ -193,7 +203,7 @@ Result<> ConfigureGuestEnd() {
 
 }  // namespace
 
-Result<MachineNet> CreateTapNet() {
+Result<MachineNet> CreateTapNet(const Mac& guest) {
   SB_TRY(Fd home, OpenOwnNetns());
   NetnsVisit visit(std::move(home));
   MachineNet net;
@@ -201,7 +211,7 @@ Result<MachineNet> CreateTapNet() {
   SB_TRY(net.tap, OpenTap());
   SB_TRY(const unsigned device, DeviceIndex(kHostDevice));
   SB_TRYV(SetMac(device, kLinkHostMac));
-  SB_TRYV(FinishHostEnd(&net));
+  SB_TRYV(FinishHostEnd(&net, guest));
   return net;
 }
 
@@ -212,7 +222,7 @@ Result<MachineNet> CreateVethNet(int owner) {
   SB_TRY(net.inner, owner < 0 ? EnterNewNetns() : NewNetnsOwnedBy(owner));
   SB_TRY(net.netns, EnterNewNetns());
   SB_TRYV(AddVeth({kHostDevice, kLinkHostMac}, {kGuestDevice, kLinkGuestMac}, net.inner.get()));
-  SB_TRYV(FinishHostEnd(&net));
+  SB_TRYV(FinishHostEnd(&net, kLinkGuestMac));
   if (::setns(net.inner.get(), CLONE_NEWNET) != 0) return FailErrno("enter the machine's network");
   SB_TRYV(ConfigureGuestEnd());
   return net;

@@ -73,6 +73,21 @@ std::vector<std::string> Arrived(const Fd& packets) {
   }
 }
 
+TEST(TapNet, TakesFramesOfItsOneMachineOnly) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root";
+  const Mac own = {0x02, 0x11, 0x22, 0x33, 0x44, 0x55};
+  auto net = CreateTapNet(own);
+  ASSERT_TRUE(net) << net.error().message;
+  auto dropped_by = [&](const Mac& from) {
+    const uint64_t before = DroppedPackets(net->netns.get()).value_or(0);
+    const std::string frame = Ethernet(kLinkHostMac, from, ETHERTYPE_IP, UdpPacket({}, 5353, 53, "query"));
+    EXPECT_EQ(::write(net->tap.get(), frame.data(), frame.size()), static_cast<ssize_t>(frame.size()));
+    return DroppedPackets(net->netns.get()).value_or(0) - before;
+  };
+  EXPECT_EQ(dropped_by(own), 0u);
+  EXPECT_EQ(dropped_by(kLinkGuestMac), 1u);
+}
+
 enum class Kind { kTap, kVeth };
 
 class LinkNet : public testing::TestWithParam<Kind> {

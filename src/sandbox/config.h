@@ -48,6 +48,8 @@ struct Config {
   int64_t scrub_every_ms = 7LL * 24 * 3600 * 1000;  // how old the last check of a layer may become
 
   std::vector<PoolTarget> pools;
+  // An emulated kernel on a busy host starts slowly; a machine that ends meanwhile is noticed at once.
+  int64_t kernel_start_ms = 180'000;
   std::chrono::milliseconds agent_timeout{30000};  // longest wait for an answer of an agent that must be alive
 };
 

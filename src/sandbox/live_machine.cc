@@ -8,8 +8,14 @@ namespace {
 
 constexpr int kReconnects = 6;
 constexpr std::chrono::milliseconds kFirstPause{20};
-// An emulated kernel on a busy host starts slowly; a machine that ends meanwhile is noticed at once.
-constexpr std::chrono::milliseconds kKernelStart{180'000};
+
+// What the caller is told of a machine with which no connection was made: the words are ours, not the guest's.
+Error NotUp(Error why) {
+  if (why.code == Code::kIo || why.code == Code::kClosed) why.message = "it ended before its agent answered";
+  if (why.code == Code::kTimeout) why.message = "its agent did not answer in time";
+  if (why.code == Code::kIo || why.code == Code::kProtocol) why.code = Code::kUnavailable;
+  return std::move(why).Context("the machine did not come up");
+}
 
 }  // namespace
 
@@ -26,12 +32,15 @@ Task<std::unique_ptr<LiveMachine>> LiveMachine::Boot(Core* core, engine::BootReq
   SB_CO_TRY(auto machine, co_await core->parts.engine->Boot(std::move(request)));
   auto live = std::make_unique<LiveMachine>(core, std::move(machine));
   live->Serve(net::DenyAll());
-  if (own_kernel) live->patience_ = kKernelStart;
+  if (own_kernel) live->patience_ = std::chrono::milliseconds(core->config.kernel_start_ms);
   engine::MachineSpec spec;
   // The same for all: a pooled machine is configured before anyone has named it.
   spec.hostname = "sandbox";
   auto configured = co_await live->machine_->Configure(std::move(rootfs), std::move(spec));
-  if (configured) configured = co_await live->Connect();
+  if (configured) {
+    configured = co_await live->Connect();
+    if (!configured) configured = std::unexpected(NotUp(std::move(configured).error()));
+  }
   if (configured) co_return live;
   if (core->closing) {
     co_await live->Close();
@@ -46,7 +55,7 @@ Task<std::unique_ptr<LiveMachine>> LiveMachine::Attach(Core* core, store::Sessio
   SB_CO_TRY(auto machine, co_await core->parts.engine->Attach(owner.machine_id));
   auto live = std::make_unique<LiveMachine>(core, std::move(machine));
   // On a busy host an emulated one takes its time to answer. Others may not hold up the server's start for so long.
-  if (owner.engine == "microvm-emulated") live->patience_ = kKernelStart;
+  if (owner.engine == "microvm-emulated") live->patience_ = std::chrono::milliseconds(core->config.kernel_start_ms);
   live->Identify(owner);
   live->Serve(policy);
   co_return live;
@@ -86,7 +95,8 @@ Task<> LiveMachine::Dial() {
   closed_early_ = false;
   engine::LinkDeadlines deadlines;
   deadlines.hello = patience_;
-  auto open = engine::OpenGuestLink(std::move(socket), this, deadlines);
+  std::string key = machine_->AgentKey();
+  auto open = engine::OpenGuestLink(std::move(socket), this, deadlines, std::move(key));
   auto link = co_await WithTimeout(std::move(open), patience_);
   connecting_ = false;
   if (!link) co_return std::unexpected(std::move(link).error());

@@ -28,6 +28,7 @@ namespace sandbar::spawner {
 struct LaunchInput {
   Host* host = nullptr;
   const std::string* machine = nullptr;
+  const std::string* agent_key = nullptr;  // see Machine
   Parts* parts = nullptr;
   Limits limits;
   int listener = -1;                // the agent's socket

@@ -49,16 +49,21 @@ Result<> AddFiles(int dir, const std::string& prefix, std::vector<VmFile>& out) 
   return {};
 }
 
-Result<std::string> MakeConfig(const LayerSet& layers, const Limits& limits, const ConfigureReq& request,
+Result<std::string> MakeConfig(const LaunchInput& in, const LayerSet& layers, const ConfigureReq& request,
                                bool restored) {
   VmConfig config;
   config.hostname = HostnameOf(request);
   config.entropy.resize(256);
   FillRandom(config.entropy.data(), config.entropy.size());
-  config.pids = limits.pids;
+  config.pids = in.limits.pids;
+  config.key = *in.agent_key;
   config.restored = restored;
   for (const DriveMount& mount : request.mounts)
     config.drives.push_back({mount.path, mount.writable, mount.uid, mount.gid});
+  // Of this machine alone. An image has none, or one that all machines would share.
+  std::string id(16, '\0');
+  FillRandom(id.data(), id.size());
+  config.files.push_back({"etc/machine-id", 0444, Hex(id) + "\n"});
   // The two topmost are ours (Layers::Prepare); a later file of the same name would win, so the lower one first.
   for (size_t i : {size_t{1}, size_t{0}}) {
     SB_TRY(Fd dir, os::OpenPath(layers.paths.at(i), O_RDONLY | O_DIRECTORY));
@@ -113,7 +118,7 @@ class MicrovmLaunch : public Launch {
     const VmSize size = SizeOf(in.limits);
     // A template knows of no other devices than its own.
     const VmTemplate* from = drives.empty() ? FindTemplate(*in.host->microvm, size) : nullptr;
-    SB_TRY(std::string config_bytes, MakeConfig(layers, in.limits, request, from != nullptr));
+    SB_TRY(std::string config_bytes, MakeConfig(in, layers, request, from != nullptr));
     SB_TRY(Fd config, Filled(config_bytes, &config_));
     SB_TRY(auto join, in.parts->group->OpenAgentJoin());
     SB_TRY(Fd room, os::CloneTree(AT_FDCWD, in.host->microvm->room, true));

@@ -12,7 +12,9 @@
 #include <numeric>
 #include <span>
 
+#include "base/ids.h"
 #include "base/log.h"
+#include "base/vm_config.h"
 #include "os/machine_files.h"
 #include "os/mounts.h"
 #include "os/openat.h"
@@ -75,7 +77,8 @@ Result<std::unique_ptr<Machine>> Machine::Boot(Host* host, PartPool* pool, const
   SB_TRYV(CheckEngine(*host, request.engine));
   SB_TRY(m->launch_, MakeLaunch(request.engine));
   m->engine_ = request.engine;
-  SB_TRY(m->parts_, pool->Take(NetOf(request.engine)));
+  if (request.engine == kMicrovmEngine) m->agent_key_ = NewLabel("", 32);
+  SB_TRY(m->parts_, pool->Take(NetOf(request.engine), VmMac(m->agent_key_)));
   auto rest = m->SetLimits(request.limits);
   if (rest) rest = m->Listen();
   if (!rest) {
@@ -118,6 +121,7 @@ Result<> Machine::Configure(const ConfigureReq& request) {
   LaunchInput input;
   input.host = host_;
   input.machine = &id_;
+  input.agent_key = &agent_key_;
   input.parts = &parts_;
   input.limits = limits_;
   input.listener = listener_.get();

@@ -3,11 +3,8 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/sysmacros.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 #include <x86intrin.h>
@@ -29,16 +26,32 @@ namespace {
 constexpr const char* kQemu = "/usr/bin/qemu-system-x86_64";
 constexpr size_t kMaxKernel = 256 << 20;
 constexpr int kProbeMs = 20'000;
+constexpr uid_t kNobody = 65534;  // no guest's code runs in a probe
+constexpr size_t kMaxSaid = 64 << 10;
 constexpr const char* kProbed = "/run/sandbar/kvm";
 
-// Only root may have been able to write what becomes a guest's kernel.
-Result<std::string> ReadTrusted(int dir, const std::string& name) {
-  SB_TRY(Fd file, os::OpenInside(dir, name, O_RDONLY));
+// Only root may have been able to write what becomes QEMU or a guest's kernel.
+Result<> CheckTrusted(int file, const std::string& name) {
   struct stat st{};
-  if (::fstat(file.get(), &st) != 0) return FailErrno("stat " + name);
+  if (::fstat(file, &st) != 0) return FailErrno("stat " + name);
   if (!S_ISREG(st.st_mode) || st.st_uid != 0 || (st.st_mode & 022) != 0)
     return Fail(Code::kForbidden, name + " must belong to root and be writable by nobody else");
+  return {};
+}
+
+Result<std::string> ReadTrusted(int dir, const std::string& name) {
+  SB_TRY(Fd file, os::OpenInside(dir, name, O_RDONLY));
+  SB_TRYV(CheckTrusted(file.get(), name));
   return os::ReadAll(file.get(), kMaxKernel);
+}
+
+Result<Fd> OpenQemu(const Options& options) {
+  auto program = os::OpenPath(options.qemu.empty() ? kQemu : options.qemu, O_PATH);
+  if (!program && options.qemu.empty())
+    return Fail(Code::kUnsupported, "QEMU is missing (apt-get install qemu-system-x86)");
+  if (!program) return Fail(Code::kUnsupported, "no QEMU at " + options.qemu + " (microvm.qemu)");
+  SB_TRYV(CheckTrusted(program->get(), options.qemu));
+  return program;
 }
 
 Result<std::vector<std::pair<std::string, std::string>>> ReadModules(int dir) {
@@ -84,9 +97,15 @@ Result<> FurnishRoom(const Microvm& vm, const std::string& kernel, const std::st
     if (::symlinkat(target, dir.get(), name) != 0 && errno != EEXIST) return FailErrno("symlink");
   SB_TRYV(os::EnsureDir(dir.get(), "proc", 0755));
   SB_TRY(Fd dev, os::EnsureDir(dir.get(), "dev", 0755));
-  if (vm.kvm && ::mknodat(dev.get(), "kvm", S_IFCHR | 0666, makedev(10, 232)) != 0) return FailErrno("mknod kvm");
-  if (vm.kvm && ::fchmodat(dev.get(), "kvm", 0666, 0) != 0) return FailErrno("chmod kvm");
-  // From here on nobody writes to it.
+  if (::access("/dev/kvm", R_OK | W_OK) != 0) return {};
+  if (::mknodat(dev.get(), "kvm", S_IFCHR | 0666, makedev(10, 232)) != 0) return FailErrno("mknod kvm");
+  if (::fchmodat(dev.get(), "kvm", 0666, 0) != 0) return FailErrno("chmod kvm");
+  return {};
+}
+
+// From here on nobody writes to it.
+Result<> CloseRoom(const Microvm& vm) {
+  if (!vm.kvm) ::unlink((vm.room + "/dev/kvm").c_str());
   SB_TRY(Fd own, os::OpenPath(vm.room, O_PATH | O_DIRECTORY));
   return os::SetMountAttributes(own.get(), MOUNT_ATTR_RDONLY);
 }
@@ -104,66 +123,70 @@ uint64_t MeasureTscKhz() {
   return (__rdtsc() - ticks) * 1'000'000 / passed;
 }
 
-// A real boot, of our kernel with our agent: a device node says nothing. It ends by a reboot, which ends QEMU.
-bool KvmWorks(const Microvm& vm, const std::string& kernel_path, const std::string& initramfs_path) {
-  if (::access("/dev/kvm", R_OK | W_OK) != 0) return false;
-  std::vector<std::string> words = QemuBase(vm, true, "probe");
-  words.insert(words.end(), {"-kernel", kernel_path, "-initrd", initramfs_path, "-m", "128"});
-  std::vector<char*> argv;
-  for (std::string& w : words) argv.push_back(w.data());
-  argv.push_back(nullptr);
-  std::array<int, 2> pipe{};
-  if (::pipe2(pipe.data(), O_CLOEXEC) != 0) return false;
-  Fd said(pipe[0]), stderr_end(pipe[1]);
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDWR, 0);
-  posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_RDWR, 0);
-  posix_spawn_file_actions_adddup2(&actions, stderr_end.get(), 2);
-  pid_t pid = 0;
-  char* const no_environment[] = {nullptr};
-  int err = ::posix_spawn(&pid, kQemu, &actions, nullptr, argv.data(), no_environment);
-  posix_spawn_file_actions_destroy(&actions);
-  if (err != 0) return false;
-  stderr_end.Reset();
+// In the jail that machines have, with what they have but devices.
+Result<os::Child> StartProbe(const Microvm& vm, int errors) {
+  SB_TRY(Fd room, os::CloneTree(AT_FDCWD, vm.room, true));
+  os::VmmPlan plan;
+  plan.root = room.get();
+  plan.mount_point = std::string(kMountDir) + "/mp";
+  plan.uid = plan.gid = kNobody;
+  plan.program = vm.program.get();
+  plan.argv = QemuBase(vm, true, "probe");
+  plan.argv.insert(plan.argv.end(),
+                   {"-kernel", kVmKernel, "-initrd", kVmInitramfs, "-L", "/usr/share/qemu", "-m", "128"});
+  plan.env = {kQemuModules};
+  plan.errors = errors;
+  sock_fprog filter{static_cast<unsigned short>(vm.filter.size()), const_cast<sock_filter*>(vm.filter.data())};
+  plan.filter = &filter;
+  return os::StartVmm(std::move(plan));
+}
+
+// True when it ended well by itself. What it says is no more than a hint: a guest that KVM cannot run stands still.
+bool AwaitProbe(const os::Child& child, int said) {
   std::string text;
-  int64_t until = os::BootTimeMs() + kProbeMs;
+  const int64_t until = os::BootTimeMs() + kProbeMs;
   for (;;) {
-    pollfd p{said.get(), POLLIN, 0};
-    auto left = static_cast<int>(std::max<int64_t>(until - os::BootTimeMs(), 0));
-    if (::poll(&p, 1, left) <= 0) break;
+    auto status = os::TryReap(child.pidfd.get());
+    if (!status || status->has_value()) return status && **status == 0;
+    const int64_t left = until - os::BootTimeMs();
+    if (left <= 0 || text.find("KVM internal error") != std::string::npos) return false;
+    std::array<pollfd, 2> p = {pollfd{child.pidfd.get(), POLLIN, 0}, pollfd{said, POLLIN, 0}};
+    if (::poll(p.data(), text.size() < kMaxSaid ? 2 : 1, static_cast<int>(left)) < 0 && errno != EINTR) return false;
     std::array<char, 4096> buffer{};
-    ssize_t n = ::read(said.get(), buffer.data(), buffer.size());
-    if (n <= 0) break;
-    text.append(buffer.data(), static_cast<size_t>(n));
-    // It stands still then, for somebody to look at it.
-    if (text.find("KVM internal error") != std::string::npos) break;
+    ssize_t n = (p[1].revents & POLLIN) != 0 ? ::read(said, buffer.data(), buffer.size()) : 0;
+    if (n > 0) text.append(buffer.data(), static_cast<size_t>(n));
   }
-  bool ended = false;
-  int status = 0;
-  for (int i = 0; i < 100 && !ended; ++i) {
-    ended = ::waitpid(pid, &status, WNOHANG) == pid;
-    if (!ended && text.find("KVM internal error") != std::string::npos) break;
-    if (!ended) ::usleep(10'000);
-  }
-  if (!ended) {
-    ::kill(pid, SIGKILL);
-    ::waitpid(pid, &status, 0);
-  }
-  bool works = ended && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+// A real boot, of our kernel with our agent: a device node says nothing. It ends by a reboot, which ends QEMU.
+bool KvmWorks(const Microvm& vm) {
+  std::array<int, 2> pipe{};
+  if (::pipe2(pipe.data(), O_CLOEXEC | O_NONBLOCK) != 0) return false;
+  Fd said(pipe[0]), errors(pipe[1]);
+  auto child = StartProbe(vm, errors.get());
+  bool works = child && AwaitProbe(*child, said.get());
   if (!works) log::Info("microvm: KVM is there but does not boot a guest; emulating");
+  if (!child) return false;
+  if (auto r = os::SendSignal(child->pidfd.get(), SIGKILL); !r) log::Debug("{}", r.error().message);
+  for (int i = 0; i < 100; ++i) {
+    auto status = os::TryReap(child->pidfd.get());
+    if (!status || status->has_value()) break;
+    ::usleep(10'000);
+  }
   return works;
 }
 
-// What a probe found out is true until the host boots again or the kernel is another one.
-bool KvmKnownToWork(const Microvm& vm, const std::string& kernel_path, const std::string& initramfs_path) {
-  struct stat st{};
-  if (::stat(kernel_path.c_str(), &st) != 0) return false;
-  auto boot = os::ReadFile("/proc/sys/kernel/random/boot_id", 100);
-  std::string key = boot.value_or("") + std::to_string(st.st_ino) + " " + std::to_string(st.st_mtime) + " ";
-  auto known = os::ReadFile(kProbed, 200);
+// What a probe found out is true until the host boots again or kernel or QEMU are other ones.
+bool KvmKnownToWork(const Microvm& vm, const std::string& kernel_path) {
+  if (::access("/dev/kvm", R_OK | W_OK) != 0) return false;
+  std::string key = os::ReadFile("/proc/sys/kernel/random/boot_id", 100).value_or("");
+  struct stat kernel{}, qemu{};
+  if (::stat(kernel_path.c_str(), &kernel) != 0 || ::fstat(vm.program.get(), &qemu) != 0) return false;
+  for (const struct stat& st : {kernel, qemu})
+    key += std::to_string(st.st_ino) + " " + std::to_string(st.st_mtime) + " ";
+  auto known = os::ReadFile(kProbed, 400);
   if (known && known->starts_with(key)) return known->ends_with("yes");
-  bool works = KvmWorks(vm, kernel_path, initramfs_path);
+  bool works = KvmWorks(vm);
   auto run = os::OpenPath("/run/sandbar", O_RDONLY | O_DIRECTORY);
   auto kept =
       run ? os::WriteFileAt(run->get(), "kvm", key + (works ? "yes" : "no"), 0600) : std::unexpected(run.error());
@@ -239,9 +262,7 @@ std::vector<std::string> QemuDrive(size_t index, size_t fd) {
 
 Result<std::unique_ptr<Microvm>> PrepareMicrovm(const Options& options, const std::string& agent) {
   auto vm = std::make_unique<Microvm>();
-  auto program = os::OpenPath(kQemu, O_PATH);
-  if (!program) return Fail(Code::kUnsupported, "QEMU is missing (apt-get install qemu-system-x86)");
-  vm->program = std::move(*program);
+  SB_TRY(vm->program, OpenQemu(options));
   for (auto [tool, package] :
        {std::pair("/usr/bin/mkfs.erofs", "erofs-utils"), std::pair("/sbin/mkfs.ext4", "e2fsprogs")})
     if (::access(tool, X_OK) != 0)
@@ -249,7 +270,9 @@ Result<std::unique_ptr<Microvm>> PrepareMicrovm(const Options& options, const st
   if (!options.disk_limits) return Fail(Code::kUnsupported, "it needs the btrfs store (disk_limit = \"btrfs\")");
   auto dir = os::OpenPath(options.kernel, O_RDONLY | O_DIRECTORY);
   auto kernel = dir ? ReadTrusted(dir->get(), "kernel") : std::unexpected(dir.error());
-  if (!kernel) return Fail(Code::kUnsupported, "no guest kernel (tools/kernel.sh cloud, or tools/kernel.sh build)");
+  if (!kernel)
+    return Fail(Code::kUnsupported,
+                "no guest kernel in " + options.kernel + " (sandbar kernel cloud, or sandbar kernel build)");
   auto modules = ReadModules(dir->get());
   if (!modules) return std::unexpected(std::move(modules).error().Context("guest kernel"));
   vm->modules = !modules->empty();
@@ -257,11 +280,11 @@ Result<std::unique_ptr<Microvm>> PrepareMicrovm(const Options& options, const st
   vm->room = std::string(kMountDir) + "/qemu";
   SB_TRY(vm->filter, os::BuildVmmFilter());
   std::string initramfs = MakeInitramfs(agent, *modules);
-  SB_TRY(Fd mounts, os::OpenPath(kMountDir, O_RDONLY | O_DIRECTORY));
-  SB_TRYV(os::WriteFileAt(mounts.get(), "initramfs", initramfs, 0400));
-  vm->kvm = KvmKnownToWork(*vm, options.kernel + "/kernel", std::string(kMountDir) + "/initramfs");
-  ::unlinkat(mounts.get(), "initramfs", 0);
   SB_TRYV(FurnishRoom(*vm, *kernel, initramfs));
+  std::string about = ReadTrusted(dir->get(), "about").value_or("unknown");
+  log::Info("microvm: guest kernel {} ({})", about.substr(0, about.find('\n')), options.kernel);
+  vm->kvm = KvmKnownToWork(*vm, options.kernel + "/kernel");
+  SB_TRYV(CloseRoom(*vm));
   return vm;
 }
 

@@ -72,6 +72,7 @@ TEST(VmConfig, ArrivesAsSentAndNothingElseIsTaken) {
   sent.clock_ns = 1'800'000'000'123'456'789;
   sent.entropy = std::string("\0\x7f random", 9);
   sent.pids = 512;
+  sent.key = "k3y";
   sent.restored = true;
   sent.files = {{"etc/hosts", 0644, "127.0.0.1 localhost\n"}, {"etc/ssl/x", 0600, ""}};
   sent.drives = {{"/data", true, 1000, 1001}, {"/ro", false, 0, 0}};
@@ -83,6 +84,7 @@ TEST(VmConfig, ArrivesAsSentAndNothingElseIsTaken) {
   EXPECT_EQ(got->clock_ns, sent.clock_ns);
   EXPECT_EQ(got->entropy, sent.entropy);
   EXPECT_EQ(got->pids, 512u);
+  EXPECT_EQ(got->key, "k3y");
   EXPECT_TRUE(got->restored);
   ASSERT_EQ(got->files.size(), 2u);
   EXPECT_EQ(got->files[0].path, "etc/hosts");
@@ -95,6 +97,12 @@ TEST(VmConfig, ArrivesAsSentAndNothingElseIsTaken) {
   EXPECT_FALSE(got->drives[1].writable);
   for (size_t n = 4; n < bytes.size(); ++n) EXPECT_FALSE(DecodeVmConfig(std::string_view(bytes).substr(4, n - 4))) << n;
   EXPECT_FALSE(DecodeVmConfig(std::string_view(bytes + "x").substr(4)));
+}
+
+TEST(VmConfig, AKeyHasAnAddressOfItsOwn) {
+  EXPECT_EQ(VmMac("a key"), VmMac("a key"));
+  EXPECT_NE(VmMac("a key"), VmMac("b key"));
+  EXPECT_EQ(VmMac("a key")[0], 0x02) << "for one machine, and chosen locally";
 }
 
 TEST(VmDisk, OnlyTheHostCanSayThatASnapshotIsADevice) {

@@ -38,7 +38,7 @@ Result<> DiskLimit(const std::string& text, bool* out) {
 std::string Usage() {
   return "usage: sandbar-spawner --data DIR --images DIR --guest FILE --daemon-uid N --daemon-gid N [--ephemeral]\n"
          "         [--foreground] [--extra-ca FILE] [--host-share PERCENT] [--disk-pool-bytes N]\n"
-         "         [--disk-limit btrfs|none] [--walker FILE] [--kernel DIR] [--runsc FILE|none]\n"
+         "         [--disk-limit btrfs|none] [--walker FILE] [--kernel DIR] [--qemu FILE] [--runsc FILE|none]\n"
          "         [--gvisor-platform systrap|ptrace|kvm] [--force-fallback overlay,erofs,quota]\n";
 }
 
@@ -56,6 +56,7 @@ Result<Options> ParseOptions(const std::vector<std::string>& args) {
       {"--guest", text(&o.guest)},
       {"--walker", text(&o.walker)},
       {"--kernel", text(&o.kernel)},
+      {"--qemu", text(&o.qemu)},
       {"--extra-ca", text(&o.extra_ca)},
       {"--runsc", text(&o.runsc)},
       {"--gvisor-platform", text(&o.gvisor_platform)},

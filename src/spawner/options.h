@@ -13,6 +13,7 @@ namespace sandbar::spawner {
 struct Options {
   std::string data, images, guest;
   std::string kernel;  // directory with the guest kernel of microVMs
+  std::string qemu;    // QEMU's program; empty: Debian's
   std::string walker;  // sandbar-walker; empty: snapshots cannot be checked nor compared
   uint32_t daemon_uid = 0, daemon_gid = 0;
   bool ephemeral = false;       // end, machines and all, when the daemon's connection does

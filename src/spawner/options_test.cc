@@ -14,9 +14,27 @@ std::vector<std::string> With(std::vector<std::string> extra) {
 }
 
 TEST(Options, AllOfThem) {
-  auto o = ParseOptions(With({"--daemon-uid", "990", "--daemon-gid", "991", "--ephemeral", "--extra-ca", "/ca",
-                              "--host-share", "50", "--disk-pool-bytes", "12345678901", "--disk-limit", "none",
-                              "--force-fallback", "overlay,quota", "--runsc", "/r", "--gvisor-platform", "ptrace"}));
+  auto o = ParseOptions(With({"--daemon-uid",
+                              "990",
+                              "--daemon-gid",
+                              "991",
+                              "--ephemeral",
+                              "--extra-ca",
+                              "/ca",
+                              "--host-share",
+                              "50",
+                              "--disk-pool-bytes",
+                              "12345678901",
+                              "--disk-limit",
+                              "none",
+                              "--force-fallback",
+                              "overlay,quota",
+                              "--runsc",
+                              "/r",
+                              "--qemu",
+                              "/q",
+                              "--gvisor-platform",
+                              "ptrace"}));
   ASSERT_TRUE(o) << o.error().message;
   EXPECT_EQ(o->daemon_uid, 990U);
   EXPECT_EQ(o->daemon_gid, 991U);
@@ -27,6 +45,7 @@ TEST(Options, AllOfThem) {
   EXPECT_FALSE(o->disk_limits);
   EXPECT_EQ(o->runsc, "/r");
   EXPECT_EQ(o->gvisor_platform, "ptrace");
+  EXPECT_EQ(o->qemu, "/q");
   EXPECT_EQ(o->force_fallback, (std::set<std::string>{"overlay", "quota"}));
 }
 

@@ -31,18 +31,18 @@ Result<std::unique_ptr<os::MachineCgroup>> PartPool::MakeGroup() const {
   return host_->cgroups->Create(NewLabel("g-", 16), os::CgroupLimits{});
 }
 
-Result<os::MachineNet> PartPool::TakeNet(NetKind kind, const Identity& identity) {
-  if (kind == NetKind::kTap) return os::CreateTapNet();
+Result<os::MachineNet> PartPool::TakeNet(NetKind kind, const Identity& identity, const os::Mac& mac) {
+  if (kind == NetKind::kTap) return os::CreateTapNet(mac);
   if (kind == NetKind::kVeth) return os::CreateVethNet(identity.userns.get());
   return TakeOr(nets_, [] { return os::CreateLocalNet(); });
 }
 
-Result<Parts> PartPool::Take(NetKind net) {
+Result<Parts> PartPool::Take(NetKind net, const os::Mac& mac) {
   failing_ = false;
   Parts parts;
   auto fill = [&]() -> Result<> {
     SB_TRY(parts.identity, TakeOr(identities_, [this] { return MakeIdentity(); }));
-    SB_TRY(parts.net, TakeNet(net, parts.identity));
+    SB_TRY(parts.net, TakeNet(net, parts.identity, mac));
     SB_TRY(parts.group, TakeOr(groups_, [this] { return MakeGroup(); }));
     SB_TRY(parts.disk, TakeOr(disks_, [this] { return host_->disk->Create(); }));
     return {};

@@ -41,7 +41,8 @@ struct Parts {
 class PartPool {
  public:
   PartPool(Host* host, size_t depth) : host_(host), depth_(depth) {}
-  Result<Parts> Take(NetKind net);
+  // `mac`: of a tap's other end.
+  Result<Parts> Take(NetKind net, const os::Mac& mac = os::kLinkGuestMac);
   // Makes one missing part; true when there was one to make and more may be missing.
   bool Refill();
   void Clear();
@@ -49,7 +50,7 @@ class PartPool {
  private:
   Result<Identity> MakeIdentity() const;
   Result<std::unique_ptr<os::MachineCgroup>> MakeGroup() const;
-  Result<os::MachineNet> TakeNet(NetKind kind, const Identity& identity);
+  Result<os::MachineNet> TakeNet(NetKind kind, const Identity& identity, const os::Mac& mac);
 
   Host* host_;
   size_t depth_;

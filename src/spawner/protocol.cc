@@ -127,7 +127,7 @@ void Fields(A& a, M& m) {
   } else if constexpr (std::is_same_v<T, ErrorResp>) {
     a(m.code), a.Text(m.message), a(m.sys_errno);
   } else if constexpr (std::is_same_v<T, BootResp>) {
-    a.Text(m.agent_socket);
+    a.Text(m.agent_socket), a.Text(m.agent_key);
   } else if constexpr (std::is_same_v<T, MachineEntry>) {
     a.Id(m.machine), a(m.state), a(m.pid), a(m.start_time), a(m.engine);
   } else if constexpr (std::is_same_v<T, ListResp>) {

@@ -13,7 +13,7 @@
 
 namespace sandbar::spawner {
 
-inline constexpr uint32_t kProtocolVersion = 5;
+inline constexpr uint32_t kProtocolVersion = 6;
 inline constexpr size_t kMaxMessage = 64 << 10;
 inline constexpr size_t kMaxLayers = 64;
 inline constexpr size_t kMaxSnapshotChain = 64;
@@ -167,8 +167,9 @@ struct ErrorResp {
   int32_t sys_errno = 0;
 };  // code: static_cast<int>(sandbar::Code)
 struct BootResp {
-  std::string agent_socket;
-};  // unix socket path of the agent, reachable by the daemon only
+  std::string agent_socket;  // path of the agent's unix socket, reachable by the daemon only
+  std::string agent_key;     // that the agent must say; empty: it was started by us and knows none
+};
 struct ListResp {
   std::vector<MachineEntry> machines;
 };

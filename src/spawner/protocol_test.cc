@@ -37,7 +37,7 @@ std::vector<Response> EveryResponse() {
   return {OkResp{},
           HelloResp{1, "inst", "btrfs", "v2", true, {{kMicrovmEngine, "microvm", 3, false, "no /dev/kvm"}}},
           ErrorResp{3, "no", 13},
-          BootResp{"/a/b.sock"},
+          BootResp{"/a/b.sock", "c0ffee"},
           ListResp{{{"m1", 2, 77, 9999999999ULL}, {"m2", 0, 0, 0}}},
           UsageResp{1, 2, 3, 4, 5, 6},
           ExitedEvent{"m1", 137, true},

@@ -361,7 +361,8 @@ void Server::Background() {
   if (background_) return;
   background_ = host_->disk->Housekeep();
   // What could not be done now (the kernel is still freeing) is looked at again in a while.
-  if (!background_ && host_->disk->backlog()) housekeep_at_ = os::BootTimeMs() + kHousekeepMs;
+  const bool making = host_->microvm && CollectTemplate(*host_->microvm);
+  if (!background_ && (making || host_->disk->backlog())) housekeep_at_ = os::BootTimeMs() + kHousekeepMs;
 }
 
 }  // namespace sandbar::spawner

@@ -104,6 +104,7 @@ class Server {
   void OnJob(uint64_t serial);
   void OnFreeze(uint64_t serial);
   bool DriveInUse(const std::string& name) const;
+  BootResp AgentOf(const Machine& machine) const;
 
   Slot* Find(const std::string& machine);
   void OnMachine(Slot& slot);

@@ -50,6 +50,10 @@ void Server::Handle(uint32_t tag, const HelloReq& r) {
                        host_->disk->copies_snapshots(), host_->engines});
 }
 
+BootResp Server::AgentOf(const Machine& machine) const {
+  return {host_->options.data + "/run/agents/" + machine.socket_name(), machine.agent_key()};
+}
+
 void Server::Handle(uint32_t tag, const BootReq& r) {
   if (by_id_.contains(r.machine)) return ReplyError(tag, Fail(Code::kConflict, "the machine exists").error());
   if (slots_.size() >= kMaxMachines) return ReplyError(tag, Fail(Code::kTooMany, "too many machines").error());
@@ -68,7 +72,7 @@ void Server::Handle(uint32_t tag, const BootReq& r) {
     if (auto begun = BeginDestroy(kept, ""); !begun) log::Error("{}", begun.error().message);
     return ReplyError(tag, fds.error());
   }
-  Reply(tag, BootResp{host_->options.data + "/run/agents/" + kept.machine->socket_name()}, std::move(*fds));
+  Reply(tag, AgentOf(*kept.machine), std::move(*fds));
 }
 
 void Server::Handle(uint32_t tag, const ConfigureReq& r) {
@@ -103,7 +107,7 @@ void Server::Handle(uint32_t tag, const AttachReq& r) {
   if (slot == nullptr || slot->machine->state() == Machine::State::kEnding) return ReplyError(tag, NoSuchMachine());
   auto fds = NetworkFds(*slot->machine);
   if (!fds) return ReplyError(tag, fds.error());
-  Reply(tag, BootResp{host_->options.data + "/run/agents/" + slot->machine->socket_name()}, std::move(*fds));
+  Reply(tag, AgentOf(*slot->machine), std::move(*fds));
   if (slot->machine->state() == Machine::State::kExited) SendExited(*slot->machine);
 }
 

@@ -197,6 +197,11 @@ Result<> Begin(Microvm& vm, VmSize size) {
 
 }  // namespace
 
+bool CollectTemplate(Microvm& vm) {
+  Collect(vm.templates);
+  return vm.templates.size.has_value();
+}
+
 const VmTemplate* FindTemplate(Microvm& vm, VmSize size) {
   VmTemplates& t = vm.templates;
   Collect(t);

@@ -37,6 +37,9 @@ struct VmTemplates {
 // Starts making the one that is missing.
 const VmTemplate* FindTemplate(Microvm& vm, VmSize size);
 
+// To be called now and then: takes the one that was being made when it is done. True: it is still being made.
+bool CollectTemplate(Microvm& vm);
+
 // What QEMU is told to go on from a template whose state is fd `state`, without anybody waiting for its answers.
 std::string RestoreCommands(int state);
 

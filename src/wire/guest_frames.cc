@@ -24,6 +24,9 @@ class Writer {
   void LastChannel(Channel v) {
     if (v != Channel::kNone) w_.U8(static_cast<uint8_t>(v));
   }
+  void LastKey(const std::string& v) {
+    if (!v.empty()) w_.Str(v);
+  }
   void Positive(uint32_t v) { w_.U32(v); }
   void Port(uint16_t v) { w_.U32(v); }
   void Offset(uint64_t v) { w_.U64(v); }
@@ -68,6 +71,12 @@ class Reader {
     if (r_.remaining() == 0) return;
     Enum(v, Channel::kStandardInput);
     Require(v != Channel::kNone);
+  }
+  void LastKey(std::string& v) {
+    v.clear();
+    if (r_.remaining() == 0) return;
+    v = r_.Str(kMaxMachineKey);
+    Require(!v.empty());
   }
   void Positive(uint32_t& v) {
     v = r_.U32();
@@ -231,6 +240,7 @@ void Visit(A& a, HelloAck& m) {
   a.U32(m.version);
   a.U64(m.nonce);
   a.Commands(m.commands);
+  a.LastKey(m.machine_key);
 }
 template <class A>
 void Visit(A& a, ExecStarted& m) {

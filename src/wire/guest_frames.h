@@ -10,6 +10,9 @@
 // it has; the daemon sends the same Hello everywhere, and the magic of the answer (kStreamMagic) tells it to escape
 // from there on. Whoever holds the stream while no daemon is there sends kGuestGone.
 //
+// An agent that was told a key of its machine (base/vm_config.h: after a start from a template, where every agent looks
+// alike) says it in HelloAck; a daemon that knows the key takes no other answer.
+//
 // Commands have string ids chosen by the daemon; they outlive connections. Output carries absolute offsets, counted
 // over stdout, stderr and the channel together. The agent keeps bytes until Ack: Ack(offset) both frees them and opens
 // the window (the agent sends at most kOutputWindow bytes past the last Ack, and while connected reads no more from the
@@ -59,6 +62,7 @@ inline constexpr size_t kMaxDials = 256;      // open connections to servers at 
 inline constexpr size_t kMaxCommandId = 128;  // bytes; ids are never empty
 inline constexpr size_t kMaxPath = 4095;      // PATH_MAX without the NUL
 inline constexpr size_t kMaxUserName = 256;
+inline constexpr size_t kMaxMachineKey = 64;
 inline constexpr size_t kMaxMessage = 4096;         // error texts
 inline constexpr uint64_t kMaxOffset = 1ULL << 60;  // offsets and gaps above this are a lie
 
@@ -175,6 +179,7 @@ struct HelloAck {
   uint32_t version = kGuestProtocolVersion;
   uint64_t nonce = 0;
   std::vector<CommandState> commands;
+  std::string machine_key;  // on the wire only when there is one
 };
 struct ExecStarted {
   std::string id;

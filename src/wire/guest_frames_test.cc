@@ -257,6 +257,18 @@ TEST(GuestFrames, RefusesLengthsAndTypesOutOfRange) {
   for (int type : {0, 1, 64, 77, 255}) EXPECT_FALSE(Accepts<GuestFrame>(Raw(static_cast<uint8_t>(type), "")));
 }
 
+TEST(GuestFrames, AKeyIsAtTheEndOfTheAnswerAndOnlyWhenThereIsOne) {
+  const HelloAck plain{1, 2, {{"a", 3, false}}};
+  HelloAck keyed = plain;
+  keyed.machine_key = "k3y";
+  EXPECT_EQ(Encode(GuestFrame(keyed)).size(), Encode(GuestFrame(plain)).size() + 4 + 3);
+  auto got = DecodeAll<GuestFrame>(Encode(GuestFrame(keyed)), 1);
+  ASSERT_EQ(got.size(), 1u);
+  EXPECT_EQ(std::get<HelloAck>(got[0]).machine_key, "k3y");
+  keyed.machine_key = std::string(kMaxMachineKey + 1, 'k');
+  EXPECT_FALSE(Accepts<GuestFrame>(Encode(GuestFrame(keyed)).substr(kGuestMagic.size())));
+}
+
 TEST(GuestFrames, RefusesTruncatedAndOverlongPayloads) {
   auto probe = [](const auto& samples, auto accepts) {
     for (const auto& f : samples) {

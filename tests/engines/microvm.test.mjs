@@ -50,23 +50,34 @@ test("the kernel is another one, and of the host nothing is seen", async () => {
   assert.equal(info.engine, engine.name);
 });
 
-test("two machines differ in what they take for random", async () => {
-  const script = "head -c 16 /dev/urandom | od -An -tx1; cat /proc/sys/kernel/random/uuid /proc/sys/kernel/random/boot_id";
-  const [a, b] = await Promise.all([sandbox(), sandbox()]);
-  const [x, y] = [(await sh(a, script)).stdout.split("\n"), (await sh(b, script)).stdout.split("\n")];
-  for (const i of [0, 1, 2]) assert.notEqual(x[i], y[i]);
-  const clock = Number((await sh(a, "date +%s")).stdout);
-  assert.ok(Math.abs(clock - Date.now() / 1000) < 60, "the clock is the host's");
+// The first of a size boots, and a template is made meanwhile; a later one finds it ready.
+const small = { resources: { vcpus: 1 }, persistent: false };
+let ready = false;
+async function template() {
+  if (!ready) await (await sandbox(small)).delete();
+  ready = await until(async () => (await server.spawnerLog()).includes("template of 2048 MiB: ready"), "the template is ready");
+}
+
+test("two machines from one template share nothing that should be their own", async () => {
+  await template();
+  const script = `head -c 16 /dev/urandom | od -An -tx1; cat /proc/sys/kernel/random/uuid /proc/sys/kernel/random/boot_id /etc/machine-id /sys/class/net/eth0/address
+    openssl genpkey -algorithm ed25519 | tail -2 | head -1; node -p 'crypto.randomUUID()'; mktemp -u`;
+  const boxes = await Promise.all([sandbox(small), sandbox(small)]);
+  const [x, y] = await Promise.all(boxes.map(async (box) => (await sh(box, script)).stdout.trim().split("\n")));
+  assert.equal(x.length, 8, x.join("\n"));
+  x.forEach((line, i) => assert.notEqual(line, y[i]));
+  assert.match(x[3], /^[0-9a-f]{32}$/);
+  assert.match(x[4], /^02:/);
+  for (const box of boxes) {
+    const [clock, host] = (await sh(box, "date +%s; hostname")).stdout.split("\n");
+    assert.ok(Math.abs(Number(clock) - Date.now() / 1000) < 60, "the clock is the host's");
+    assert.equal(host, "sandbox");
+  }
 });
 
 test("twenty at once from one template", async () => {
-  const size = { resources: { vcpus: 1 }, persistent: false };
-  // The first of a size boots, and a template is made meanwhile; a later one finds it ready.
-  await until(async () => {
-    await (await sandbox(size)).delete();
-    return (await server.spawnerLog()).includes("template of 2048 MiB: ready");
-  }, "the template is ready");
-  const boxes = await Promise.all(Array.from({ length: 20 }, () => sandbox(size)));
+  await template();
+  const boxes = await Promise.all(Array.from({ length: 20 }, () => sandbox(small)));
   const seen = await Promise.all(boxes.map((box) => sh(box, "cat /proc/sys/kernel/random/boot_id; echo $$ > mine; cat mine | wc -l")));
   assert.equal(new Set(seen.map((r) => r.stdout.split("\n")[0])).size, 20, JSON.stringify(seen));
   for (const r of seen) assert.match(r.stdout, /\n1\n$/);

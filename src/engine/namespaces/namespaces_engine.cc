@@ -47,14 +47,15 @@ EngineInfo ToInfo(spawner::EngineEntry e, bool copies_snapshots) {
 class NamespacesMachine : public Machine {
  public:
   NamespacesMachine(std::shared_ptr<Connection> connection, std::shared_ptr<ExitState> exit, std::string id,
-                    std::string agent_socket, NetworkSockets network)
+                    spawner::BootResp agent, NetworkSockets network)
       : connection_(std::move(connection)),
         exit_(std::move(exit)),
         id_(std::move(id)),
-        agent_socket_(std::move(agent_socket)),
+        agent_(std::move(agent)),
         network_(std::move(network)) {}
 
   const std::string& id() const override { return id_; }
+  std::string AgentKey() const override { return agent_.agent_key; }
 
   Task<> Configure(Rootfs rootfs, MachineSpec spec) override {
     if (rootfs.layers.size() > spawner::kMaxLayers) co_return Fail(Code::kBadRequest, "too many layers");
@@ -72,7 +73,7 @@ class NamespacesMachine : public Machine {
   }
 
   Task<asio::local::stream_protocol::socket> Connect() override {
-    auto fd = os::ConnectUnixPath(agent_socket_, SOCK_STREAM);
+    auto fd = os::ConnectUnixPath(agent_.agent_socket, SOCK_STREAM);
     if (!fd) {
       Error e = std::move(fd).error();
       e.code = Code::kUnavailable;
@@ -199,7 +200,8 @@ class NamespacesMachine : public Machine {
   // Shared with the engine, the other machines and the loop's handlers.
   std::shared_ptr<Connection> connection_;
   std::shared_ptr<ExitState> exit_;
-  std::string id_, agent_socket_;
+  std::string id_;
+  spawner::BootResp agent_;
   NetworkSockets network_;
 };
 
@@ -412,7 +414,7 @@ class NamespacesEngineImpl : public NamespacesEngine {
     network.tcp_listener = std::move(reply.fds[0]);
     network.dns = std::move(reply.fds[1]);
     co_return std::make_unique<NamespacesMachine>(std::move(connection), std::move(exit), std::move(id),
-                                                  std::move(boot.agent_socket), std::move(network));
+                                                  std::move(boot), std::move(network));
   }
 
   // Shared with the machines and the loop's handlers.
