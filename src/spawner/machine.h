@@ -38,6 +38,7 @@ class Machine {
   MachineEntry entry() const;
   std::string socket_name() const { return id_ + ".sock"; }
   uint8_t engine() const { return engine_; }
+  bool nesting() const { return nesting_; }
   const std::string& disk_path() const { return parts_.disk.path; }
   int tcp() const { return parts_.net.tcp.get(); }
   int dns() const { return parts_.net.dns.get(); }
@@ -95,6 +96,7 @@ class Machine {
   Limits limits_;
   Parts parts_;
   uint8_t engine_ = kNamespacesEngine;
+  bool nesting_ = false;
   std::unique_ptr<Launch> launch_;
   Fd listener_;  // the agent's socket, until the agent has it
   os::Child child_;
