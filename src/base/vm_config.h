@@ -35,6 +35,7 @@ struct VmConfig {
   uint32_t pids = 0;          // 0: as many as the kernel can
   bool restored = false;      // from a template: devices and addresses are other ones than those seen before
   std::vector<VmFile> files;  // lie between the image and what the machine writes
+  bool nesting = false;       // it runs containers
 };
 
 inline std::string EncodeVmConfig(const VmConfig& c) {
@@ -50,6 +51,7 @@ inline std::string EncodeVmConfig(const VmConfig& c) {
     w.U32(f.mode);
     w.Str(f.bytes);
   }
+  w.U8(c.nesting ? 1 : 0);
   ByteWriter out;
   out.U32(static_cast<uint32_t>(w.str().size()));
   out.Raw(w.str());
@@ -73,6 +75,7 @@ inline Result<VmConfig> DecodeVmConfig(std::string_view bytes) {
     f.bytes = r.Str(kMaxVmConfig);
     c.files.push_back(std::move(f));
   }
+  c.nesting = r.U8() != 0;
   if (!r.Done()) return Fail(Code::kProtocol, "malformed configuration");
   return c;
 }

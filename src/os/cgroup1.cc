@@ -187,8 +187,6 @@ class Machine1 final : public MachineCgroup {
   Result<CgroupDelegation> Delegate(uint32_t owner) override {
     const std::string dir = layout_->unified + "/" + name_;
     if (layout_->unified.empty()) return Fail(Code::kUnsupported, "no cgroup hierarchy of version 2 is mounted");
-    SB_TRYV(fs().EnsureDir(layout_->unified.substr(0, layout_->unified.rfind('/'))));
-    SB_TRYV(fs().EnsureDir(layout_->unified));
     SB_TRYV(fs().MakeDir(dir));
     SB_TRYV(fs().MakeDir(dir + "/agent"));
     SB_TRYV(MakeDelegated(fs(), dir + "/guest", owner));
@@ -245,8 +243,13 @@ class Tree1 final : public CgroupTree {
   }
 
   Result<> Prepare(const CgroupTreeOptions& options) {
+    if (!layout_->unified.empty()) {
+      auto made = MakeInstanceDir(layout_->unified);
+      if (!made) log::Warn("no groups of version 2 for containers: {}", made.error().message);
+      if (!made) layout_->unified.clear();
+    }
     for (const auto& h : layout_->hierarchies) {
-      SB_TRYV(MakeInstanceDir(h));
+      SB_TRYV(MakeInstanceDir(h.dir));
       if (h.Has("cpu")) {
         SB_TRYV(layout_->fs->Write(h.dir + "/cpu.cfs_period_us", std::to_string(kCpuPeriodUs)));
         SB_TRYV(layout_->fs->Write(h.dir + "/cpu.cfs_quota_us", std::to_string(layout_->share_cpu_quota_us)));
@@ -312,11 +315,11 @@ class Tree1 final : public CgroupTree {
 
  private:
   // Another instance may remove the common parent between the two calls, because it was empty just then.
-  Result<> MakeInstanceDir(const Hierarchy& h) {
+  Result<> MakeInstanceDir(const std::string& dir) {
     Result<> made;
     for (int i = 0; i < 10; ++i) {
-      SB_TRYV(layout_->fs->EnsureDir(h.dir.substr(0, h.dir.rfind('/'))));
-      made = layout_->fs->EnsureDir(h.dir);
+      SB_TRYV(layout_->fs->EnsureDir(dir.substr(0, dir.rfind('/'))));
+      made = layout_->fs->EnsureDir(dir);
       if (made || made.error().sys_errno != ENOENT) return made;
     }
     return made;

@@ -83,7 +83,7 @@ class Machine2 final : public MachineCgroup {
 
   Result<CgroupDelegation> Delegate(uint32_t owner) override {
     // No process lives in cmds itself, so its children may have controllers of their own.
-    SB_TRYV(fs_->Write(dir_ + "/cmds/cgroup.subtree_control", "+cpu +memory +pids"));
+    SB_TRYV(fs_->Write(dir_ + "/cmds/cgroup.subtree_control", "+memory +pids"));
     SB_TRYV(MakeDelegated(*fs_, dir_ + "/cmds/guest", owner));
     CgroupDelegation out;
     SB_TRY(out.root, OpenJoin("/cmds/guest/cgroup.procs"));

@@ -133,13 +133,13 @@ bool AttachRaw(int mount, int dir) {
   return ::move_mount(mount, "", dir, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) == 0;
 }
 
-int MountProcRaw(const Stepper& s) {
-  // The pid namespace is the mounter's, so this cannot be prepared by the parent.
-  int context = ::fsopen("proc", FSOPEN_CLOEXEC);
-  s.Must(kProcMount, context >= 0);
-  s.Must(kProcMount, ::fsconfig(context, FSCONFIG_CMD_CREATE, nullptr, nullptr, 0) == 0);
+// What shows the mounter's own namespaces, so that it cannot be prepared by the parent.
+int MountOwnRaw(const Stepper& s, Step step, const char* type) {
+  int context = ::fsopen(type, FSOPEN_CLOEXEC);
+  s.Must(step, context >= 0);
+  s.Must(step, ::fsconfig(context, FSCONFIG_CMD_CREATE, nullptr, nullptr, 0) == 0);
   int mount = ::fsmount(context, FSMOUNT_CLOEXEC, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
-  s.Must(kProcMount, mount >= 0);
+  s.Must(step, mount >= 0);
   return mount;
 }
 
@@ -173,18 +173,9 @@ void CoverProc(const ChildPlan& plan, const Stepper& s, int proc) {
   }
 }
 
-// Below /sys, whatever is mounted there next: the uncovered /proc.
-void HideProc(const NestingPlan& nesting, const Stepper& s, int sys_dir) {
-  s.Must(kNesting, AttachRaw(nesting.hidden, sys_dir));
-  s.Must(kNesting, ::move_mount(MountProcRaw(s), "", nesting.hidden, "proc", MOVE_MOUNT_F_EMPTY_PATH) == 0);
-}
-
-void MountGroups(const ChildPlan& plan, const Stepper& s) {
-  int context = ::fsopen("cgroup2", FSOPEN_CLOEXEC);
-  s.Must(kNesting, context >= 0 && ::fsconfig(context, FSCONFIG_CMD_CREATE, nullptr, nullptr, 0) == 0);
-  int mount = ::fsmount(context, FSMOUNT_CLOEXEC, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
-  s.Must(kNesting, mount >= 0);
-  s.Must(kNesting, ::move_mount(mount, "", plan.sys, "fs/cgroup", MOVE_MOUNT_F_EMPTY_PATH) == 0);
+void MountInto(const Stepper& s, const char* type, int dir, const char* path) {
+  int mount = MountOwnRaw(s, kNesting, type);
+  s.Must(kNesting, ::move_mount(mount, "", dir, path, MOVE_MOUNT_F_EMPTY_PATH) == 0);
 }
 
 void BuildRoot(const ChildPlan& plan, const Stepper& s) {
@@ -197,15 +188,19 @@ void BuildRoot(const ChildPlan& plan, const Stepper& s) {
   int sys_dir = OpenDirInside(plan.root, "sys");
   s.Must(kProc, sys_dir >= 0);
 
-  int proc = MountProcRaw(s);
+  int proc = MountOwnRaw(s, kProcMount, "proc");
   s.Must(kProcMount, AttachRaw(proc, proc_dir));
   CoverProc(plan, s, proc);
   s.Must(kDev, AttachRaw(plan.dev, dev_dir));
   s.Must(kPts, ::move_mount(plan.pts, "", plan.dev, "pts", MOVE_MOUNT_F_EMPTY_PATH) == 0);
   s.Must(kShm, ::move_mount(plan.shm, "", plan.dev, "shm", MOVE_MOUNT_F_EMPTY_PATH) == 0);
-  if (plan.nesting != nullptr) HideProc(*plan.nesting, s, sys_dir);
+  if (plan.nesting != nullptr) {
+    s.Must(kNesting, AttachRaw(plan.nesting->hidden, sys_dir));
+    MountInto(s, "proc", plan.nesting->hidden, "proc");
+    MountInto(s, "sysfs", plan.nesting->hidden, "sys");
+  }
   s.Must(kSys, AttachRaw(plan.sys, sys_dir));
-  if (plan.nesting != nullptr) MountGroups(plan, s);
+  if (plan.nesting != nullptr) MountInto(s, "cgroup2", plan.sys, "fs/cgroup");
   for (const GuestMount& m : plan.mounts) {
     int dir = OpenDirInside(plan.root, m.path);
     s.Must(kGuestMount, dir >= 0);

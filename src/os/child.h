@@ -38,8 +38,8 @@ struct GuestMount {
 struct NestingPlan {
   std::span<const int> group_root;  // cgroup files: where the cgroup namespace is made
   std::span<const int> group_home;  // and where the agent goes then
-  // A detached directory with "proc", below /sys. The kernel lets a container mount a /proc of its own only where one
-  // without covers is mounted already, so there is one in here, which no path leads to.
+  // A detached directory with "proc" and "sys", below /sys. The kernel lets a container mount a /proc of its own only
+  // where one without covers is mounted already, and likewise with sysfs, so they are in here, where no path leads to.
   int hidden = -1;
 };
 

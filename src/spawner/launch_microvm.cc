@@ -50,9 +50,10 @@ Result<> AddFiles(int dir, const std::string& prefix, std::vector<VmFile>& out) 
   return {};
 }
 
-Result<std::string> MakeConfig(const LayerSet& layers, const Limits& limits, const ConfigureReq& request,
-                               bool restored) {
+Result<std::string> MakeConfig(const LayerSet& layers, const Limits& limits, const ConfigureReq& request, bool restored,
+                               bool nesting) {
   VmConfig config;
+  config.nesting = nesting;
   config.hostname = HostnameOf(request);
   config.entropy.resize(256);
   FillRandom(config.entropy.data(), config.entropy.size());
@@ -109,7 +110,7 @@ class MicrovmLaunch : public Launch {
     SB_TRY(Fd disk, OpenVmDisk(in.parts->disk, DiskBytes(in.limits), &fresh));
     const VmSize size = SizeOf(in.limits);
     const VmTemplate* from = FindTemplate(*in.host->microvm, size);
-    SB_TRY(std::string config_bytes, MakeConfig(layers, in.limits, request, from != nullptr));
+    SB_TRY(std::string config_bytes, MakeConfig(layers, in.limits, request, from != nullptr, in.nesting));
     SB_TRY(Fd config, Filled(config_bytes, &config_));
     SB_TRY(auto join, in.parts->group->OpenAgentJoin());
     SB_TRY(Fd room, os::CloneTree(AT_FDCWD, in.host->microvm->room, true));

@@ -41,9 +41,9 @@ Result<std::string> ReadTrusted(int dir, const std::string& name) {
   return os::ReadAll(file.get(), kMaxKernel);
 }
 
-Result<std::vector<std::pair<std::string, std::string>>> ReadModules(int dir) {
-  std::vector<std::pair<std::string, std::string>> modules;
-  auto list = ReadTrusted(dir, "modules.list");
+Result<Modules> ReadModules(int dir, const std::string& file) {
+  Modules modules;
+  auto list = ReadTrusted(dir, file);
   if (!list && list.error().sys_errno == ENOENT) return modules;
   if (!list) return std::unexpected(std::move(list).error());
   for (size_t at = 0; at < list->size();) {
@@ -241,13 +241,16 @@ Result<std::unique_ptr<Microvm>> PrepareMicrovm(const Options& options, const st
   auto dir = os::OpenPath(options.kernel, O_RDONLY | O_DIRECTORY);
   auto kernel = dir ? ReadTrusted(dir->get(), "kernel") : std::unexpected(dir.error());
   if (!kernel) return Fail(Code::kUnsupported, "no guest kernel (tools/kernel.sh cloud, or tools/kernel.sh build)");
-  auto modules = ReadModules(dir->get());
+  auto modules = ReadModules(dir->get(), "modules.list");
   if (!modules) return std::unexpected(std::move(modules).error().Context("guest kernel"));
+  auto containers = ReadModules(dir->get(), "containers.list");
+  if (!containers) return std::unexpected(std::move(containers).error().Context("guest kernel"));
+  vm->containers = ::faccessat(dir->get(), "containers.list", F_OK, 0) == 0;
   vm->modules = !modules->empty();
   vm->tsc_khz = MeasureTscKhz();
   vm->room = std::string(kMountDir) + "/qemu";
   SB_TRY(vm->filter, os::BuildVmmFilter());
-  std::string initramfs = MakeInitramfs(agent, *modules);
+  std::string initramfs = MakeInitramfs(agent, *modules, *containers);
   SB_TRY(Fd mounts, os::OpenPath(kMountDir, O_RDONLY | O_DIRECTORY));
   SB_TRYV(os::WriteFileAt(mounts.get(), "initramfs", initramfs, 0400));
   vm->kvm = KvmKnownToWork(*vm, options.kernel + "/kernel", std::string(kMountDir) + "/initramfs");
