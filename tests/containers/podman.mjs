@@ -1,9 +1,9 @@
-// A sandbox with podman, and an image made in it from what it has: nothing is downloaded.
+// A sandbox with podman or docker, and an image made in it from what it has: nothing is downloaded.
 import assert from "node:assert/strict";
 import { sh } from "../clients/sdk.mjs";
 
 // A shell, what it needs, and curl; no trust store of its own.
-const makeImage = `set -e
+const makeImage = (load) => `set -e
 mkdir -p /tmp/tree/bin /tmp/tree/tmp
 for name in bash cat ls id mount curl sleep head tail; do
   file=$(readlink -f "$(command -v $name)")
@@ -12,7 +12,7 @@ for name in bash cat ls id mount curl sleep head tail; do
   for library in $(ldd "$file" | grep -o '/[^ ]*'); do cp -L --parents "$library" /tmp/tree; done
 done
 ln -s bash /tmp/tree/bin/sh
-tar -C /tmp/tree -c . | podman import -q - local/tiny:1
+tar -C /tmp/tree -c . | ${load} - local/tiny:1
 rm -rf /tmp/tree`;
 
 export const root = (box, script) => sh(box, script, { sudo: true });
@@ -27,8 +27,8 @@ export async function must(box, script) {
 // Runs a shell script in a container.
 export const inside = (box, script, flags = "") => root(box, `podman run --rm ${flags} local/tiny:1 sh -c '${script}'`);
 
-export async function withImage(box) {
-  await must(box, makeImage);
+export async function withImage(box, load = "podman import -q") {
+  await must(box, makeImage(load));
   return box;
 }
 
