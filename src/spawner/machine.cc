@@ -78,7 +78,8 @@ Result<std::unique_ptr<Machine>> Machine::Boot(Host* host, PartPool* pool, const
   SB_TRY(m->launch_, MakeLaunch(request.engine));
   m->engine_ = request.engine;
   m->nesting_ = request.nesting;
-  SB_TRY(m->parts_, pool->Take(NetOf(request.engine, request.nesting)));
+  SB_TRY(m->parts_,
+         pool->Take(NetOf(request.engine, request.nesting), request.nesting && request.engine == kNamespacesEngine));
   auto rest = m->SetLimits(request.limits);
   if (rest) rest = m->Listen();
   if (!rest) {

@@ -41,7 +41,8 @@ struct Parts {
 class PartPool {
  public:
   PartPool(Host* host, size_t depth) : host_(host), depth_(depth) {}
-  Result<Parts> Take(NetKind net);
+  // `nesting`: the machine's root may make namespaces.
+  Result<Parts> Take(NetKind net, bool nesting = false);
   // Makes one missing part; true when there was one to make and more may be missing.
   bool Refill();
   void Clear();

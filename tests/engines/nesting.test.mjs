@@ -116,6 +116,20 @@ test("limits are not its own, and a container's memory is the sandbox's", async 
   assert.equal((await session(attack)).status, "running");
 });
 
+test("namespaces that it makes are counted, whoever makes them", async () => {
+  // Each is held by who waits for the next, so the last number is how many there were.
+  await must(attack, `cat > /tmp/deep.sh <<'END'\necho $1\n[ $1 -ge 400 ] || unshare -n sh /tmp/deep.sh $(($1 + 1)) 2>/dev/null\nEND\nchmod 755 /tmp/deep.sh`);
+  const deep = async (how) => Number(await must(attack, `${how} sh /tmp/deep.sh 0 2>/dev/null | tail -n 1`));
+  const most = await deep("");
+  assert.ok(most > 150 && most < 257, `${most} networks`);
+  // Those are gone when the kernel comes round to it. Another user of it, root of another user namespace, draws on the same allowance, and cannot raise it.
+  await must(attack, "for i in $(seq 200); do until ip netns add n$i 2>/dev/null; do rm -f /run/netns/n$i; sleep 0.1; done; done");
+  assert.ok((await deep("setpriv --reuid 1000 --clear-groups unshare -Ur")) < 57);
+  await refused(attack, ["echo 1000 > /proc/sys/user/max_net_namespaces"], "unshare -pf --mount-proc sh");
+  assert.ok((await deep("unshare -Urpf --mount-proc sh -c 'echo 1000 > /proc/sys/user/max_net_namespaces; exec \"$@\"' --")) < 57);
+  await must(attack, "for n in $(ls /run/netns); do ip netns del $n; done");
+});
+
 test("deny-all: flushing rules, routes, bridges and spoofed addresses inside change nothing outside", async () => {
   const before = world.asked.length;
   await refused(attack, ["ip link set eth0 netns 1 && ip link set eth0 netns 1", "ip link add v0 type veth peer name v1 netns 0", "ip link add l type dummy netns 0"]);
