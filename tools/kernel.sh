@@ -37,6 +37,12 @@ cloud() {
   for module in virtio_mmio virtio_console virtio_blk virtio_net virtio_rng erofs overlay; do
     add_module "$work/deb" "$work/out" "$module"
   done
+  # Loaded only in machines that run containers. The list's existence says that the kernel has what they need.
+  : > "$work/out/containers.list"
+  for module in veth bridge br_netfilter nf_tables nf_conntrack nf_conntrack_netlink nf_nat nft_chain_nat nft_ct nft_nat nft_masq nft_fib \
+    nft_fib_inet nft_fib_ipv4 nft_fib_ipv6 nft_compat nft_reject nft_reject_inet xt_addrtype xt_conntrack xt_MASQUERADE xt_comment xt_mark; do
+    add_module "$work/deb" "$work/out" "$module" containers.list
+  done
   echo "Debian's $(dpkg-deb -f "$deb" Package) $(dpkg-deb -f "$deb" Version)" > "$work/out/about"
   publish "$work/out"
 }
@@ -63,6 +69,7 @@ build() {
   fi
   mkdir -p "$work/out"
   cp "$cache/kernel-$key" "$work/out/kernel"
+  : > "$work/out/containers.list"
   echo "built from linux-source-6.1, $key" > "$work/out/about"
   publish "$work/out"
 }
@@ -73,6 +80,7 @@ case ${1:-} in
   use)
     mkdir -p "$work/out"
     cp "$2" "$work/out/kernel"
+    : > "$work/out/containers.list"
     echo "$2" > "$work/out/about"
     publish "$work/out"
     ;;

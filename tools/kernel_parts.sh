@@ -20,16 +20,16 @@ find_module() {
   find "$1/lib/modules" -name "$(echo "$2" | tr - _).ko" -o -name "$(echo "$2" | tr _ -).ko" | head -n 1
 }
 
-# add_module UNPACKED OUT NAME: the module and, before it, those that it names as needed, into OUT/modules and
-# OUT/modules.list. Debian's kernel 6.1 has them uncompressed.
+# add_module UNPACKED OUT NAME [LIST]: the module and, before it, those that it names as needed, into OUT/modules and
+# OUT/LIST (modules.list). Debian's kernel 6.1 has them uncompressed.
 add_module() {
   [ -n "$(find_module "$1" "$3")" ] || return 0   # built in
   mkdir -p "$2/modules"
-  touch "$2/modules.list"
-  grep -qx "$3.ko" "$2/modules.list" && return 0
+  touch "$2/${4:-modules.list}"
+  [ ! -e "$2/modules/$3.ko" ] || return 0
   for needed in $(tr '\0' '\n' < "$(find_module "$1" "$3")" | sed -n 's/^depends=//p' | tr , ' '); do
-    add_module "$1" "$2" "$(echo "$needed" | tr - _)"
+    add_module "$1" "$2" "$(echo "$needed" | tr - _)" "${4:-modules.list}"
   done
   cp "$(find_module "$1" "$3")" "$2/modules/$3.ko"
-  echo "$3.ko" >> "$2/modules.list"
+  echo "$3.ko" >> "$2/${4:-modules.list}"
 }

@@ -35,7 +35,7 @@ done
 [ -e "$(dirname "$SANDBAR_IMAGES")/kernel/kernel" ] || step "guest kernel" "$LOGS/kernel.log" tools/kernel.sh cloud
 
 # The recipes run beside the compiler.
-for image in ${SANDBAR_TEST_IMAGES:-node24 node22 python3.13 bun universal data}; do
+for image in ${SANDBAR_TEST_IMAGES:-node24 node22 python3.13 bun universal data podman}; do
   images/build.sh --check "$image" >/dev/null 2>&1 || todo="${todo:-} $image"
 done
 [ -z "${todo:-}" ] || start_job "images$todo" "$LOGS/images.log" images/build.sh $todo

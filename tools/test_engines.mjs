@@ -11,7 +11,7 @@ import { readFile, readdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { repo, startServer } from "../tests/clients/server.mjs";
 
-const FOLDERS = ["clients", "network", "security", "previews", "snapshots", "code", "cli", "faults"];
+const FOLDERS = ["clients", "network", "security", "previews", "snapshots", "code", "cli", "faults", "containers"];
 const BEGIN = "<!-- table: make test-engines -->", END = "<!-- end of table -->";
 
 const args = process.argv.slice(2);

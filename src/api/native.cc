@@ -26,6 +26,8 @@ Task<> NativeInfo(Call* call) {
   for (const engine::EngineInfo& e : info.engines) {
     json::object row{{"name", e.name}, {"class", e.isolation_class}, {"usable", e.usable}};
     if (!e.usable) row["whyNot"] = e.why_not;
+    row["nesting"] = e.usable && e.no_nesting.empty();
+    if (e.usable && !e.no_nesting.empty()) row["whyNoNesting"] = e.no_nesting;
     engines.emplace_back(std::move(row));
   }
   json::object body{{"version", call->config->version},

@@ -17,6 +17,7 @@ using StringMap = std::map<std::string, std::string>;
 // Ours. Clients of the protocol pass keys that begin with __ on as they are.
 inline constexpr wire::JsonAlias kIdleAlias{"__idleTimeoutMs", "idleTimeoutMs"};
 inline constexpr wire::JsonAlias kIsolationAlias{"__isolation", "isolation"};
+inline constexpr wire::JsonAlias kNestingAlias{"__nesting", "nesting"};
 
 // {"minClass":2,"engine":"gvisor"}, or short: 2, or "gvisor".
 struct IsolationBody {
@@ -103,12 +104,13 @@ struct CreateBody {
   std::optional<KeepLastBody> keep_last_snapshots;
   std::vector<std::string> failover_regions;
   std::optional<AnyIsolationBody> isolation;
-  static constexpr wire::JsonAlias kJsonAliases[] = {kIdleAlias, kIsolationAlias};
+  std::optional<bool> nesting;
+  static constexpr wire::JsonAlias kJsonAliases[] = {kIdleAlias, kIsolationAlias, kNestingAlias};
 };
 BOOST_DESCRIBE_STRUCT(CreateBody, (),
                       (project_id, name, runtime, image, region, network_id, ports, source, mounts, timeout,
                        idle_timeout_ms, snapshot_expiration, resources, persistent, network_policy, env, tags,
-                       keep_last_snapshots, failover_regions, isolation))
+                       keep_last_snapshots, failover_regions, isolation, nesting))
 
 struct UpdateBody {
   std::optional<bool> persistent;
@@ -124,12 +126,13 @@ struct UpdateBody {
   std::optional<std::vector<std::string>> failover_regions;
   std::optional<MountsBody> mounts;
   std::optional<AnyIsolationBody> isolation;
-  static constexpr wire::JsonAlias kJsonAliases[] = {kIdleAlias, kIsolationAlias};
+  std::optional<bool> nesting;
+  static constexpr wire::JsonAlias kJsonAliases[] = {kIdleAlias, kIsolationAlias, kNestingAlias};
 };
 BOOST_DESCRIBE_STRUCT(UpdateBody, (),
                       (persistent, resources, timeout, idle_timeout_ms, snapshot_expiration, network_policy, network_id,
                        env, tags, ports, keep_last_snapshots, current_snapshot_id, region, runtime, image,
-                       failover_regions, mounts, isolation))
+                       failover_regions, mounts, isolation, nesting))
 
 struct ForkBody {
   std::optional<std::string> name, region, image;
@@ -145,12 +148,13 @@ struct ForkBody {
   std::optional<std::vector<std::string>> failover_regions;
   std::optional<MountsBody> mounts;
   std::optional<AnyIsolationBody> isolation;
-  static constexpr wire::JsonAlias kJsonAliases[] = {kIdleAlias, kIsolationAlias};
+  std::optional<bool> nesting;
+  static constexpr wire::JsonAlias kJsonAliases[] = {kIdleAlias, kIsolationAlias, kNestingAlias};
 };
 BOOST_DESCRIBE_STRUCT(ForkBody, (),
                       (name, region, image, persistent, resources, timeout, idle_timeout_ms, snapshot_expiration,
                        network_policy, network_id, env, tags, ports, keep_last_snapshots, failover_regions, mounts,
-                       isolation))
+                       isolation, nesting))
 
 struct SnapshotBody {
   std::optional<int64_t> expiration;

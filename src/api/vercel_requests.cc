@@ -92,6 +92,7 @@ sandbox::UpdateSpec ToChanges(const Body& body) {
   spec.network_id = body.network_id;
   if (body.mounts) spec.mounts = ToMounts(*body.mounts);
   spec.isolation = ToDemand(body.isolation);
+  spec.isolation.nesting = body.nesting.value_or(false);
   spec.snapshot_expiration_ms = body.snapshot_expiration;
   if (body.keep_last_snapshots) {
     spec.keep_last_snapshots.emplace();
@@ -163,6 +164,7 @@ Result<CreateRequest> ParseCreate(std::string_view text, int version) {
   spec.failover_regions = std::move(body.failover_regions);
   spec.mounts = ToMounts(body.mounts);
   spec.isolation = ToDemand(body.isolation);
+  spec.isolation.nesting = body.nesting.value_or(false);
   spec.snapshot_expiration_ms = body.snapshot_expiration;
   if (body.keep_last_snapshots) spec.keep_last_snapshots = ToKeepLast(*body.keep_last_snapshots);
   return out;

@@ -61,9 +61,13 @@ Task<sandbox::SandboxView> Repeated(Call* call, std::string name, std::string di
 Result<> HoldToDemand(const wire::Query& query, const store::Session& session) {
   auto demand = ParseDemand(query, "__isolation");
   // What cannot be read can still be met: by the most there is.
+  if (query.Get("__nesting") == "true" && !session.nesting)
+    return Fail(Code::kConflict, fmt::format("sandbox \"{}\" exists without nesting, which `__nesting` demands: delete "
+                                             "it, or use another name",
+                                             session.sandbox));
   if (!demand && session.isolation_class >= 3) return {};
   if (!demand) return std::unexpected(std::move(demand).error());
-  if (!*demand || sandbox::Meets(**demand, session.engine, session.isolation_class)) return {};
+  if (!*demand || sandbox::Meets(**demand, session.engine, session.isolation_class, session.nesting)) return {};
   return Fail(
       Code::kConflict,
       fmt::format("sandbox \"{}\" exists with class {} ({}), which is not what `__isolation` demands: delete it, "

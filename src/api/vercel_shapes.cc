@@ -79,6 +79,7 @@ json::object SandboxJson(const store::Sandbox& s, const store::Session* current)
   AddIf(demand, "engine", s.isolation.engine);
   if (!demand.empty()) isolation["demand"] = std::move(demand);
   out["isolation"] = std::move(isolation);
+  if (s.isolation.nesting) out["nesting"] = true;
   AddIf(out, "currentSnapshotId", s.current_snapshot);
   AddIf(out, "snapshotExpiration", s.snapshot_expiration_ms);
   if (s.keep_last_snapshots) out["keepLastSnapshots"] = KeepLastJson(*s.keep_last_snapshots);
@@ -104,6 +105,7 @@ json::object SessionJson(const store::Session& s) {
                    {"sourceSandboxName", s.sandbox},
                    // Ours: what the machine is made of and how well it is isolated.
                    {"isolation", json::object{{"engine", s.engine}, {"class", s.isolation_class}}}};
+  if (s.nesting) out["nesting"] = true;
   AddIf(out, "image", s.image);
   AddIf(out, "startedAt", s.started_at);
   AddIf(out, "requestedStopAt", s.requested_stop_at);

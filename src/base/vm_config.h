@@ -51,6 +51,7 @@ struct VmConfig {
   bool restored = false;      // from a template: devices and addresses are other ones than those seen before
   std::vector<VmFile> files;  // lie between the image and what the machine writes
   std::vector<VmDrive> drives;
+  bool nesting = false;       // it runs containers
 };
 
 inline std::string EncodeVmConfig(const VmConfig& c) {
@@ -74,6 +75,7 @@ inline std::string EncodeVmConfig(const VmConfig& c) {
     w.U32(d.uid);
     w.U32(d.gid);
   }
+  w.U8(c.nesting ? 1 : 0);
   ByteWriter out;
   out.U32(static_cast<uint32_t>(w.str().size()));
   out.Raw(w.str());
@@ -116,6 +118,7 @@ inline Result<VmConfig> DecodeVmConfig(std::string_view bytes) {
     d.gid = r.U32();
     c.drives.push_back(std::move(d));
   }
+  c.nesting = r.U8() != 0;
   if (!r.Done()) return Fail(Code::kProtocol, "malformed configuration");
   return c;
 }

@@ -140,7 +140,8 @@ Task<> Upload(ApiClient* api, std::string session, std::vector<TarItem> items) {
 
 json::object Settings(const json::object& sandbox, const json::object& inspected) {
   json::object out{{"format", kFormat}};
-  for (const char* key : {"name", "image", "persistent", "timeout", "tags", "snapshotExpiration", "keepLastSnapshots"})
+  for (const char* key :
+       {"name", "image", "persistent", "timeout", "tags", "snapshotExpiration", "keepLastSnapshots", "nesting"})
     if (const json::value* value = sandbox.if_contains(key)) out[key] = *value;
   // What it demands goes with it; another server meets that or refuses the import.
   if (const json::object& demand = Object(Object(sandbox, "isolation"), "demand"); !demand.empty())
@@ -267,7 +268,7 @@ Result<json::object> Unpack(const std::string& from, const WorkDir& work) {
 json::object CreateRequest(const json::object& settings, const std::optional<std::string>& name) {
   json::object body{{"projectId", kProject}, {"name", name.value_or(Text(settings, "name"))}};
   for (const char* key :
-       {"persistent", "timeout", "tags", "snapshotExpiration", "keepLastSnapshots", "ports", "isolation"})
+       {"persistent", "timeout", "tags", "snapshotExpiration", "keepLastSnapshots", "ports", "isolation", "nesting"})
     if (const json::value* value = settings.if_contains(key)) body[key] = *value;
   std::string image = Text(settings, "image");
   body["image"] = image.substr(0, image.find('@'));

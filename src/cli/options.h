@@ -18,6 +18,7 @@ namespace sandbar::cli {
 struct IsolationOptions {
   std::optional<std::string> engine;
   std::optional<int> min_class;
+  bool nesting = false;
 };
 
 // `serve`, also used by `up` and by the embedded server of `run`.

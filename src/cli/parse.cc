@@ -22,6 +22,10 @@ void AddIsolation(CLI::App* sub, IsolationOptions* isolation) {
       ->check(CLI::Range(1, 3));
 }
 
+void AddNesting(CLI::App* sub, IsolationOptions* isolation) {
+  sub->add_flag("--nesting", isolation->nesting, "podman or docker works inside (docs/engines.md)");
+}
+
 namespace {
 
 void AddServeFlags(CLI::App* sub, ServeCommand* c) {
@@ -117,6 +121,7 @@ void AddSandboxes(CLI::App* app, Raw* raw) {
   run->add_option("--timeout", raw->run_timeout, "life of the sandbox, e.g. 90s, 5m (default 1h)")
       ->check(CheckDuration);
   AddIsolation(run, &raw->run.isolation);
+  AddNesting(run, &raw->run.isolation);
   run->add_option("--vcpus", raw->run.vcpus, "1 or an even number");
   run->add_option("-e,--env", raw->run.env, "NAME=VALUE")->check(CheckEnv)->take_all()->allow_extra_args(false);
   run->add_option("-w,--cwd", raw->run.cwd, "working directory");
@@ -161,6 +166,7 @@ void AddSandboxes(CLI::App* app, Raw* raw) {
   fork->add_option("NAME", raw->fork.name)->required();
   fork->add_option("NEW", raw->fork.as, "name of the new one");
   AddIsolation(fork, &raw->fork.isolation);
+  AddNesting(fork, &raw->fork.isolation);
   app->add_subcommand("resume", "Start stopped sandboxes again")->add_option("NAME", raw->resume.names)->required();
   app->add_subcommand("usage", "CPU, memory, creations and transfer per project, with what they cost");
   app->add_subcommand("inspect", "Everything known about a sandbox, as JSON")
@@ -202,6 +208,7 @@ void AddCompare(CLI::App* app, Raw* raw) {
   from->add_option("FILE", raw->import_.file)->required();
   from->add_option("--name", raw->import_.name, "another name than it had");
   AddIsolation(from, &raw->import_.isolation);
+  AddNesting(from, &raw->import_.isolation);
   auto* race = app->add_subcommand("race", "Run a command in N forks at once, keep the best: race NAME -n 4 -- make");
   race->add_option("NAME", raw->race.name)->required();
   race->add_option("-n,--count", raw->race.count, "how many forks (default 2)");

@@ -49,6 +49,7 @@ std::string CheckDuration(const std::string& text);
 
 // --isolation and --min-class.
 void AddIsolation(CLI::App* sub, IsolationOptions* isolation);
+void AddNesting(CLI::App* sub, IsolationOptions* isolation);
 
 // parse_agents.cc
 void AddMcp(CLI::App* app, Raw* raw);

@@ -87,6 +87,7 @@ void AddDemand(const IsolationOptions& isolation, json::object* body) {
   if (isolation.engine) demand["engine"] = *isolation.engine;
   if (isolation.min_class) demand["minClass"] = *isolation.min_class;
   if (!demand.empty()) (*body)["isolation"] = std::move(demand);
+  if (isolation.nesting) (*body)["nesting"] = true;
 }
 
 json::object CommandBody(const std::vector<std::string>& argv, const std::vector<std::string>& env,

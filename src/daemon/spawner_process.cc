@@ -65,6 +65,7 @@ std::vector<std::string> SpawnerWords(const Config& c, Identity daemon) {
   add("--runsc", c.runsc);
   add("--gvisor-platform", c.gvisor_platform == "auto" ? "" : c.gvisor_platform);
   if (c.ephemeral) words.push_back("--ephemeral");
+  if (c.domain.allow_nesting_on_class1) words.push_back("--allow-nesting");
   return words;
 }
 

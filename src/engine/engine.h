@@ -66,6 +66,7 @@ struct BootRequest {
   AttachmentKind network = AttachmentKind::kLocal;
   Limits limits;
   std::chrono::milliseconds deadline{0};  // wall clock from now; the supervisor kills then, daemon or not. 0: none yet
+  bool nesting = false;                   // it runs containers. kUnsupported when its engine says why not
 };
 
 struct MachineSpec {
@@ -158,7 +159,8 @@ struct EngineInfo {
   // on top of it.
   bool copies_snapshots = false;
   bool usable = true;
-  std::string why_not;  // when not usable: what is missing and how to get it
+  std::string why_not;     // when not usable: what is missing and how to get it
+  std::string no_nesting;  // why its machines run no containers; empty: they do
 };
 
 class Engine {

@@ -64,8 +64,8 @@ std::string FirstLine(std::string text) {
 }
 
 // A kernel without modules has no list.
-Result<> LoadModules() {
-  auto list = ReadText("/modules.list");
+Result<> LoadModules(const char* names) {
+  auto list = ReadText(names);
   if (!list) return {};
   for (size_t at = 0; at < list->size();) {
     std::string path = FirstLine(list->substr(at));
@@ -301,6 +301,20 @@ Result<> MountKernelFiles() {
   return {};
 }
 
+// Containers' filesystems are overlays, which cannot stand on another one: their place is the disk's own directory, at
+// the same path, so it is what a machine of another class would find there. /run is empty at every start.
+Result<> PrepareNesting() {
+  SB_TRYV(LoadModules("/containers.list"));
+  for (const std::string path : {"var/lib/containers", "var/lib/docker"}) {
+    SB_TRYV(MakeParents("/root", path + "/"));
+    // Any change of a directory, even none, brings it up to the writable layer.
+    if (::utimensat(AT_FDCWD, ("/root/" + path).c_str(), nullptr, 0) != 0) return FailErrno("touch " + path);
+    if (::mount(("/disk/upper/" + path).c_str(), ("/root/" + path).c_str(), nullptr, MS_BIND, nullptr) != 0)
+      return FailErrno("mount " + path);
+  }
+  return Mount("run", "/root/run", "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755");
+}
+
 Result<> EnterRoot() {
   if (::chdir("/root") != 0 || ::mount(".", "/", nullptr, MS_MOVE, nullptr) != 0 || ::chroot(".") != 0 ||
       ::chdir("/") != 0)
@@ -329,6 +343,7 @@ Result<VmStart> Start() {
   if (!out.written) return FailErrno("open /disk/upper");
   SB_TRY(std::vector<Fd> drives, MountDrives(config));
   SB_TRYV(MountKernelFiles());
+  if (config.nesting) SB_TRYV(PrepareNesting());
   SB_TRYV(EnterRoot());
   SB_TRYV(AttachDrives(config, drives));
   SB_TRYV(SetKernel(config));
@@ -343,7 +358,7 @@ Result<VmStart> BecomeVm() {
   SB_TRYV(Mount("dev", "/dev", "devtmpfs", MS_NOSUID));
   SB_TRYV(Mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC));
   SB_TRYV(Mount("sysfs", "/sys", "sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC));
-  SB_TRYV(LoadModules());
+  SB_TRYV(LoadModules("/modules.list"));
   // Opened before a template is made.
   SB_TRY(Fd agent, OpenPort(kVmAgentPort));
   auto started = Start();

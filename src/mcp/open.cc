@@ -68,7 +68,8 @@ Task<Opened> Resume(const ToolCall* call) {
   auto view = co_await call->host->service->Get(call->host->scope, std::move(name), true);
   if (!view) co_return std::unexpected(std::move(view).error());
   // It is used as it is, but never as less than what the operator chose.
-  if (!sandbox::Meets(call->host->make.isolation, view->session.engine, view->session.isolation_class)) {
+  if (!sandbox::Meets(call->host->make.isolation, view->session.engine, view->session.isolation_class,
+                      view->session.nesting)) {
     co_return Fail(Code::kConflict, fmt::format("sandbox \"{}\" has isolation class {} ({}), less than this server is "
                                                 "set to use here",
                                                 call->sandbox, view->session.isolation_class, view->session.engine));

@@ -28,9 +28,9 @@ const uint64_t kGuestCapabilities = Bit(CAP_CHOWN) | Bit(CAP_DAC_OVERRIDE) | Bit
                                     Bit(CAP_NET_BIND_SERVICE) | Bit(CAP_NET_RAW) | Bit(CAP_IPC_LOCK) |
                                     Bit(CAP_IPC_OWNER) | Bit(CAP_SYS_CHROOT) | Bit(CAP_SETFCAP);
 
-int LimitGuestCapabilitiesRaw() {
-  return LimitCapabilitiesRaw(kGuestCapabilities);
-}
+// What a container runtime does, and what it hands to containers by default.
+const uint64_t kNestingCapabilities =
+    kGuestCapabilities | Bit(CAP_SYS_ADMIN) | Bit(CAP_NET_ADMIN) | Bit(CAP_MKNOD) | Bit(CAP_AUDIT_WRITE);
 
 int LimitCapabilitiesRaw(uint64_t kept) {
   // The kernel may know more capabilities than our headers: drop up to the first that it does not know.

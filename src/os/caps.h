@@ -10,11 +10,11 @@ namespace sandbar::os {
 
 // What root in a machine may hold; bit n is capability n. Everything not listed is outside the bounding set for good.
 extern const uint64_t kGuestCapabilities;
+// The same in a machine that runs containers. They count in its own user namespace, and what that owns, only.
+extern const uint64_t kNestingCapabilities;
 
-// Limits the bounding, permitted, effective and inheritable sets to kGuestCapabilities and clears the ambient one.
+// Limits the bounding, permitted and effective sets to these, and clears the inheritable and ambient ones.
 // 0, or the negative errno.
-int LimitGuestCapabilitiesRaw();
-// The same with any other set.
 int LimitCapabilitiesRaw(uint64_t kept);
 // "CAP_CHOWN", … Not async-signal-safe.
 std::vector<std::string> CapabilityNames(uint64_t set);

@@ -43,7 +43,7 @@ TEST(GuestCapabilities, SetsAreExactlyTheGuestsInAUserNamespace) {
     // As in a machine: full in the own user namespace, then limited.
     if (::unshare(CLONE_NEWUSER) != 0) ::_exit(1);
     if (::prctl(PR_CAPBSET_READ, CAP_SYS_ADMIN, 0, 0, 0) != 1) ::_exit(2);
-    if (LimitGuestCapabilitiesRaw() != 0) ::_exit(3);
+    if (LimitCapabilitiesRaw(kGuestCapabilities) != 0) ::_exit(3);
     for (const char* set : {"CapPrm", "CapEff", "CapBnd"}) {
       if (StatusMask(set) != kGuestCapabilities) ::_exit(4);
     }

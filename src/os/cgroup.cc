@@ -81,6 +81,15 @@ int KillListed(const CgroupFs& fs, const std::string& procs_file, const std::str
   return killed;
 }
 
+Result<> MakeDelegated(CgroupFs& fs, const std::string& dir, uint32_t owner) {
+  SB_TRYV(fs.MakeDir(dir));
+  SB_TRYV(fs.Write(dir + "/cgroup.max.descendants", std::to_string(kMaxDelegatedGroups)));
+  SB_TRYV(fs.Write(dir + "/cgroup.max.depth", std::to_string(kMaxDelegatedDepth)));
+  SB_TRYV(fs.MakeDir(dir + "/init"));
+  SB_TRYV(fs.GiveAway(dir + "/init", owner));
+  return fs.GiveAway(dir, owner);
+}
+
 Result<std::unique_ptr<CgroupTree>> CgroupTree::Open(const std::string& instance, int host_share_percent) {
   if (!IsCgroupName(instance)) return Fail(Code::kBadRequest, "bad instance name for a cgroup");
   if (host_share_percent < 1 || host_share_percent > 100) return Fail(Code::kBadRequest, "host share is 1 to 100");

@@ -32,6 +32,14 @@ struct CgroupUsage {
   uint64_t oom_kills = 0;
 };
 
+// A subtree that a machine's root divides as it likes, for containers of its own. Version 2 only, below the groups that
+// carry the limits; of version 1 nothing is ever given away.
+struct CgroupDelegation {
+  std::vector<Fd> root;      // joined for a moment: the namespace that is made then has this as its root
+  std::vector<Fd> agent;     // and after that these: the agent lives outside of it
+  std::vector<Fd> commands;  // in place of OpenCommandJoin
+};
+
 class MachineCgroup {
  public:
   virtual ~MachineCgroup();
@@ -47,6 +55,8 @@ class MachineCgroup {
   // part; only the agent itself lives on the agent's allowance.
   virtual Result<std::vector<Fd>> OpenAgentJoin() const = 0;
   virtual Result<std::vector<Fd>> OpenCommandJoin() const = 0;
+  // Once per machine, before anything runs in it. `owner`: the host's id of its root.
+  virtual Result<CgroupDelegation> Delegate(uint32_t owner) = 0;
 };
 
 class CgroupTree {
@@ -58,6 +68,8 @@ class CgroupTree {
   virtual std::vector<std::string> List() const = 0;
   // From now on machines may open /dev/kvm, if one is put before them. Only for a host whose engine needs it.
   virtual Result<> AllowKvm() = 0;
+  // MachineCgroup::Delegate can work here.
+  virtual bool can_delegate() const = 0;
   // What is in force, for `doctor`: "v1 cpu,cpuacct,memory,pids,freezer,devices".
   virtual std::string Describe() const = 0;
 };

@@ -27,6 +27,7 @@ struct Layout {
   std::vector<Hierarchy> hierarchies;
   uint64_t share_cpu_quota_us = 0;
   std::string instance;
+  std::string unified;  // <version 2 mount>/sandbar/<instance>, for what is delegated; empty: none is mounted
 
   const Hierarchy* Find(std::string_view controller) const {
     for (const auto& h : hierarchies) {
@@ -159,7 +160,7 @@ class Machine1 final : public MachineCgroup {
       }
       SB_TRYV(fs().RemoveDir(Dir(h)));
     }
-    return {};
+    return layout_->unified.empty() ? Result<>{} : fs().RemoveTree(layout_->unified + "/" + name_);
   }
 
   Result<std::vector<Fd>> OpenAgentJoin() const override {
@@ -178,6 +179,25 @@ class Machine1 final : public MachineCgroup {
       SB_TRY(Fd fd, fs().OpenForJoin(Dir(h) + "/cmds/tasks"));
       out.push_back(std::move(fd));
     }
+    return out;
+  }
+
+  // The limits are version 1's, where every process of the machine stays; the subtree of version 2 has no controllers
+  // and serves to tell containers apart.
+  Result<CgroupDelegation> Delegate(uint32_t owner) override {
+    const std::string dir = layout_->unified + "/" + name_;
+    if (layout_->unified.empty()) return Fail(Code::kUnsupported, "no cgroup hierarchy of version 2 is mounted");
+    SB_TRYV(fs().MakeDir(dir));
+    SB_TRYV(fs().MakeDir(dir + "/agent"));
+    SB_TRYV(MakeDelegated(fs(), dir + "/guest", owner));
+    CgroupDelegation out;
+    SB_TRY(Fd root, fs().OpenForJoin(dir + "/guest/cgroup.procs"));
+    out.root.push_back(std::move(root));
+    SB_TRY(Fd agent, fs().OpenForJoin(dir + "/agent/cgroup.procs"));
+    out.agent.push_back(std::move(agent));
+    SB_TRY(out.commands, OpenCommandJoin());
+    SB_TRY(Fd init, fs().OpenForJoin(dir + "/guest/init/cgroup.procs"));
+    out.commands.push_back(std::move(init));
     return out;
   }
 
@@ -217,11 +237,19 @@ class Tree1 final : public CgroupTree {
     for (const auto& h : layout_->hierarchies) {
       if (layout_->fs->RemoveDir(h.dir)) (void)layout_->fs->RemoveDir(h.dir.substr(0, h.dir.rfind('/')));
     }
+    const std::string& unified = layout_->unified;
+    if (!unified.empty() && layout_->fs->RemoveDir(unified))
+      (void)layout_->fs->RemoveDir(unified.substr(0, unified.rfind('/')));
   }
 
   Result<> Prepare(const CgroupTreeOptions& options) {
+    if (!layout_->unified.empty()) {
+      auto made = MakeInstanceDir(layout_->unified);
+      if (!made) log::Warn("no groups of version 2 for containers: {}", made.error().message);
+      if (!made) layout_->unified.clear();
+    }
     for (const auto& h : layout_->hierarchies) {
-      SB_TRYV(MakeInstanceDir(h));
+      SB_TRYV(MakeInstanceDir(h.dir));
       if (h.Has("cpu")) {
         SB_TRYV(layout_->fs->Write(h.dir + "/cpu.cfs_period_us", std::to_string(kCpuPeriodUs)));
         SB_TRYV(layout_->fs->Write(h.dir + "/cpu.cfs_quota_us", std::to_string(layout_->share_cpu_quota_us)));
@@ -261,12 +289,16 @@ class Tree1 final : public CgroupTree {
     return h == nullptr ? Result<>{} : layout_->fs->Write(h->dir + "/devices.allow", "c 10:232 rw");
   }
 
+  bool can_delegate() const override { return !layout_->unified.empty(); }
+
   // The union over all hierarchies: a crash in the middle of Create or Remove leaves some of them.
   std::vector<std::string> List() const override {
     std::vector<std::string> out;
     for (const auto& h : layout_->hierarchies) {
       for (auto& name : layout_->fs->SubDirs(h.dir)) out.push_back(std::move(name));
     }
+    if (!layout_->unified.empty())
+      for (auto& name : layout_->fs->SubDirs(layout_->unified)) out.push_back(std::move(name));
     std::sort(out.begin(), out.end());
     out.erase(std::unique(out.begin(), out.end()), out.end());
     return out;
@@ -283,11 +315,11 @@ class Tree1 final : public CgroupTree {
 
  private:
   // Another instance may remove the common parent between the two calls, because it was empty just then.
-  Result<> MakeInstanceDir(const Hierarchy& h) {
+  Result<> MakeInstanceDir(const std::string& dir) {
     Result<> made;
     for (int i = 0; i < 10; ++i) {
-      SB_TRYV(layout_->fs->EnsureDir(h.dir.substr(0, h.dir.rfind('/'))));
-      made = layout_->fs->EnsureDir(h.dir);
+      SB_TRYV(layout_->fs->EnsureDir(dir.substr(0, dir.rfind('/'))));
+      made = layout_->fs->EnsureDir(dir);
       if (made || made.error().sys_errno != ENOENT) return made;
     }
     return made;
@@ -315,6 +347,7 @@ Result<std::unique_ptr<CgroupTree>> OpenCgroup1(std::unique_ptr<CgroupFs> fs, co
   layout->share_cpu_quota_us = ShareCpuQuotaUs(options);
   for (const auto& m : mounts.v1)
     layout->hierarchies.push_back({m.dir + "/sandbar/" + options.instance, m.controllers});
+  if (!mounts.v2.empty()) layout->unified = mounts.v2 + "/sandbar/" + options.instance;
   for (const char* needed : {"cpu", "memory", "pids"}) {
     // A limit that cannot be enforced must not be promised.
     if (layout->Find(needed) == nullptr) {

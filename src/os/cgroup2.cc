@@ -73,13 +73,24 @@ class Machine2 final : public MachineCgroup {
   }
 
   Result<> Remove() override {
-    SB_TRYV(fs_->RemoveDir(dir_ + "/cmds"));
+    SB_TRYV(fs_->RemoveTree(dir_ + "/cmds"));
     SB_TRYV(fs_->RemoveDir(dir_ + "/agent"));
     return fs_->RemoveDir(dir_);
   }
 
   Result<std::vector<Fd>> OpenAgentJoin() const override { return OpenJoin("/agent/cgroup.procs"); }
   Result<std::vector<Fd>> OpenCommandJoin() const override { return OpenJoin("/cmds/cgroup.procs"); }
+
+  Result<CgroupDelegation> Delegate(uint32_t owner) override {
+    // No process lives in cmds itself, so its children may have controllers of their own.
+    SB_TRYV(fs_->Write(dir_ + "/cmds/cgroup.subtree_control", "+memory +pids"));
+    SB_TRYV(MakeDelegated(*fs_, dir_ + "/cmds/guest", owner));
+    CgroupDelegation out;
+    SB_TRY(out.root, OpenJoin("/cmds/guest/cgroup.procs"));
+    SB_TRY(out.agent, OpenAgentJoin());
+    SB_TRY(out.commands, OpenJoin("/cmds/guest/init/cgroup.procs"));
+    return out;
+  }
 
  private:
   Result<std::vector<Fd>> OpenJoin(const char* file) const {
@@ -123,6 +134,7 @@ class Tree2 final : public CgroupTree {
   }
 
   Result<> AllowKvm() override { return LimitDevices(true); }
+  bool can_delegate() const override { return true; }
 
   Result<std::unique_ptr<MachineCgroup>> Create(const std::string& machine, const CgroupLimits& limits) override {
     if (!IsCgroupName(machine)) return Fail(Code::kBadRequest, "bad machine name for a cgroup");

@@ -27,6 +27,8 @@ const std::map<std::string, std::map<std::string, std::string>> kRecorded = {
       {"cgroup.events", "populated 0\nfrozen 0\n"},
       {"cgroup.freeze", "0\n"},
       {"cgroup.kill", ""},
+      {"cgroup.max.descendants", "max\n"},
+      {"cgroup.max.depth", "max\n"},
       {"cpu.stat", "usage_usec 1234\nuser_usec 1000\nsystem_usec 234\n"}}},
     {"cpu", {{"cpu.max", "max 100000\n"}, {"cpu.weight", "100\n"}}},
     {"memory",
@@ -44,8 +46,9 @@ class RecordedFs final : public CgroupFs {
   struct Seen {
     std::set<std::string> delegated;
     int device_filters = 0;
-    std::vector<std::string> moved;  // pids written to a cgroup.procs
-    std::string busy;                // a directory whose subtree_control answers EBUSY
+    std::map<std::string, uint32_t> given;  // to another owner
+    std::vector<std::string> moved;         // pids written to a cgroup.procs
+    std::string busy;                       // a directory whose subtree_control answers EBUSY
   };
   explicit RecordedFs(Seen* seen) : seen_(seen) {}
 
@@ -86,6 +89,10 @@ class RecordedFs final : public CgroupFs {
     return {};
   }
   bool IsDelegated(const std::string& path) const override { return seen_->delegated.contains(path); }
+  Result<> GiveAway(const std::string& path, uint32_t owner) override {
+    seen_->given[path] = owner;
+    return {};
+  }
 
  private:
   Result<> Enable(const std::string& path, std::string_view text) {
@@ -163,6 +170,26 @@ TEST_F(Cgroup2, MachineLimits) {
   EXPECT_EQ(Get("sandbar/i1/m1/cpu.max"), "200000 100000\n") << "never above the instance's share";
   EXPECT_EQ(Get("sandbar/i1/m1/cmds/memory.max"), "max\n");
   EXPECT_EQ(Get("sandbar/i1/m1/pids.max"), "max\n");
+}
+
+TEST_F(Cgroup2, WhatIsGivenAwayLiesBelowTheLimits) {
+  ASSERT_TRUE(Open());
+  auto group = tree_->Create("m1", {.vcpus = 1, .memory_bytes = 1ull << 30, .pids = 100});
+  ASSERT_TRUE(group) << group.error().message;
+  auto given = (*group)->Delegate(7000);
+  ASSERT_TRUE(given) << given.error().message;
+  const std::string cmds = root_ + "/sandbar/i1/m1/cmds";
+  EXPECT_EQ(seen_.given, (std::map<std::string, uint32_t>{{cmds + "/guest", 7000}, {cmds + "/guest/init", 7000}}));
+  EXPECT_EQ(Get("sandbar/i1/m1/cmds/memory.max"), "1073741824\n");
+  EXPECT_EQ(Get("sandbar/i1/m1/cmds/guest/cgroup.max.descendants"), "1000\n");
+  EXPECT_EQ(Get("sandbar/i1/m1/cmds/guest/cgroup.controllers"), "memory pids ");
+  EXPECT_EQ(given->root.size() + given->agent.size() + given->commands.size(), 3u);
+  // A guest leaves groups behind.
+  RecordedFs fs(&seen_);
+  ASSERT_TRUE(fs.MakeDir(cmds + "/guest/pod"));
+  ASSERT_TRUE(fs.MakeDir(cmds + "/guest/pod/one"));
+  EXPECT_TRUE((*group)->Remove());
+  EXPECT_EQ(Get("sandbar/i1/m1/cgroup.procs"), "missing");
 }
 
 TEST_F(Cgroup2, UsageFreezeKillJoin) {

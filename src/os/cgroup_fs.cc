@@ -55,6 +55,18 @@ Result<> CgroupFs::EnsureDir(const std::string& path) {
   return {};
 }
 
+Result<> CgroupFs::GiveAway(const std::string& path, uint32_t owner) {
+  for (const char* file : {"", "/cgroup.procs", "/cgroup.threads", "/cgroup.subtree_control"}) {
+    if (::lchown((path + file).c_str(), owner, owner) != 0) return FailErrno("chown " + path + file);
+  }
+  return {};
+}
+
+Result<> CgroupFs::RemoveTree(const std::string& path) {
+  for (const std::string& name : SubDirs(path)) SB_TRYV(RemoveTree(path + "/" + name));
+  return RemoveDir(path);
+}
+
 Result<> CgroupFs::RemoveDir(const std::string& path) {
   if (::rmdir(path.c_str()) == 0 || errno == ENOENT) return {};
   if (errno == EBUSY || errno == ENOTEMPTY) return Fail(Code::kConflict, path + " still has members");

@@ -18,12 +18,15 @@ class CgroupFs {
   virtual Result<> RemoveDir(const std::string& path);
   virtual Result<> Write(const std::string& path, std::string_view text);
   virtual Result<std::string> Read(const std::string& path) const;
-  virtual Result<> AttachDevices(int dir, bool kvm);        // version 2: see AttachDeviceFilter
-  virtual bool IsDelegated(const std::string& path) const;  // by systemd, to the unit that lives in it
+  virtual Result<> AttachDevices(int dir, bool kvm);                   // version 2: see AttachDeviceFilter
+  virtual bool IsDelegated(const std::string& path) const;             // by systemd, to the unit that lives in it
+  virtual Result<> GiveAway(const std::string& path, uint32_t owner);  // version 2: the group and who is in it
   Result<> EnsureDir(const std::string& path);
   Result<Fd> OpenDir(const std::string& path) const;
   Result<Fd> OpenForJoin(const std::string& path) const;
   bool Exists(const std::string& path) const;
+  // With every group in it, which a guest may have made: version 2 limits how many and how deep.
+  Result<> RemoveTree(const std::string& path);
   std::vector<std::string> SubDirs(const std::string& path) const;
   // The number after `key` in a "key value" file, or in a file that holds only a number (empty key). "max" is
   // UINT64_MAX.

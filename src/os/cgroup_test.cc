@@ -168,6 +168,31 @@ TEST_F(HostCgroups, AProcessInAUserNamespaceJoinsByInheritedFd) {
   EXPECT_EQ(Wait(pid), 0);
 }
 
+// Root of a user namespace divides what it was given; it gets neither out of it nor at the limits.
+TEST_F(HostCgroups, ADelegatedSubtreeIsTheGuestsAndEndsWithIt) {
+  if (!tree_->can_delegate()) GTEST_SKIP() << "no cgroup version 2 here";
+  Make({.vcpus = 1, .memory_bytes = 64 << 20, .pids = 16});
+  auto given = group_->Delegate(65000);
+  ASSERT_TRUE(given) << given.error().message;
+  const std::string dir = ::access("/sys/fs/cgroup/unified", F_OK) == 0
+                              ? "/sys/fs/cgroup/unified/sandbar/" + instance_ + "/m1/guest"
+                              : "/sys/fs/cgroup/sandbar/" + instance_ + "/m1/cmds/guest";
+  pid_t pid = Spawn(given->commands, [&] {
+    if (::setresgid(65000, 65000, 65000) != 0 || ::setresuid(65000, 65000, 65000) != 0) return 1;
+    if (::mkdir((dir + "/pod").c_str(), 0755) != 0) return 2;
+    CgroupFs fs;
+    if (!fs.Write(dir + "/pod/cgroup.procs", std::to_string(::getpid()))) return 3;
+    if (fs.Write(dir + "/../cgroup.procs", std::to_string(::getpid()))) return 4;
+    if (fs.Write(dir + "/cgroup.max.descendants", "max")) return 5;
+    if (::mkdir((dir + "/../mine").c_str(), 0755) == 0) return 6;
+    return 0;
+  });
+  EXPECT_EQ(Wait(pid), 0);
+  Gone(*group_);
+  group_.reset();
+  EXPECT_NE(::access(dir.c_str(), F_OK), 0);
+}
+
 TEST_F(HostCgroups, AForkBombLeavesTheAgentItsAllowance) {
   Make({.vcpus = 1, .memory_bytes = 256 << 20, .pids = 20});
   pid_t bomb = Spawn(BothJoins(), [] {

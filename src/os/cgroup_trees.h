@@ -24,6 +24,8 @@ struct CgroupTreeOptions {
 inline constexpr uint64_t kAgentMemoryAllowance = 64ull << 20;
 inline constexpr uint32_t kAgentPidsAllowance = 64;
 inline constexpr uint64_t kCpuPeriodUs = 100000;
+// Of a delegated subtree: every group costs the host's memory.
+inline constexpr int kMaxDelegatedGroups = 1000, kMaxDelegatedDepth = 16;
 
 // Names become directory names and parts of written paths.
 bool IsCgroupName(const std::string& name);
@@ -32,6 +34,9 @@ bool IsCgroupName(const std::string& name);
 uint64_t CpuQuotaUs(uint32_t vcpus, uint64_t share_quota_us);
 uint64_t ShareCpuQuotaUs(const CgroupTreeOptions& options);
 uint64_t ShareMemory(const CgroupTreeOptions& options);
+
+// Makes `dir` and its child "init" for the commands, and gives both to a machine's root: their names, not their limits.
+Result<> MakeDelegated(CgroupFs& fs, const std::string& dir, uint32_t owner);
 
 // SIGKILL to each process listed in `procs_file`, after checking by /proc that it still is in a group below `group`
 // (numbers are reused). Returns how many were signalled.

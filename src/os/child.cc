@@ -43,6 +43,7 @@ enum Step : uint32_t {
   kPts,
   kShm,
   kSys,
+  kNesting,
   kGuestMount,
   kPivot,
   kDevNull,
@@ -74,6 +75,7 @@ constexpr std::array<const char*, kStepCount> kStepNames = {
     "mount /dev/pts",
     "mount /dev/shm",
     "mount /sys",
+    "prepare for containers",
     "mount a drive (its path must be a directory that is not below another mount)",
     "change the root",
     "open /dev/null",
@@ -131,17 +133,22 @@ bool AttachRaw(int mount, int dir) {
   return ::move_mount(mount, "", dir, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) == 0;
 }
 
-int MountProcRaw(const Stepper& s) {
-  // The pid namespace is the mounter's, so this cannot be prepared by the parent.
-  int context = ::fsopen("proc", FSOPEN_CLOEXEC);
-  s.Must(kProcMount, context >= 0);
-  s.Must(kProcMount, ::fsconfig(context, FSCONFIG_CMD_CREATE, nullptr, nullptr, 0) == 0);
+// What shows the mounter's own namespaces, so that it cannot be prepared by the parent.
+int MountOwnRaw(const Stepper& s, Step step, const char* type) {
+  int context = ::fsopen(type, FSOPEN_CLOEXEC);
+  s.Must(step, context >= 0);
+  s.Must(step, ::fsconfig(context, FSCONFIG_CMD_CREATE, nullptr, nullptr, 0) == 0);
   int mount = ::fsmount(context, FSMOUNT_CLOEXEC, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
-  s.Must(kProcMount, mount >= 0);
+  s.Must(step, mount >= 0);
   return mount;
 }
 
 void CoverProc(const ChildPlan& plan, const Stepper& s, int proc) {
+  int net = -1;
+  if (plan.nesting != nullptr) {
+    net = ::open_tree(proc, "sys/net", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+    s.Must(kProcReadOnly, net >= 0);
+  }
   for (const char* path : plan.read_only) {
     int copy = ::open_tree(proc, path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
     if (copy < 0 && errno == ENOENT) continue;  // not on this kernel
@@ -151,6 +158,9 @@ void CoverProc(const ChildPlan& plan, const Stepper& s, int proc) {
     s.Must(kProcReadOnly, ::mount_setattr(copy, "", AT_EMPTY_PATH, &attr, sizeof attr) == 0);
     s.Must(kProcReadOnly, ::move_mount(copy, "", proc, path, MOVE_MOUNT_F_EMPTY_PATH) == 0);
   }
+  // A network of its own has settings of its own; the kernel tells them from the host's by their owner.
+  if (plan.nesting != nullptr)
+    s.Must(kProcReadOnly, ::move_mount(net, "", proc, "sys/net", MOVE_MOUNT_F_EMPTY_PATH) == 0);
   // The parent's mounts exist in this namespace's copy under the same path (its fds would be another namespace's), and
   // a bind keeps the source's read-only, nosuid, nodev and noexec. The targets are names in the kernel's own
   // filesystem.
@@ -163,6 +173,11 @@ void CoverProc(const ChildPlan& plan, const Stepper& s, int proc) {
   }
 }
 
+void MountInto(const Stepper& s, const char* type, int dir, const char* path) {
+  int mount = MountOwnRaw(s, kNesting, type);
+  s.Must(kNesting, ::move_mount(mount, "", dir, path, MOVE_MOUNT_F_EMPTY_PATH) == 0);
+}
+
 void BuildRoot(const ChildPlan& plan, const Stepper& s) {
   s.Must(kRoot, ::move_mount(plan.root, "", AT_FDCWD, plan.mount_point, MOVE_MOUNT_F_EMPTY_PATH) == 0);
   // The tree below is the guest's: no name of it is followed, each target is opened and checked first.
@@ -173,13 +188,19 @@ void BuildRoot(const ChildPlan& plan, const Stepper& s) {
   int sys_dir = OpenDirInside(plan.root, "sys");
   s.Must(kProc, sys_dir >= 0);
 
-  int proc = MountProcRaw(s);
+  int proc = MountOwnRaw(s, kProcMount, "proc");
   s.Must(kProcMount, AttachRaw(proc, proc_dir));
   CoverProc(plan, s, proc);
   s.Must(kDev, AttachRaw(plan.dev, dev_dir));
   s.Must(kPts, ::move_mount(plan.pts, "", plan.dev, "pts", MOVE_MOUNT_F_EMPTY_PATH) == 0);
   s.Must(kShm, ::move_mount(plan.shm, "", plan.dev, "shm", MOVE_MOUNT_F_EMPTY_PATH) == 0);
+  if (plan.nesting != nullptr) {
+    s.Must(kNesting, AttachRaw(plan.nesting->hidden, sys_dir));
+    MountInto(s, "proc", plan.nesting->hidden, "proc");
+    MountInto(s, "sysfs", plan.nesting->hidden, "sys");
+  }
   s.Must(kSys, AttachRaw(plan.sys, sys_dir));
+  if (plan.nesting != nullptr) MountInto(s, "cgroup2", plan.sys, "fs/cgroup");
   for (const GuestMount& m : plan.mounts) {
     int dir = OpenDirInside(plan.root, m.path);
     s.Must(kGuestMount, dir >= 0);
@@ -257,7 +278,13 @@ void ArrangeFds(const ChildPlan& plan, Stepper& s, int* agent) {
   for (int fd : plan.join) s.Must(kCgroup, ::write(fd, "0", 1) == 1);
   s.Must(kNetns, ::setns(plan.netns, CLONE_NEWNET) == 0);
   // After the join, so that the machine's own group is the root of what it sees.
+  if (plan.nesting != nullptr) {
+    for (int fd : plan.nesting->group_root) s.Must(kCgroup, ::write(fd, "0", 1) == 1);
+  }
   s.Must(kCgroupNs, ::unshare(CLONE_NEWCGROUP) == 0);
+  if (plan.nesting != nullptr) {
+    for (int fd : plan.nesting->group_home) s.Must(kCgroup, ::write(fd, "0", 1) == 1);
+  }
   s.Must(kHostname, ::sethostname(plan.hostname, ::strlen(plan.hostname)) == 0);
   s.Must(kHostname, ::setdomainname("(none)", 6) == 0);
   if (plan.cpus != nullptr) s.Must(kAffinity, ::sched_setaffinity(0, sizeof *plan.cpus, plan.cpus) == 0);
@@ -267,8 +294,9 @@ void ArrangeFds(const ChildPlan& plan, Stepper& s, int* agent) {
   int agent = -1;
   ArrangeFds(plan, s, &agent);
   BecomeGuest(plan, s);
+  if (plan.nesting != nullptr) s.Must(kNesting, ::unshare(CLONE_NEWNS) == 0);
   s.MustRaw(kFilter, LoadFilterRaw(plan.filter));
-  s.MustRaw(kCaps, LimitGuestCapabilitiesRaw());
+  s.MustRaw(kCaps, LimitCapabilitiesRaw(plan.nesting != nullptr ? kNestingCapabilities : kGuestCapabilities));
   const char* const no_environment[] = {nullptr};
   ::syscall(SYS_execveat, agent, "", plan.argv, no_environment, AT_EMPTY_PATH);
   s.Die(kExec, errno);

@@ -32,10 +32,23 @@ struct GuestMount {
   const char* path = nullptr;
 };
 
+// What a machine that runs containers has besides. The mount namespace that its processes live in belongs to its own
+// user namespace, so they may mount; but it is a copy of one that belongs to the host, and in such a copy the kernel
+// lets nobody unmount, move or make writable what was there before: every cover and read-only mount stays.
+struct NestingPlan {
+  std::span<const int> group_root;  // cgroup files: where the cgroup namespace is made
+  std::span<const int> group_home;  // and where the agent goes then
+  // A detached directory with "proc" and "sys", below /sys. The kernel lets a container mount a /proc of its own only
+  // where one without covers is mounted already, and likewise with sysfs, so they are in here, where no path leads to.
+  int hidden = -1;
+};
+
 // Plain values only: the child may not allocate. All pointers must stay valid until StartChild returns (the child has
 // its own copy of the address space from then on).
 struct ChildPlan {
   std::span<const int> join;  // cgroup files to write "0" to
+  // For a machine that runs containers; null: it does not.
+  const struct NestingPlan* nesting = nullptr;
   int netns = -1;
   int userns = -1;
   int root = -1, dev = -1, pts = -1, shm = -1, sys = -1;  // detached mounts

@@ -162,7 +162,7 @@ Result<Fd> MountOverlay(const OverlaySpec& spec) {
   return CheckWritable(spec, std::move(mount));
 }
 
-Result<> MakePathInside(int root, const std::string& path, uint32_t owner) {
+Result<> MakePathInside(int root, const std::string& path, uint32_t owner, bool upper) {
   ActAs machine_root(owner);
   for (size_t end = path.find('/', 1);; end = path.find('/', end + 1)) {
     const std::string part = path.substr(1, end == std::string::npos ? end : end - 1);
@@ -181,7 +181,10 @@ Result<> MakePathInside(int root, const std::string& path, uint32_t owner) {
                     "cannot mount at " + path + ": /" + part + " is not a directory in this sandbox");
       return std::unexpected(std::move(dir).error().Context("the mount path " + path));
     }
-    if (end == std::string::npos) return {};
+    if (end != std::string::npos) continue;
+    // Any change of a directory, even none, brings it up.
+    if (dir && upper && ::utimensat(dir->get(), "", nullptr, AT_EMPTY_PATH) != 0) return FailErrno("touch " + path);
+    return {};
   }
 }
 

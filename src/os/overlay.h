@@ -31,6 +31,7 @@ Result<Fd> MountOverlay(const OverlaySpec& spec);
 
 // Makes what is missing of an absolute path in an overlay as directories of the machine's root, mode 0755. The tree is
 // a guest's: nothing of it is followed, and whatever is not a directory is kBadRequest. Nobody may run in it yet.
-Result<> MakePathInside(int root, const std::string& path, uint32_t owner);
+// `upper`: the last directory is in the writable layer afterwards, even if a layer below has it too.
+Result<> MakePathInside(int root, const std::string& path, uint32_t owner, bool upper = false);
 
 }  // namespace sandbar::os

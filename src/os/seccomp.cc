@@ -1,5 +1,7 @@
 #include "os/seccomp.h"
 
+#include <linux/fs.h>
+#include <linux/keyctl.h>
 #include <linux/netlink.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -76,15 +78,19 @@ constexpr int kAllowed[] = {
 // Administration of the host: programs that try it expect "not permitted", and say so to their user.
 // clang-format off
 constexpr int kNotPermitted[] = {
-    SYS_mount, SYS_umount2, SYS_pivot_root, SYS_fsopen, SYS_fsconfig, SYS_fsmount, SYS_fspick, SYS_move_mount,
-    SYS_open_tree, SYS_mount_setattr, kOpenTreeAttr, SYS_unshare, SYS_setns, SYS_bpf, SYS_perf_event_open,
-    SYS_reboot, SYS_swapon, SYS_swapoff, SYS_init_module, SYS_finit_module, SYS_delete_module, SYS_kexec_load,
-    SYS_kexec_file_load, SYS_settimeofday, SYS_clock_settime, SYS_clock_adjtime, SYS_adjtimex, SYS_sethostname,
-    SYS_setdomainname, SYS_syslog, SYS_acct, SYS_quotactl, SYS_quotactl_fd, SYS_iopl, SYS_ioperm, SYS_vhangup,
+    SYS_bpf, SYS_perf_event_open, SYS_reboot, SYS_swapon, SYS_swapoff, SYS_init_module, SYS_finit_module,
+    SYS_delete_module, SYS_kexec_load, SYS_kexec_file_load, SYS_settimeofday, SYS_clock_settime, SYS_clock_adjtime,
+    SYS_adjtimex, SYS_syslog, SYS_acct, SYS_quotactl, SYS_quotactl_fd, SYS_iopl, SYS_ioperm, SYS_vhangup,
     SYS_open_by_handle_at,
+};
+// The same, but container runtimes live on it: the kernel allows it in namespaces of the machine's own.
+constexpr int kForContainers[] = {
+    SYS_mount, SYS_umount2, SYS_pivot_root, SYS_fsopen, SYS_fsconfig, SYS_fsmount, SYS_fspick, SYS_move_mount,
+    SYS_open_tree, SYS_mount_setattr, kOpenTreeAttr, SYS_unshare, SYS_setns, SYS_sethostname, SYS_setdomainname,
 };
 // clang-format on
 
+constexpr uint32_t kBtrfsMagic = 0x94;
 constexpr uint32_t kNewNamespace =
     CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET;
 
@@ -96,7 +102,7 @@ ArgCheck HasAny(uint8_t arg, uint32_t bits) {
 }
 
 // Other families load code that is rarely exercised, or leave the machine (AF_VSOCK is not namespaced).
-SyscallEntry SocketEntry() {
+SyscallEntry SocketEntry(bool nesting) {
   auto domain = [](uint32_t d) { return Is(0, d); };
   auto type = [](uint32_t t) { return Is(1, t, ~static_cast<uint32_t>(SOCK_CLOEXEC | SOCK_NONBLOCK)); };
   auto protocol = [](uint32_t p) { return Is(2, p); };
@@ -112,21 +118,37 @@ SyscallEntry SocketEntry() {
     add({domain(family), type(SOCK_RAW)}, Errno(EPERM));
     add({domain(family)}, Errno(EPROTONOSUPPORT));
   }
-  for (uint32_t t : {SOCK_RAW, SOCK_DGRAM}) add({domain(AF_NETLINK), type(t), protocol(NETLINK_ROUTE)}, kAllow);
+  for (uint32_t t : {SOCK_RAW, SOCK_DGRAM}) {
+    add({domain(AF_NETLINK), type(t), protocol(NETLINK_ROUTE)}, kAllow);
+    if (nesting) add({domain(AF_NETLINK), type(t), protocol(NETLINK_NETFILTER)}, kAllow);
+  }
   add({domain(AF_NETLINK)}, Errno(EPROTONOSUPPORT));
   return out;
 }
 
-std::vector<SyscallEntry> EntriesWithRules() {
+SyscallEntry IoctlEntry(bool nesting) {
+  SyscallEntry out{SYS_ioctl, kAllow, {}};
+  // Typing into somebody else's terminal, console selections, console redirection, line disciplines.
+  for (uint32_t request : {TIOCSTI, TIOCLINUX, TIOCCONS, TIOCSETD})
+    out.rules.push_back({{Is(1, request)}, Errno(EPERM)});
+  if (!nesting) return out;
+  // Containers' files lie on btrfs itself, whose own requests anybody may make: a subvolume of the guest's would be
+  // outside of its quota, of its snapshots and of what is deleted with it. Three requests are of all filesystems.
+  for (uint32_t request : {FICLONE, FICLONERANGE, FIDEDUPERANGE}) out.rules.push_back({{Is(1, request)}, kAllow});
+  out.rules.push_back({{Is(1, kBtrfsMagic << 8, 0xff00)}, Errno(ENOTTY)});
+  return out;
+}
+
+std::vector<SyscallEntry> EntriesWithRules(bool nesting) {
   const SyscallAction no_oob = Errno(EOPNOTSUPP);
   const ArgCheck xtables{.arg = 2, .op = ArgCheck::kAtLeast, .value = 64};
-  return {
-      SocketEntry(),
+  std::vector<SyscallEntry> entries = {
+      SocketEntry(nesting),
+      IoctlEntry(nesting),
       {SYS_socketpair, Errno(EAFNOSUPPORT), {{{Is(0, AF_UNIX)}, kAllow}}},
       // clone3 is ENOSYS like everything unknown: its flags lie in memory; C libraries then use clone.
       // It would flush every filesystem of the host. Nothing here outlives the machine without being synced by name.
       {SYS_sync, Errno(0), {}},
-      {SYS_clone, kAllow, {{{HasAny(0, kNewNamespace)}, Errno(EPERM)}}},
       // Only "plain Linux" and the query: the other values switch protections off.
       {SYS_personality, Errno(EPERM), {{{Is(0, 0)}, kAllow}, {{Is(0, 0xffffffff)}, kAllow}}},
       // Urgent data of unix sockets and pushing a protocol onto a TCP socket: small features with a long list of holes.
@@ -136,23 +158,34 @@ std::vector<SyscallEntry> EntriesWithRules() {
       {SYS_setsockopt,
        kAllow,
        {{{Is(1, IPPROTO_TCP), Is(2, TCP_ULP)}, Errno(ENOPROTOOPT)}, {{Is(1, IPPROTO_IP), xtables}, Errno(EPERM)}}},
-      // Typing into somebody else's terminal, console selections, console redirection, line disciplines.
-      {SYS_ioctl,
-       kAllow,
-       {{{Is(1, TIOCSTI)}, Errno(EPERM)},
-        {{Is(1, TIOCLINUX)}, Errno(EPERM)},
-        {{Is(1, TIOCCONS)}, Errno(EPERM)},
-        {{Is(1, TIOCSETD)}, Errno(EPERM)}}},
   };
+  SyscallEntry clone{SYS_clone, kAllow, {}};
+  if (!nesting) clone.rules.push_back({{HasAny(0, kNewNamespace)}, Errno(EPERM)});
+  entries.push_back(std::move(clone));
+  // A runtime gives each container a session keyring of its own, and looks whether it may.
+  SyscallEntry keys{SYS_keyctl, Errno(EPERM), {}};
+  for (uint32_t op : {KEYCTL_JOIN_SESSION_KEYRING, KEYCTL_SETPERM, KEYCTL_DESCRIBE})
+    keys.rules.push_back({{Is(0, op)}, kAllow});
+  if (nesting) entries.push_back(std::move(keys));
+  return entries;
+}
+
+Result<std::vector<sock_filter>> Build(bool nesting) {
+  std::vector<SyscallEntry> entries = EntriesWithRules(nesting);
+  for (int number : kAllowed) entries.push_back({number, kAllow, {}});
+  for (int number : kNotPermitted) entries.push_back({number, Errno(EPERM), {}});
+  for (int number : kForContainers) entries.push_back({number, nesting ? kAllow : Errno(EPERM), {}});
+  return AssembleFilter(std::move(entries), Errno(ENOSYS));
 }
 
 }  // namespace
 
 Result<std::vector<sock_filter>> BuildGuestFilter() {
-  std::vector<SyscallEntry> entries = EntriesWithRules();
-  for (int number : kAllowed) entries.push_back({number, kAllow, {}});
-  for (int number : kNotPermitted) entries.push_back({number, Errno(EPERM), {}});
-  return AssembleFilter(std::move(entries), Errno(ENOSYS));
+  return Build(false);
+}
+
+Result<std::vector<sock_filter>> BuildNestingFilter() {
+  return Build(true);
 }
 
 int LoadFilterRaw(const sock_fprog* program) {

@@ -16,6 +16,9 @@
 namespace sandbar::os {
 
 Result<std::vector<sock_filter>> BuildGuestFilter();
+// For a machine that runs containers: namespaces, mounts and its own firewall rules besides. What stays closed is what
+// no container runtime needs, and whatever is not namespaced.
+Result<std::vector<sock_filter>> BuildNestingFilter();
 
 // Async-signal-safe. 0, or the negative errno.
 int LoadFilterRaw(const sock_fprog* program);

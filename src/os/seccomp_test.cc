@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/audit.h>
+#include <linux/fs.h>
 #include <linux/netlink.h>
 #include <linux/seccomp.h>
 #include <netinet/in.h>
@@ -23,6 +24,7 @@
 #include <fstream>
 #include <functional>
 #include <map>
+#include <set>
 #include <sstream>
 
 #include "base/fd.h"
@@ -246,6 +248,49 @@ TEST_F(GuestFilter, SmallHolesAreClosed) {
   EXPECT_EQ(Ask(SYS_personality, {0xffffffff}), kAllow);
   EXPECT_EQ(Ask(SYS_personality, {0x0040000}), Errno(EPERM));  // ADDR_NO_RANDOMIZE
   EXPECT_EQ(Ask(SYS_personality, {0x0400000}), Errno(EPERM));  // READ_IMPLIES_EXEC
+}
+
+// The one for machines that run containers: what it answers differently, and nothing else.
+TEST_F(GuestFilter, ForContainersOnlyTheseAreOpenBesides) {
+  auto nesting = BuildNestingFilter();
+  ASSERT_TRUE(nesting);
+  const std::set<int> open = {SYS_mount,
+                              SYS_umount2,
+                              SYS_pivot_root,
+                              SYS_fsopen,
+                              SYS_fsconfig,
+                              SYS_fsmount,
+                              SYS_fspick,
+                              SYS_move_mount,
+                              SYS_open_tree,
+                              SYS_mount_setattr,
+                              467 /* open_tree_attr */,
+                              SYS_unshare,
+                              SYS_setns,
+                              SYS_sethostname,
+                              SYS_setdomainname,
+                              SYS_clone};
+  auto all = {kMinusOne, kMinusOne, kMinusOne, kMinusOne, kMinusOne, kMinusOne};
+  for (int n = 0; n < kNumbers; ++n) {
+    if (n == SYS_keyctl) continue;
+    const uint32_t want = open.contains(n) ? kAllow.value : Ask(n, all).value;
+    EXPECT_EQ(AnswerOf(*nesting, n, all), want) << n;
+    EXPECT_EQ(AnswerOf(*nesting, n | 0x40000000), kKill.value) << n;
+  }
+  auto answer = [&](long n, std::initializer_list<uint64_t> args) { return AnswerOf(*nesting, n, args); };
+  EXPECT_EQ(answer(SYS_clone3, {}), Errno(ENOSYS).value);
+  EXPECT_EQ(answer(SYS_keyctl, {1}), kAllow.value);
+  for (uint64_t op : {0, 2, 3, 4, 8, 11}) EXPECT_EQ(answer(SYS_keyctl, {op}), Errno(EPERM).value) << op;
+  EXPECT_EQ(answer(SYS_socket, {AF_NETLINK, SOCK_RAW, NETLINK_NETFILTER}), kAllow.value);
+  EXPECT_NE(answer(SYS_socket, {AF_NETLINK, SOCK_RAW, NETLINK_AUDIT}), kAllow.value);
+  EXPECT_NE(answer(SYS_socket, {AF_VSOCK, SOCK_STREAM, 0}), kAllow.value);
+  EXPECT_NE(answer(SYS_socket, {AF_PACKET, SOCK_RAW, 0}), kAllow.value);
+  // Of the host's filesystem: make a subvolume, a snapshot, search its trees; but copies of files may share blocks.
+  for (uint64_t request : {0x5000940eUL, 0x50009401UL, 0x50009417UL, 0x50009418UL, 0x5000940fUL, 0xd0009411UL})
+    EXPECT_EQ(answer(SYS_ioctl, {3, request}), Errno(ENOTTY).value) << request;
+  for (uint64_t request : {uint64_t{FICLONE}, uint64_t{FICLONERANGE}, uint64_t{FIDEDUPERANGE}, uint64_t{TCGETS}})
+    EXPECT_EQ(answer(SYS_ioctl, {3, request}), kAllow.value) << request;
+  EXPECT_EQ(answer(SYS_ioctl, {3, TIOCSTI}), Errno(EPERM).value);
 }
 
 // ---- the same in the kernel ----

@@ -273,5 +273,31 @@ TEST_F(IsolationTest, AClassThatIsTakenBackEndsWhoDemandedIt) {
   EXPECT_EQ(kept->sandbox.isolation_class, 1);
 }
 
+TEST_F(IsolationTest, NestingStaysWithTheSandboxAndEndsWithThePermission) {
+  world.host.engines[2].usable = false;
+  world.host.engines[1].no_nesting = "it cannot";
+  world.config.allow_nesting_on_class1 = true;
+  Boot();
+  CreateSpec spec = Demanding(0);
+  spec.isolation.nesting = true;
+  auto box = world.Create(spec);
+  EXPECT_TRUE(world.Machine(box)->nesting);
+  EXPECT_EQ(std::tie(box.session.engine, box.session.isolation_class), std::make_tuple(std::string("namespaces"), 0));
+  Stop(box);
+  auto again = Resume();
+  ASSERT_TRUE(again);
+  EXPECT_TRUE(again->session.nesting && again->sandbox.isolation.nesting);
+  EXPECT_TRUE(world.Machine(*again)->nesting);
+  // One that runs without it does not get it.
+  world.Create(Demanding(0, "", "plain"));
+  UpdateSpec more;
+  more.isolation.nesting = true;
+  EXPECT_EQ(world.Run(world.service->Update(world.scope, "plain", more)).error().code, Code::kConflict);
+  world.config.allow_nesting_on_class1 = false;
+  ASSERT_TRUE(world.Restart());
+  ASSERT_TRUE(world.Until([&] { return world.host.Find(again->session.machine_id) == nullptr; }));
+  EXPECT_EQ(Resume().error().code, Code::kUnsupported);
+}
+
 }  // namespace
 }  // namespace sandbar::sandbox

@@ -35,6 +35,13 @@ std::unexpected<Error> WrongFormat(const EngineInfo& engine, RootfsFormat snapsh
                           FormatName(snapshot), engine.name, FormatName(engine.format)));
 }
 
+// A guest with a kernel of its own asks no more of the host's when it runs containers. One that shares it gets
+// namespaces, mounts and firewall rules within reach, and that is less than any class promises.
+int ClassOf(const EngineInfo& engine, bool nesting) {
+  const bool shares = engine.isolation_class == 1 && engine.name != kEmulated;
+  return nesting && shares ? 0 : engine.isolation_class;
+}
+
 }  // namespace
 
 std::string_view FormatName(RootfsFormat format) {
@@ -46,6 +53,9 @@ Result<Ladder> Ladder::Make(std::vector<EngineInfo> engines, const std::string& 
   // An emulator was never meant to hold hostile code, whatever runs in it: its class is the operator's to give.
   for (EngineInfo& e : engines)
     if (e.name == kEmulated) e.isolation_class = config.allow_tcg_as_class3 ? 3 : 1;
+  for (EngineInfo& e : engines)
+    if (ClassOf(e, true) == 0 && e.no_nesting.empty() && !config.allow_nesting_on_class1)
+      e.no_nesting = "it shares the host's kernel; the operator has to set allow_nesting_on_class1 = true";
   ladder.engines_ = std::move(engines);
   const EngineInfo* microvm = ladder.Find(kMicrovm);
   std::string wanted = config.isolation;
@@ -65,8 +75,12 @@ const EngineInfo* Ladder::Find(std::string_view name) const {
   return it == engines_.end() ? nullptr : &*it;
 }
 
-EngineInfo Ladder::Of(const std::string& name) const {
-  if (const EngineInfo* found = Find(name)) return *found;
+EngineInfo Ladder::Of(const std::string& name, bool nesting) const {
+  if (const EngineInfo* found = Find(name)) {
+    EngineInfo info = *found;
+    info.isolation_class = ClassOf(info, nesting);
+    return info;
+  }
   EngineInfo unknown = usual();
   unknown.name = name;
   unknown.isolation_class = 0;
@@ -92,10 +106,15 @@ Result<EngineInfo> Ladder::PickNamed(const store::IsolationDemand& demand) const
   if (!engine->usable)
     return Fail(Code::kUnsupported,
                 fmt::format("isolation.engine: {} cannot be used on this server: {}", engine->name, engine->why_not));
-  if (engine->isolation_class < demand.min_class)
-    return Fail(Code::kUnsupported, fmt::format("isolation: the engine {} has class {}, and class {} is demanded",
-                                                engine->name, engine->isolation_class, demand.min_class));
-  return *engine;
+  if (demand.nesting && !engine->no_nesting.empty())
+    return Fail(Code::kUnsupported,
+                fmt::format("nesting: not with the engine {}: {}", engine->name, engine->no_nesting));
+  EngineInfo info = Of(engine->name, demand.nesting);
+  if (info.isolation_class < demand.min_class)
+    return Fail(Code::kUnsupported,
+                fmt::format("isolation: the engine {} has class {}{}, and class {} is demanded", info.name,
+                            info.isolation_class, demand.nesting ? " with nesting" : "", demand.min_class));
+  return info;
 }
 
 std::unexpected<Error> Ladder::NoneOfClass(int min_class) const {
@@ -115,12 +134,48 @@ std::unexpected<Error> Ladder::NoneOfClass(int min_class) const {
               fmt::format("isolation.minClass: nothing of class {} can be used on this server{}", min_class, why));
 }
 
+const EngineInfo* Ladder::LowestNesting(int min_class, std::optional<RootfsFormat> snapshot) const {
+  auto suits = [&](const EngineInfo& e, int least) {
+    return e.usable && e.no_nesting.empty() && ClassOf(e, true) >= least && Takes(e, snapshot);
+  };
+  if (min_class != 1 && suits(usual(), std::max(min_class, 1))) return &usual();
+  const EngineInfo* lowest = nullptr;
+  for (const EngineInfo& e : engines_) {
+    if (!suits(e, std::max(min_class, 2))) continue;
+    if (lowest == nullptr || e.isolation_class < lowest->isolation_class) lowest = &e;
+  }
+  if (lowest != nullptr || min_class > 0) return lowest;
+  auto shared =
+      std::ranges::find_if(engines_, [&](const EngineInfo& e) { return suits(e, 0) && ClassOf(e, true) == 0; });
+  return shared == engines_.end() ? nullptr : &*shared;
+}
+
+Result<EngineInfo> Ladder::PickNesting(const store::IsolationDemand& demand,
+                                       std::optional<RootfsFormat> snapshot) const {
+  if (const EngineInfo* found = LowestNesting(demand.min_class, snapshot)) return Of(found->name, true);
+  if (const EngineInfo* otherwise = LowestNesting(demand.min_class, std::nullopt))
+    return WrongFormat(*otherwise, *snapshot);
+  std::string why;
+  for (const EngineInfo& e : engines_) {
+    const std::string& reason = !e.usable ? e.why_not : e.no_nesting;
+    why += why.empty() ? ": " : "; ";
+    why += e.name + ": ";
+    why += !reason.empty() ? reason
+                           : fmt::format("has class {} with nesting, and is used when it is named (isolation.engine)",
+                                         ClassOf(e, true));
+  }
+  return Fail(Code::kUnsupported,
+              fmt::format("nesting: nothing of class {} on this server runs containers in a sandbox{}",
+                          std::max(demand.min_class, 2), why));
+}
+
 Result<EngineInfo> Ladder::Pick(const store::IsolationDemand& demand, std::optional<RootfsFormat> snapshot) const {
   if (!demand.engine.empty()) {
     SB_TRY(EngineInfo named, PickNamed(demand));
     if (!Converts(named, snapshot, engines_)) return WrongFormat(named, *snapshot);
     return named;
   }
+  if (demand.nesting) return PickNesting(demand, snapshot);
   if (usual().isolation_class >= demand.min_class && Takes(usual(), snapshot)) return usual();
   if (const EngineInfo* lowest = Lowest(demand.min_class, snapshot)) return *lowest;
   const EngineInfo* otherwise = Lowest(demand.min_class, std::nullopt);
@@ -130,8 +185,9 @@ Result<EngineInfo> Ladder::Pick(const store::IsolationDemand& demand, std::optio
   return other;
 }
 
-bool Meets(const store::IsolationDemand& demand, const std::string& engine, int isolation_class) {
-  return isolation_class >= demand.min_class && (demand.engine.empty() || demand.engine == engine);
+bool Meets(const store::IsolationDemand& demand, const std::string& engine, int isolation_class, bool nesting) {
+  return isolation_class >= demand.min_class && (demand.engine.empty() || demand.engine == engine) &&
+         (nesting || !demand.nesting);
 }
 
 Result<int> TaggedClass(const std::map<std::string, std::string>& tags) {

@@ -30,8 +30,8 @@ class Ladder {
   const std::vector<engine::EngineInfo>& engines() const { return engines_; }
   // The one that sandboxes get which demand nothing.
   const engine::EngineInfo& usual() const { return engines_[usual_]; }
-  // Of this name; of class 0 when it is not known any more.
-  engine::EngineInfo Of(const std::string& name) const;
+  // Of this name, with the class that its machines have; of class 0 when it is not known any more.
+  engine::EngineInfo Of(const std::string& name, bool nesting = false) const;
 
   // `snapshot`: the format of what the machine is to stand on. kBadRequest for an engine that nobody knows,
   // kUnsupported when nothing here meets the demand, kConflict when only the snapshot's format stands in the way.
@@ -43,6 +43,11 @@ class Ladder {
   const engine::EngineInfo* Find(std::string_view name) const;
   const engine::EngineInfo* Lowest(int min_class, std::optional<engine::RootfsFormat> snapshot) const;
   Result<engine::EngineInfo> PickNamed(const store::IsolationDemand& demand) const;
+  // Containers: of class 2 at least, or what the server uses anyway if it brings its own kernel; what shares the
+  // host's only where the operator allows it, as class 0.
+  const engine::EngineInfo* LowestNesting(int min_class, std::optional<engine::RootfsFormat> snapshot) const;
+  Result<engine::EngineInfo> PickNesting(const store::IsolationDemand& demand,
+                                         std::optional<engine::RootfsFormat> snapshot) const;
   std::unexpected<Error> NoneOfClass(int min_class) const;
 
   std::vector<engine::EngineInfo> engines_;
@@ -50,7 +55,7 @@ class Ladder {
 };
 
 // A machine of this engine and class is what was demanded, or more.
-bool Meets(const store::IsolationDemand& demand, const std::string& engine, int isolation_class);
+bool Meets(const store::IsolationDemand& demand, const std::string& engine, int isolation_class, bool nesting);
 // The class that the tag demands; 0: none. kBadRequest for a value that is no class.
 Result<int> TaggedClass(const std::map<std::string, std::string>& tags);
 

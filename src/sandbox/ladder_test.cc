@@ -158,5 +158,45 @@ TEST(Ladder, Tags) {
   }
 }
 
+// S18: class 2 at least, and what shares the host's kernel only if the operator says so, as class 0.
+TEST(Ladder, ContainersInsideAreNotForAnyEngine) {
+  auto engines = Host();
+  engines[2].no_nesting = "gVisor cannot";
+  const store::IsolationDemand nesting{.nesting = true};
+  auto refused = Made(engines).Pick(nesting, std::nullopt);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kUnsupported);
+  for (const char* reason : {"allow_nesting_on_class1", "gVisor cannot", "enable virtualisation", "isolation.engine"})
+    EXPECT_THAT(refused.error().message, HasSubstr(reason));
+  EXPECT_EQ(Name(Made(engines).Pick({.engine = "microvm-emulated", .nesting = true}, std::nullopt)),
+            "microvm-emulated");
+  EXPECT_THAT(Name(Made(engines).Pick({.engine = "namespaces", .nesting = true}, std::nullopt)),
+              HasSubstr("allow_nesting_on_class1"));
+  EXPECT_THAT(Name(Made(engines).Pick({.engine = "gvisor", .nesting = true}, std::nullopt)), HasSubstr("cannot"));
+
+  Config allowed;
+  allowed.allow_nesting_on_class1 = true;
+  const Ladder ladder = Made(engines, allowed);
+  auto weak = ladder.Pick(nesting, std::nullopt);
+  EXPECT_EQ(Name(weak), "namespaces");
+  EXPECT_EQ(weak->isolation_class, 0);
+  for (int min_class : {1, 2, 3})
+    EXPECT_FALSE(ladder.Pick({.min_class = min_class, .nesting = true}, std::nullopt)) << min_class;
+  EXPECT_FALSE(ladder.Pick({.min_class = 1, .engine = "namespaces", .nesting = true}, std::nullopt));
+  EXPECT_EQ(Name(ladder.Pick({.min_class = 1, .engine = "microvm-emulated", .nesting = true}, std::nullopt)),
+            "microvm-emulated")
+      << "its kernel is its own, so it stays what it is";
+  EXPECT_EQ(Name(ladder.Pick(nesting, RootfsFormat::kDir)), "namespaces");
+  EXPECT_EQ(ladder.Pick(nesting, RootfsFormat::kBlock).error().code, Code::kConflict);
+
+  engines.back().usable = true;
+  EXPECT_EQ(Name(Made(engines, allowed).Pick(nesting, std::nullopt)), "microvm") << "more is there";
+  Config emulated;
+  emulated.isolation = "microvm-emulated";
+  EXPECT_EQ(Name(Made(Host(), emulated).Pick(nesting, std::nullopt)), "microvm-emulated") << "what it uses anyway";
+  EXPECT_FALSE(Meets(nesting, "namespaces", 1, false));
+  EXPECT_TRUE(Meets(nesting, "namespaces", 0, true));
+}
+
 }  // namespace
 }  // namespace sandbar::sandbox

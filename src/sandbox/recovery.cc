@@ -92,7 +92,8 @@ Task<> ServiceImpl::RecoverSession(store::Session row, bool present, bool alive,
     co_return *failure;
   }
   // The operator may count an engine differently from now on; what a session says of itself has to be true today.
-  const int today = core_.ladder.Of(row.engine).isolation_class;
+  const engine::EngineInfo engine = core_.ladder.Of(row.engine, row.nesting);
+  const int today = engine.isolation_class;
   if (row.isolation_class != today) {
     row.isolation_class = today;
     auto relabel = [row](store::Store& store) {
@@ -106,7 +107,8 @@ Task<> ServiceImpl::RecoverSession(store::Session row, bool present, bool alive,
     if (!relabelled) *failure = std::unexpected(std::move(relabelled).error());
     if (!*failure) co_return *failure;
   }
-  const bool weak = *sandbox && !Meets((**sandbox).isolation, row.engine, row.isolation_class);
+  const bool weak = (row.nesting && !engine.no_nesting.empty()) ||
+                    (*sandbox && !Meets((**sandbox).isolation, row.engine, row.isolation_class, row.nesting));
   const bool expired = NowMs() >= row.started_at.value_or(row.created_at) + row.timeout_ms;
   const bool stopping = row.status == store::Status::kStopping || row.status == store::Status::kSnapshotting;
   const std::string reason = row.stop_reason;

@@ -85,6 +85,7 @@ Result<store::Session> ServiceImpl::MakeSession(const store::Sandbox& sandbox, c
   s.requested_at = s.created_at = s.updated_at = NowMs();
   s.engine = engine.name;
   s.isolation_class = engine.isolation_class;
+  s.nesting = sandbox.isolation.nesting;
   s.user = image.user;
   s.home = image.home;
   s.uid = image.uid;
@@ -146,7 +147,8 @@ Task<SandboxView> ServiceImpl::CreateFrom(Scope scope, NewSandbox wanted) {
   sandbox.created_at = sandbox.updated_at = sandbox.status_updated_at = row.created_at;
 
   // Machines stand ready for the usual case only.
-  const bool usual = base.snapshot.empty() && sandbox.mounts.empty() && row.engine == core_.ladder.usual().name;
+  const bool usual =
+      base.snapshot.empty() && sandbox.mounts.empty() && !row.nesting && row.engine == core_.ladder.usual().name;
   auto pooled = usual ? pool_.Take(image, sandbox.vcpus) : nullptr;
   row.machine_id = pooled ? pooled->id() : NewLabel("m-", 16);
   if (pooled && !wanted.source) {
@@ -203,6 +205,7 @@ Task<SandboxView> ServiceImpl::Launch(std::shared_ptr<Session> session, store::S
   if (!live) {
     engine::BootRequest request = BootOf(core_, session->row().engine, sandbox.vcpus);
     request.machine_id = session->row().machine_id;
+    request.nesting = session->row().nesting;
     // Should we die before the session runs, the supervisor ends what nobody asked for.
     request.deadline = std::chrono::milliseconds(session->row().timeout_ms) + std::chrono::minutes(1);
     auto rootfs = RootfsOf(session->row());

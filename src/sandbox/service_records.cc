@@ -145,7 +145,8 @@ Task<> ServiceImpl::CheckDemand(Scope scope, std::string name, UpdateSpec spec) 
   }
   SB_CO_TRYV(core_.ladder.Pick(changed.isolation, base.format));
   const Live* live = LiveOf(sandbox.current_session);
-  if (live == nullptr || Meets(changed.isolation, sandbox.engine, sandbox.isolation_class)) co_return Result<>{};
+  if (live == nullptr || Meets(changed.isolation, sandbox.engine, sandbox.isolation_class, sandbox.isolation.nesting))
+    co_return Result<>{};
   co_return Fail(Code::kConflict,
                  "\"" + sandbox.name + "\" runs with less isolation than that: stop it first, then demand more");
 }

@@ -109,7 +109,7 @@ Task<> Session::Run(std::unique_ptr<LiveMachine> live, std::optional<SourceSpec>
     // A resumed session becomes the sandbox's current one at this moment and not before.
     store::SandboxEdit current = [row = row_](store::Sandbox& s) -> Result<> {
       // It may demand more since this one was begun.
-      if (!Meets(s.isolation, row.engine, row.isolation_class))
+      if (!Meets(s.isolation, row.engine, row.isolation_class, row.nesting))
         return Fail(Code::kConflict, "the sandbox demands a stronger isolation since; start it again");
       s.current_session = row.id;
       return {};

@@ -103,6 +103,7 @@ Result<> Demand(const store::IsolationDemand& asked, const std::map<std::string,
     return Bad(fmt::format("isolation.minClass: 1, 2 or 3, got {}", asked.min_class));
   SB_TRY(const int tagged, TaggedClass(tags));
   demand.min_class = std::max({demand.min_class, asked.min_class, tagged});
+  demand.nesting |= asked.nesting;
   if (asked.engine.empty()) return {};
   if (!demand.engine.empty() && ClassByName(asked.engine) < ClassByName(demand.engine))
     return Bad(fmt::format("isolation.engine: {} is demanded already, and {} is less", demand.engine, asked.engine));

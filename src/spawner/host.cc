@@ -130,7 +130,8 @@ Result<> BuildMountTree(Host& h) {
   SB_TRY(Fd tmpfs, os::NewMount("tmpfs", options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV));
   SB_TRYV(os::Attach(tmpfs.get(), AT_FDCWD, kMountDir));
   SB_TRY(Fd dir, os::OpenPath(kMountDir, O_RDONLY | O_DIRECTORY));
-  for (const char* name : {"mp", "ro", "nothing", "sizes", "dev", "layers", "store", "m"})
+  for (const char* name :
+       {"mp", "ro", "nothing", "sizes", "dev", "layers", "store", "m", "hidden", "hidden/proc", "hidden/sys"})
     SB_TRYV(os::EnsureDir(dir.get(), name, 0755));
   SB_TRYV(os::WriteFileAt(dir.get(), "empty", "", 0444));
   // A copy of a mount keeps its flags: what is bound over /proc comes from this read-only view.
@@ -206,15 +207,28 @@ void FindMicrovm(Host& h) {
 }
 
 // In order of class. An emulated machine keeps nobody in: by QEMU's own word that is no boundary.
+std::string WhyNoNesting(const Host& h) {
+  if (!h.options.allow_nesting)
+    return "containers inside share the host's kernel with more of it in reach: the operator has to set "
+           "allow_nesting_on_class1 = true and start the server anew (sandbar down, sandbar up)";
+  if (!h.disk->copies_snapshots()) return "containers need [disk] limit = \"btrfs\"";
+  if (!h.cgroups->can_delegate()) return "containers need cgroup version 2 mounted (mount -t cgroup2)";
+  return {};
+}
+
 std::vector<EngineEntry> FindEngines(const Host& h) {
-  std::vector<EngineEntry> engines = {{kNamespacesEngine, "namespaces", 1, true, ""}};
+  std::vector<EngineEntry> engines = {{kNamespacesEngine, "namespaces", 1, true, "", WhyNoNesting(h)}};
   bool kvm = h.microvm && h.microvm->kvm;
-  if (h.microvm && !kvm) engines.push_back({kMicrovmEngine, "microvm-emulated", 1, true, ""});
-  engines.push_back({kGvisorEngine, "gvisor", 2, static_cast<bool>(h.gvisor.runsc), h.gvisor.why_not});
+  std::string no_nesting;
+  if (h.microvm && !h.microvm->containers)
+    no_nesting = "its guest kernel was made without what containers need: make it anew (tools/kernel.sh cloud)";
+  if (h.microvm && !kvm) engines.push_back({kMicrovmEngine, "microvm-emulated", 1, true, "", no_nesting});
+  engines.push_back({kGvisorEngine, "gvisor", 2, static_cast<bool>(h.gvisor.runsc), h.gvisor.why_not,
+                     "gVisor's kernel has not what container runtimes need"});
   std::string why_not = kvm         ? ""
                         : h.microvm ? "KVM does not boot a guest here; there is only microvm-emulated"
                                     : h.no_microvm;
-  engines.push_back({kMicrovmEngine, "microvm", 3, kvm, why_not});
+  engines.push_back({kMicrovmEngine, "microvm", 3, kvm, why_not, no_nesting});
   return engines;
 }
 
@@ -237,6 +251,7 @@ Result<std::unique_ptr<Host>> PrepareHost(Options options) {
     SB_TRY(h->walker, os::OpenPath(h->options.walker, O_PATH));
   }
   SB_TRY(h->filter, os::BuildGuestFilter());
+  SB_TRY(h->nesting_filter, os::BuildNestingFilter());
   SB_TRYV(BuildMountTree(*h));
   SB_TRY(auto uids, os::UidPool::Open("/run/sandbar/uids"));
   h->uids = std::make_unique<os::UidPool>(std::move(uids));

@@ -39,6 +39,7 @@ struct Host {
   Fd walker;             // O_PATH of sandbar-walker, as it was when we started
   Fd agent;              // O_PATH of the executable, mode 0111, not in any guest's tree
   std::vector<sock_filter> filter;
+  std::vector<sock_filter> nesting_filter;  // of machines that run containers
   std::unique_ptr<os::CgroupTree> cgroups;
   std::unique_ptr<os::UidPool> uids;
   std::unique_ptr<Disk> disk;

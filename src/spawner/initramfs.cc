@@ -38,18 +38,20 @@ class Archive {
 
 }  // namespace
 
-std::string MakeInitramfs(const std::string& agent, const std::vector<std::pair<std::string, std::string>>& modules) {
+std::string MakeInitramfs(const std::string& agent, const Modules& modules, const Modules& containers) {
   Archive archive;
   for (const char* dir : {"dev", "proc", "sys", "root", "image", "disk", "site", "modules"})
     archive.Add(dir, S_IFDIR | 0755);
   archive.Add("dev/console", S_IFCHR | 0600, {}, 5, 1);
   archive.Add("init", S_IFREG | 0755, agent);
-  std::string list;
-  for (const auto& [name, bytes] : modules) {
-    archive.Add("modules/" + name, S_IFREG | 0644, bytes);
-    list += "/modules/" + name + "\n";
+  for (const auto& [file, wanted] : {std::pair("modules.list", &modules), std::pair("containers.list", &containers)}) {
+    std::string list;
+    for (const auto& [name, bytes] : *wanted) {
+      archive.Add("modules/" + name, S_IFREG | 0644, bytes);
+      list += "/modules/" + name + "\n";
+    }
+    if (!list.empty()) archive.Add(file, S_IFREG | 0644, list);
   }
-  if (!list.empty()) archive.Add("modules.list", S_IFREG | 0644, list);
   return archive.Take();
 }
 

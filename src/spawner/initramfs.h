@@ -7,7 +7,10 @@
 
 namespace sandbar::spawner {
 
-// `modules`: names and contents, in the order in which they are to be loaded.
-std::string MakeInitramfs(const std::string& agent, const std::vector<std::pair<std::string, std::string>>& modules);
+// Names and contents, in the order in which they are to be loaded.
+using Modules = std::vector<std::pair<std::string, std::string>>;
+
+// `containers`: for machines that run some.
+std::string MakeInitramfs(const std::string& agent, const Modules& modules, const Modules& containers = {});
 
 }  // namespace sandbar::spawner

@@ -9,9 +9,11 @@ Result<std::unique_ptr<Launch>> MakeLaunch(uint8_t engine) {
   return Fail(Code::kUnsupported, "there is no such engine");
 }
 
-NetKind NetOf(uint8_t engine) {
+NetKind NetOf(uint8_t engine, bool nesting) {
   if (engine == kGvisorEngine) return NetKind::kVeth;
   if (engine == kMicrovmEngine) return NetKind::kTap;
+  // Bridges and rules of its own need a namespace of its own, with the host's behind it.
+  if (nesting) return NetKind::kVeth;
   return NetKind::kLocal;
 }
 

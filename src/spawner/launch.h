@@ -33,6 +33,7 @@ struct LaunchInput {
   Limits limits;
   int listener = -1;                // the agent's socket
   const cpu_set_t* cpus = nullptr;  // null: all
+  bool nesting = false;             // it runs containers
 };
 
 class Launch {
@@ -68,7 +69,7 @@ class Launch {
 // kUnsupported for an engine that is not known.
 Result<std::unique_ptr<Launch>> MakeLaunch(uint8_t engine);
 // The network that machines of this engine have.
-NetKind NetOf(uint8_t engine);
+NetKind NetOf(uint8_t engine, bool nesting);
 
 std::unique_ptr<Launch> NamespacesLaunch();
 std::unique_ptr<Launch> GvisorLaunch();

@@ -52,6 +52,7 @@ Result<> AddFiles(int dir, const std::string& prefix, std::vector<VmFile>& out) 
 Result<std::string> MakeConfig(const LaunchInput& in, const LayerSet& layers, const ConfigureReq& request,
                                bool restored) {
   VmConfig config;
+  config.nesting = in.nesting;
   config.hostname = HostnameOf(request);
   config.entropy.resize(256);
   FillRandom(config.entropy.data(), config.entropy.size());

@@ -7,6 +7,7 @@
 
 #include "os/machine_files.h"
 #include "os/mounts.h"
+#include "os/overlay.h"
 #include "os/process.h"
 #include "spawner/launch.h"
 #include "spawner/root_dir.h"
@@ -29,7 +30,16 @@ struct Preparation {
   std::string join_list;
   std::array<const char*, 6> argv{};
   sock_fprog filter{};
+  os::NestingPlan nesting;
+  os::CgroupDelegation groups;
+  std::vector<int> group_root, group_home;
+  Fd hidden;
+  std::vector<Fd> plain;
 };
+
+// Where container runtimes keep images and containers; and what they expect to be empty after a start.
+constexpr std::array<const char*, 2> kContainerDirs = {"/var/lib/containers", "/var/lib/docker"};
+constexpr const char* kRunDir = "/run";
 
 void AddCovers(Preparation& p, const std::string& size_dir) {
   constexpr std::array<const char*, 5> kSized = {"cpuinfo", "meminfo", "stat", "loadavg", "cmdline"};
@@ -74,6 +84,36 @@ Result<> MakeMounts(Preparation& p, const Host& host, const Identity& identity, 
 }
 
 class NamespacesLaunchImpl : public RootDirLaunch {
+  Result<> PrepareNesting(Preparation& p, const LaunchInput& in) {
+    const uint32_t base = in.parts->identity.lease.base();
+    for (const char* path : kContainerDirs) {
+      SB_TRY(Fd mount, root_->MountPlain(*in.parts, path));
+      p.mounts.push_back({mount.get(), path});
+      p.plain.push_back(std::move(mount));
+    }
+    SB_TRYV(os::MakePathInside(root_->root(), kRunDir, base));
+    const std::string owner = std::to_string(base);
+    std::vector<os::MountOption> options = {
+        {"size", std::to_string(std::max<uint64_t>(in.limits.memory_bytes / 4, 16 << 20))},
+        {"mode", "0755"},
+        {"uid", owner},
+        {"gid", owner}};
+    SB_TRY(Fd run, os::NewMount("tmpfs", options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV));
+    p.mounts.push_back({run.get(), kRunDir});
+    p.plain.push_back(std::move(run));
+    SB_TRY(p.hidden, os::CloneTree(AT_FDCWD, InMountDir("ro/hidden")));
+    p.nesting.hidden = p.hidden.get();
+    SB_TRY(p.groups, in.parts->group->Delegate(base));
+    for (const Fd& fd : p.groups.root) p.group_root.push_back(fd.get());
+    for (const Fd& fd : p.groups.agent) p.group_home.push_back(fd.get());
+    p.nesting.group_root = p.group_root;
+    p.nesting.group_home = p.group_home;
+    p.command_join = std::move(p.groups.commands);
+    p.filter.len = static_cast<unsigned short>(in.host->nesting_filter.size());
+    p.filter.filter = const_cast<sock_filter*>(in.host->nesting_filter.data());
+    return {};
+  }
+
  public:
   Result<os::Child> Start(const LaunchInput& in, const ConfigureReq& request) override {
     Preparation p;
@@ -83,7 +123,11 @@ class NamespacesLaunchImpl : public RootDirLaunch {
     for (const MountedDrive& drive : root_->drives()) p.mounts.push_back({drive.mount.get(), drive.path.c_str()});
     SB_TRYV(MakeMounts(p, *in.host, in.parts->identity, in.limits));
     SB_TRY(p.join, in.parts->group->OpenAgentJoin());
-    SB_TRY(p.command_join, in.parts->group->OpenCommandJoin());
+    if (in.nesting) {
+      SB_TRYV(PrepareNesting(p, in));
+    } else {
+      SB_TRY(p.command_join, in.parts->group->OpenCommandJoin());
+    }
     for (const Fd& fd : p.join) p.join_fds.push_back(fd.get());
     p.keep.push_back(in.listener);
     for (const Fd& fd : p.command_join) {
@@ -94,7 +138,8 @@ class NamespacesLaunchImpl : public RootDirLaunch {
 
     os::ChildPlan plan;
     plan.join = p.join_fds;
-    plan.netns = in.parts->net.netns.get();
+    plan.nesting = in.nesting ? &p.nesting : nullptr;
+    plan.netns = in.nesting ? in.parts->net.inner.get() : in.parts->net.netns.get();
     plan.userns = in.parts->identity.userns.get();
     plan.root = root_->root();
     plan.dev = p.dev.get();

@@ -59,10 +59,12 @@ Result<> CheckSpace(const Host& host) {
   return {};
 }
 
-Result<> CheckEngine(const Host& host, uint8_t engine) {
+Result<> CheckEngine(const Host& host, const BootReq& request) {
   for (const EngineEntry& e : host.engines) {
-    if (e.id == engine && e.usable) return {};
-    if (e.id == engine) return Fail(Code::kUnsupported, "engine " + e.name + " does not work here: " + e.why_not);
+    if (e.id != request.engine) continue;
+    if (!e.usable) return Fail(Code::kUnsupported, "engine " + e.name + " does not work here: " + e.why_not);
+    if (request.nesting && !e.no_nesting.empty()) return Fail(Code::kUnsupported, "nesting: " + e.no_nesting);
+    return {};
   }
   return Fail(Code::kUnsupported, "there is no such engine");
 }
@@ -74,11 +76,14 @@ Result<std::unique_ptr<Machine>> Machine::Boot(Host* host, PartPool* pool, const
   std::unique_ptr<Machine> m(new Machine(host, request.machine));
   SB_TRYV(m->CheckLimits(request.limits));
   SB_TRYV(CheckSpace(*host));
-  SB_TRYV(CheckEngine(*host, request.engine));
+  SB_TRYV(CheckEngine(*host, request));
   SB_TRY(m->launch_, MakeLaunch(request.engine));
   m->engine_ = request.engine;
   if (request.engine == kMicrovmEngine) m->agent_key_ = NewLabel("", 32);
-  SB_TRY(m->parts_, pool->Take(NetOf(request.engine), VmMac(m->agent_key_)));
+  m->nesting_ = request.nesting;
+  const bool shared_kernel = request.engine == kNamespacesEngine;
+  SB_TRY(m->parts_, pool->Take(NetOf(request.engine, request.nesting), VmMac(m->agent_key_),
+                               request.nesting && shared_kernel));
   auto rest = m->SetLimits(request.limits);
   if (rest) rest = m->Listen();
   if (!rest) {
@@ -125,6 +130,7 @@ Result<> Machine::Configure(const ConfigureReq& request) {
   input.parts = &parts_;
   input.limits = limits_;
   input.listener = listener_.get();
+  input.nesting = nesting_;
   input.cpus = pinned_.empty() ? nullptr : &cpus;
   auto child = launch_->Start(input, request);
   if (!child) {

@@ -40,6 +40,7 @@ class Machine {
   uint8_t engine() const { return engine_; }
   // What its agent says to prove that it got our configuration; empty where we start the agent ourselves.
   const std::string& agent_key() const { return agent_key_; }
+  bool nesting() const { return nesting_; }
   const std::string& disk_path() const { return parts_.disk.path; }
   int tcp() const { return parts_.net.tcp.get(); }
   int dns() const { return parts_.net.dns.get(); }
@@ -98,6 +99,7 @@ class Machine {
   Parts parts_;
   uint8_t engine_ = kNamespacesEngine;
   std::string agent_key_;
+  bool nesting_ = false;
   std::unique_ptr<Launch> launch_;
   Fd listener_;  // the agent's socket, until the agent has it
   os::Child child_;

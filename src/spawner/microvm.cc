@@ -54,9 +54,9 @@ Result<Fd> OpenQemu(const Options& options) {
   return program;
 }
 
-Result<std::vector<std::pair<std::string, std::string>>> ReadModules(int dir) {
-  std::vector<std::pair<std::string, std::string>> modules;
-  auto list = ReadTrusted(dir, "modules.list");
+Result<Modules> ReadModules(int dir, const std::string& file) {
+  Modules modules;
+  auto list = ReadTrusted(dir, file);
   if (!list && list.error().sys_errno == ENOENT) return modules;
   if (!list) return std::unexpected(std::move(list).error());
   for (size_t at = 0; at < list->size();) {
@@ -273,13 +273,16 @@ Result<std::unique_ptr<Microvm>> PrepareMicrovm(const Options& options, const st
   if (!kernel)
     return Fail(Code::kUnsupported,
                 "no guest kernel in " + options.kernel + " (sandbar kernel cloud, or sandbar kernel build)");
-  auto modules = ReadModules(dir->get());
+  auto modules = ReadModules(dir->get(), "modules.list");
   if (!modules) return std::unexpected(std::move(modules).error().Context("guest kernel"));
+  auto containers = ReadModules(dir->get(), "containers.list");
+  if (!containers) return std::unexpected(std::move(containers).error().Context("guest kernel"));
+  vm->containers = ::faccessat(dir->get(), "containers.list", F_OK, 0) == 0;
   vm->modules = !modules->empty();
   vm->tsc_khz = MeasureTscKhz();
   vm->room = std::string(kMountDir) + "/qemu";
   SB_TRY(vm->filter, os::BuildVmmFilter());
-  std::string initramfs = MakeInitramfs(agent, *modules);
+  std::string initramfs = MakeInitramfs(agent, *modules, *containers);
   SB_TRYV(FurnishRoom(*vm, *kernel, initramfs));
   std::string about = ReadTrusted(dir->get(), "about").value_or("unknown");
   log::Info("microvm: guest kernel {} ({})", about.substr(0, about.find('\n')), options.kernel);

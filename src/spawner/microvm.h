@@ -18,10 +18,11 @@
 namespace sandbar::spawner {
 
 struct Microvm {
-  bool kvm = false;      // else emulated
-  bool modules = false;  // a kernel of a distribution: finds its devices by ACPI, has drivers as modules
-  Fd program;            // O_PATH
-  std::string room;      // path of the tree that becomes its root
+  bool kvm = false;         // else emulated
+  bool modules = false;     // a kernel of a distribution: finds its devices by ACPI, has drivers as modules
+  bool containers = false;  // the kernel has what they need
+  Fd program;               // O_PATH
+  std::string room;         // path of the tree that becomes its root
   std::vector<sock_filter> filter;
   uint64_t tsc_khz = 0;  // an emulated guest cannot find out by itself
   VmTemplates templates;

@@ -39,7 +39,8 @@ std::string Usage() {
   return "usage: sandbar-spawner --data DIR --images DIR --guest FILE --daemon-uid N --daemon-gid N [--ephemeral]\n"
          "         [--foreground] [--extra-ca FILE] [--host-share PERCENT] [--disk-pool-bytes N]\n"
          "         [--disk-limit btrfs|none] [--walker FILE] [--kernel DIR] [--qemu FILE] [--runsc FILE|none]\n"
-         "         [--gvisor-platform systrap|ptrace|kvm] [--force-fallback overlay,erofs,quota]\n";
+         "         [--gvisor-platform systrap|ptrace|kvm] [--force-fallback overlay,erofs,quota]\n"
+         "         [--allow-nesting]\n";
 }
 
 Result<Options> ParseOptions(const std::vector<std::string>& args) {
@@ -67,7 +68,8 @@ Result<Options> ParseOptions(const std::vector<std::string>& args) {
       {"--disk-limit", [&](const std::string& v) { return DiskLimit(v, &o.disk_limits); }},
       {"--force-fallback", [&](const std::string& v) { return Fallbacks(v, &o.force_fallback); }},
   };
-  std::map<std::string, bool*> flags = {{"--ephemeral", &o.ephemeral}, {"--foreground", &o.foreground}};
+  std::map<std::string, bool*> flags = {
+      {"--ephemeral", &o.ephemeral}, {"--foreground", &o.foreground}, {"--allow-nesting", &o.allow_nesting}};
   for (size_t i = 0; i < args.size(); ++i) {
     if (auto f = flags.find(args[i]); f != flags.end()) {
       *f->second = true;

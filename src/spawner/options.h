@@ -20,6 +20,7 @@ struct Options {
   bool foreground = false;      // do not detach (for a service manager and for tests)
   std::string runsc;            // gVisor's program; empty: looked for; "none": not used
   std::string gvisor_platform;  // of runsc; empty: the first that works
+  bool allow_nesting = false;   // machines of class 1 may run containers, if they ask to
   std::string extra_ca;
   int host_share = 80;
   uint64_t disk_pool_bytes = 0;  // 0: most of what is free

@@ -37,11 +37,14 @@ Result<os::MachineNet> PartPool::TakeNet(NetKind kind, const Identity& identity,
   return TakeOr(nets_, [] { return os::CreateLocalNet(); });
 }
 
-Result<Parts> PartPool::Take(NetKind net, const os::Mac& mac) {
+Result<Parts> PartPool::Take(NetKind net, const os::Mac& mac, bool nesting) {
   failing_ = false;
   Parts parts;
   auto fill = [&]() -> Result<> {
     SB_TRY(parts.identity, TakeOr(identities_, [this] { return MakeIdentity(); }));
+    if (nesting) {
+      SB_TRY(parts.identity.userns, os::CreateBoundedNamespace(parts.identity.userns.get()));
+    }
     SB_TRY(parts.net, TakeNet(net, parts.identity, mac));
     SB_TRY(parts.group, TakeOr(groups_, [this] { return MakeGroup(); }));
     SB_TRY(parts.disk, TakeOr(disks_, [this] { return host_->disk->Create(); }));

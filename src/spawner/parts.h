@@ -41,8 +41,8 @@ struct Parts {
 class PartPool {
  public:
   PartPool(Host* host, size_t depth) : host_(host), depth_(depth) {}
-  // `mac`: of a tap's other end.
-  Result<Parts> Take(NetKind net, const os::Mac& mac = os::kLinkGuestMac);
+  // `mac`: of a tap's other end. `nesting`: the machine's root may make namespaces.
+  Result<Parts> Take(NetKind net, const os::Mac& mac = os::kLinkGuestMac, bool nesting = false);
   // Makes one missing part; true when there was one to make and more may be missing.
   bool Refill();
   void Clear();

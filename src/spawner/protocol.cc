@@ -69,7 +69,7 @@ void Fields(A& a, M& m) {
   if constexpr (std::is_same_v<T, HelloReq>) {
     a(m.version);
   } else if constexpr (std::is_same_v<T, BootReq>) {
-    a.Id(m.machine), LimitFields(a, m.limits), a(m.deadline_ms), a(m.engine);
+    a.Id(m.machine), LimitFields(a, m.limits), a(m.deadline_ms), a(m.engine), a(m.nesting);
   } else if constexpr (std::is_same_v<T, ConfigureReq>) {
     a.Id(m.machine), a.Ids(m.layers, kMaxLayers), a.Id(m.image_digest), a.Id(m.hostname);
     a.Ids(m.snapshots, kMaxSnapshotChain);
@@ -123,7 +123,7 @@ void Fields(A& a, M& m) {
     if constexpr (!std::is_const_v<M>) m.engines.resize(n);
     for (auto& e : m.engines) Fields(a, e);
   } else if constexpr (std::is_same_v<T, EngineEntry>) {
-    a(m.id), a.Id(m.name), a(m.isolation_class), a(m.usable), a.Text(m.why_not);
+    a(m.id), a.Id(m.name), a(m.isolation_class), a(m.usable), a.Text(m.why_not), a.Text(m.no_nesting);
   } else if constexpr (std::is_same_v<T, ErrorResp>) {
     a(m.code), a.Text(m.message), a(m.sys_errno);
   } else if constexpr (std::is_same_v<T, BootResp>) {

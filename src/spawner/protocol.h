@@ -40,6 +40,7 @@ struct BootReq {
   Limits limits;
   int64_t deadline_ms = 0;
   uint8_t engine = kNamespacesEngine;
+  bool nesting = false;  // it runs containers
 };  // namespaces, cgroups, net, disk; fds: tcp listener, dns
 struct DriveMount {
   std::string drive;  // writable: a drive; otherwise a state of one
@@ -151,7 +152,8 @@ struct EngineEntry {
   std::string name;
   uint8_t isolation_class = 1;
   bool usable = false;
-  std::string why_not;  // what is missing and how to get it
+  std::string why_not;     // what is missing and how to get it
+  std::string no_nesting;  // why its machines run no containers; empty: they do
 };
 struct HelloResp {
   uint32_t version = kProtocolVersion;

@@ -111,6 +111,16 @@ Result<Fd> RootDir::MountDrive(const Parts& parts, const DriveMount& mount) {
   return overlay;
 }
 
+Result<Fd> RootDir::MountPlain(const Parts& parts, const std::string& path) {
+  SB_TRYV(os::MakePathInside(root_.get(), path, parts.identity.lease.base(), true));
+  SB_TRY(Fd slot, os::OpenPath(parts.disk.path, O_PATH | O_DIRECTORY));
+  SB_TRY(Fd dir, os::OpenInside(slot.get(), "upper" + path, O_PATH | O_DIRECTORY));
+  SB_TRY(Fd plain, os::CloneTree(dir.get(), ""));
+  SB_TRYV(os::MapIds(plain.get(), parts.identity.userns.get()));
+  SB_TRYV(os::SetMountAttributes(plain.get(), MOUNT_ATTR_NODEV, MOUNT_ATTR_NOEXEC | MOUNT_ATTR_NOSUID));
+  return plain;
+}
+
 void RootDir::Detach() {
   root_.Reset();
   drives_.clear();

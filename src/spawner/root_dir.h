@@ -41,6 +41,9 @@ class RootDir {
 
   // `bottom`: a directory of the host's below all others, with its owners as they are; empty: none.
   Result<> Mount(Parts& parts, const Limits& limits, const ConfigureReq& request, const std::string& bottom = "");
+  // A directory of the machine's root as its disk has it, without the overlay in between: an overlay cannot stand on
+  // another one, and containers' filesystems are overlays. Part of snapshots like everything on the disk. Detached.
+  Result<Fd> MountPlain(const Parts& parts, const std::string& path);
   int root() const { return root_.get(); }
   const std::vector<MountedDrive>& drives() const { return drives_; }
   // The mounts belong to another process now.

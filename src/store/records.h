@@ -53,8 +53,9 @@ struct SessionMount {
 
 // What a sandbox demands of every machine that it gets: that, or more.
 struct IsolationDemand {
-  int min_class = 0;   // 1 to 3; 0: any
-  std::string engine;  // empty: any
+  int min_class = 0;     // 1 to 3; 0: any
+  std::string engine;    // empty: any
+  bool nesting = false;  // it runs containers
   bool operator==(const IsolationDemand&) const = default;
 };
 
@@ -111,6 +112,7 @@ struct Session {
   std::string stop_reason;                          // "", "requested", "timeout", "machine lost: …"
   std::string engine = "namespaces";
   int isolation_class = 1;
+  bool nesting = false;
   // Who commands run as and what the image adds to their environment: kept here, because the image may be rebuilt or
   // removed while the machine lives on across restarts of the daemon.
   std::string user, home;

@@ -11,7 +11,7 @@ const std::string kSandboxColumns =
     "tags, routes, "
     "snapshot_expiration_ms, keep_last_snapshots, current_snapshot, total_egress, total_ingress, total_cpu_ms, "
     "total_duration_ms, idle_timeout_ms, create_digest, mounts, min_class, wanted_engine, engine, "
-    "isolation_class";
+    "isolation_class, nesting";
 const std::string kSessionColumns =
     "id, team, project, sandbox, machine_id, status, vcpus, memory_mb, region, runtime, image, cwd, timeout_ms, "
     "network_mode, network_shown, network_sealed, requested_at, created_at, updated_at, started_at, requested_stop_at, "
@@ -20,7 +20,7 @@ const std::string kSessionColumns =
     "ingress, egress, stop_reason, engine, isolation_class, user, home, uid, gid, image_env, carried_ingress, "
     "carried_egress, source_snapshot, image_layers, snapshot_layers, snapshot, snapshot_manual, "
     "snapshot_expiration_ms, "
-    "mounts";
+    "mounts, nesting";
 const std::string kCommandColumns =
     "id, session, name, cwd, args, started_at, exit_code, duration_ms, timed_out, oom_killed";
 
@@ -68,6 +68,7 @@ void Bind(Query& q, const Sandbox& s) {
   q.Bind(s.total_egress).Bind(s.total_ingress).Bind(s.total_cpu_ms).Bind(s.total_duration_ms);
   q.Bind(s.idle_timeout_ms).Bind(s.create_digest).Bind(ToJson(s.mounts));
   q.Bind(s.isolation.min_class).Bind(s.isolation.engine).Bind(s.engine).Bind(s.isolation_class);
+  q.Bind(s.isolation.nesting);
 }
 
 void Bind(Query& q, const Session& s) {
@@ -84,7 +85,8 @@ void Bind(Query& q, const Session& s) {
       .Bind(s.snapshot)
       .Bind(s.snapshot_manual)
       .Bind(s.snapshot_expiration_ms)
-      .Bind(ToJson(s.mounts));
+      .Bind(ToJson(s.mounts))
+      .Bind(s.nesting);
 }
 
 void Bind(Query& q, const Snapshot& s) {
@@ -173,7 +175,7 @@ Result<Sandbox> ReadSandbox(const Query& q, int first) {
   c.Read(s.current_snapshot);
   c.All(s.total_egress, s.total_ingress, s.total_cpu_ms, s.total_duration_ms, s.idle_timeout_ms, s.create_digest);
   c.Json(s.mounts);
-  c.All(s.isolation.min_class, s.isolation.engine, s.engine, s.isolation_class);
+  c.All(s.isolation.min_class, s.isolation.engine, s.engine, s.isolation_class, s.isolation.nesting);
   SB_TRYV(c.result());
   return s;
 }
@@ -191,6 +193,7 @@ Result<Session> ReadSession(const Query& q, int first) {
   c.Json(s.snapshot_layers);
   c.All(s.snapshot, s.snapshot_manual, s.snapshot_expiration_ms);
   c.Json(s.mounts);
+  c.Read(s.nesting);
   SB_TRYV(c.result());
   return s;
 }

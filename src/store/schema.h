@@ -158,6 +158,10 @@ ALTER TABLE sandboxes ADD COLUMN isolation_class INTEGER NOT NULL DEFAULT 1;
 ALTER TABLE snapshots ADD COLUMN engine TEXT NOT NULL DEFAULT 'namespaces';
 ALTER TABLE snapshots ADD COLUMN format TEXT NOT NULL DEFAULT 'dir';
 )sql",
+    R"sql(
+ALTER TABLE sandboxes ADD COLUMN nesting INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE sessions ADD COLUMN nesting INTEGER NOT NULL DEFAULT 0;
+)sql",
 };
 
 }  // namespace sandbar::store

@@ -176,6 +176,7 @@ class FakeEngine final : public Engine {
     ++host_->boots;
     auto state = std::make_shared<FakeMachineState>(host_->ex_, request.machine_id);
     state->engine = name;
+    state->nesting = request.nesting;
     state->limits = request.limits;
     state->deadline = request.deadline;
     state->agent.on_oom = [s = state.get()] { ++s->usage.oom_kills; };

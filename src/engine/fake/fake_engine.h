@@ -41,6 +41,7 @@ struct FakeMachineState {
   FakeMachineState(const asio::any_io_executor& ex, std::string machine_id)
       : id(std::move(machine_id)), ended(ex), agent(ex) {}
   std::string id, engine;
+  bool nesting = false;
   MachineState state = MachineState::kBooted;
   Limits limits;
   Rootfs rootfs;

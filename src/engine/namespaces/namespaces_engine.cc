@@ -41,6 +41,7 @@ EngineInfo ToInfo(spawner::EngineEntry e, bool copies_snapshots) {
   info.copies_snapshots = copies_snapshots;
   info.usable = e.usable;
   info.why_not = std::move(e.why_not);
+  info.no_nesting = std::move(e.no_nesting);
   return info;
 }
 
@@ -228,6 +229,7 @@ class NamespacesEngineImpl : public NamespacesEngine {
     boot.machine = request.machine_id;
     boot.limits = ToSpawner(request.limits);
     boot.deadline_ms = request.deadline.count();
+    boot.nesting = request.nesting;
     boot.engine = info_.engine_ids[static_cast<size_t>(engine - info_.engines.begin())];
     auto made = co_await Obtain(std::move(request.machine_id), std::move(boot));
     co_return made;
