@@ -28,6 +28,7 @@ struct AgentOptions {
   Fd stream;    // or one byte stream to whichever daemon there is; when a socket's end comes, it is the end
   std::vector<Fd> join_fds;  // see ChildSetup
   std::string elevated;      // see ChildSetup
+  bool own_kernel = false;   // the machine is a virtual one
   std::chrono::milliseconds worker_stall{20000};
 };
 
@@ -49,6 +50,7 @@ class Agent : private Outlet {
   void OnFrame(wire::HostFrame& frame);
   void OnHello(const wire::Hello& hello);
   void Dispatch(wire::HostFrame& frame);
+  void Renew(const wire::Renew& renew);
   void OnDrained();
   void EndSession();
   void DropConnection();

@@ -67,6 +67,7 @@ int RunVm(bool probe) {
   for (int fd = 0; fd < 3; ++fd) ::dup2(null, fd);
   sandbar::guest::AgentOptions options;
   options.stream = *std::move(port);
+  options.own_kernel = true;
   sandbar::guest::Agent agent(std::move(options));
   agent.Run();
 }

@@ -7,11 +7,17 @@
 //   auto port = BecomeVm();          // an error is the end of the machine: there is nobody to tell but the console
 #pragma once
 
+#include <cstdint>
+#include <string_view>
+
 #include "base/fd.h"
 #include "base/result.h"
 
 namespace sandbar::guest {
 
 Result<Fd> BecomeVm();
+
+// What the kernel knew about random numbers and time belongs to the moment in which its memory was saved.
+Result<> RefreshKernel(std::string_view entropy, int64_t clock_ns);
 
 }  // namespace sandbar::guest
