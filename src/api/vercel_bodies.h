@@ -149,12 +149,13 @@ struct ForkBody {
   std::optional<MountsBody> mounts;
   std::optional<AnyIsolationBody> isolation;
   std::optional<bool> nesting;
+  bool live = false;
   static constexpr wire::JsonAlias kJsonAliases[] = {kIdleAlias, kIsolationAlias, kNestingAlias};
 };
 BOOST_DESCRIBE_STRUCT(ForkBody, (),
                       (name, region, image, persistent, resources, timeout, idle_timeout_ms, snapshot_expiration,
                        network_policy, network_id, env, tags, ports, keep_last_snapshots, failover_regions, mounts,
-                       isolation, nesting))
+                       isolation, nesting, live))
 
 struct SnapshotBody {
   std::optional<int64_t> expiration;

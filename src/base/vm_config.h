@@ -51,7 +51,7 @@ struct VmConfig {
   bool restored = false;      // from a template: devices and addresses are other ones than those seen before
   std::vector<VmFile> files;  // lie between the image and what the machine writes
   std::vector<VmDrive> drives;
-  bool nesting = false;       // it runs containers
+  bool nesting = false;  // it runs containers
 };
 
 inline std::string EncodeVmConfig(const VmConfig& c) {

@@ -52,6 +52,7 @@ class Agent : private Outlet {
   void OnFrame(wire::HostFrame& frame);
   void OnHello(const wire::Hello& hello);
   void Dispatch(wire::HostFrame& frame);
+  void Renew(const wire::Renew& renew);
   void OnDrained();
   void EndSession();
   void DropConnection();

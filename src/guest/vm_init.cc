@@ -144,8 +144,9 @@ Result<VmConfig> ReadConfig() {
   return DecodeVmConfig(body);
 }
 
-// What the kernel knew about random numbers and time belongs to the template's moment.
-Result<> Refresh(const VmConfig& config) {
+}  // namespace
+
+Result<> RefreshKernel(std::string_view entropy, int64_t clock_ns) {
   Fd random(::open("/dev/urandom", O_RDWR | O_CLOEXEC));
   if (!random) return FailErrno("open /dev/urandom");
   struct {
@@ -153,18 +154,20 @@ Result<> Refresh(const VmConfig& config) {
     int size = 0;
     std::array<char, 256> bytes{};
   } pool;
-  size_t n = std::min(config.entropy.size(), pool.bytes.size());
+  size_t n = std::min(entropy.size(), pool.bytes.size());
   pool.bits = static_cast<int>(n * 8);
   pool.size = static_cast<int>(n);
-  std::memcpy(pool.bytes.data(), config.entropy.data(), n);
+  std::memcpy(pool.bytes.data(), entropy.data(), n);
   if (::ioctl(random.get(), RNDADDENTROPY, &pool) != 0) return FailErrno("add entropy");
   if (::ioctl(random.get(), RNDRESEEDCRNG) != 0) return FailErrno("reseed");
   timespec now{};
-  now.tv_sec = config.clock_ns / 1'000'000'000;
-  now.tv_nsec = config.clock_ns % 1'000'000'000;
+  now.tv_sec = clock_ns / 1'000'000'000;
+  now.tv_nsec = clock_ns % 1'000'000'000;
   if (::clock_settime(CLOCK_REALTIME, &now) != 0) return FailErrno("set the clock");
   return {};
 }
+
+namespace {
 
 // Its driver looks at the device again: size and contents are not those of the template.
 Result<> Reprobe(const char* serial) {
@@ -337,7 +340,7 @@ Result<> SetKernel(const VmConfig& config) {
 Result<VmStart> Start() {
   VmStart out;
   SB_TRY(VmConfig config, ReadConfig());
-  SB_TRYV(Refresh(config));
+  SB_TRYV(RefreshKernel(config.entropy, config.clock_ns));
   SB_TRYV(MountRoot(config));
   out.written = Fd(::open("/disk/upper", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!out.written) return FailErrno("open /disk/upper");

@@ -1,5 +1,6 @@
 #include "sandbox/live_machine.h"
 
+#include "base/ids.h"
 #include "base/log.h"
 #include "sandbox/outcome.h"
 
@@ -28,6 +29,7 @@ LiveMachine::LiveMachine(Core* core, std::unique_ptr<engine::Machine> machine)
 
 Task<std::unique_ptr<LiveMachine>> LiveMachine::Boot(Core* core, engine::BootRequest request, engine::Rootfs rootfs) {
   rootfs.format = request.format;
+  if (rootfs.memory) request.memory_of = rootfs.snapshots.front();
   bool own_kernel = request.format == engine::RootfsFormat::kBlock;
   SB_CO_TRY(auto machine, co_await core->parts.engine->Boot(std::move(request)));
   auto live = std::make_unique<LiveMachine>(core, std::move(machine));
@@ -65,6 +67,22 @@ Task<> LiveMachine::Connect() {
   SB_CO_TRYV(co_await Dial());
   tasks_.Spawn(WatchExit());
   co_return Result<>{};
+}
+
+Task<> LiveMachine::Renew(std::vector<wire::Renamed> commands, MachineListener* listener) {
+  wire::Renew renew;
+  renew.entropy.resize(wire::kMaxEntropy);
+  FillRandom(renew.entropy.data(), renew.entropy.size());
+  renew.clock_ns = static_cast<uint64_t>(NowMs()) * 1'000'000;
+  renew.commands = std::move(commands);
+  auto link = link_;
+  if (!link) co_return Fail(Code::kUnavailable, "the agent of the restored machine does not answer");
+  SB_CO_TRYV(co_await link->Renew(std::move(renew)));
+  link_ = nullptr;
+  co_await link->Close();
+  Listen(listener);
+  patience_ = std::chrono::milliseconds(core_->config.kernel_start_ms);
+  co_return co_await Dial();
 }
 
 void LiveMachine::Identify(const store::Session& owner) {

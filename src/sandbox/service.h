@@ -82,6 +82,7 @@ struct UpdateSpec {
 // A copy of a sandbox's record and of its newest snapshot, with changes.
 struct ForkSpec {
   std::optional<std::string> name;
+  bool live = false;  // of the running machine, with its processes, instead of the newest snapshot
   UpdateSpec changes;
 };
 
@@ -142,7 +143,8 @@ struct SandboxView {
   store::Sandbox sandbox;
   store::Session session;
   bool resumed = false;
-  std::optional<store::Snapshot> snapshot;  // of a stop: what the session left
+  std::optional<store::Snapshot> snapshot;   // of a stop: what the session left
+  std::optional<engine::LiveSnapshot> live;  // of a live fork: what the source paid for it
 };
 
 struct CommandSpec {
@@ -238,7 +240,8 @@ class Service {
   virtual Task<store::Sandbox> Update(Scope scope, std::string name, UpdateSpec spec) = 0;
   // Its snapshots stay unless `orphan_snapshots`: then those that no other sandbox stands on go too.
   virtual Task<store::Sandbox> Delete(Scope scope, std::string name, bool orphan_snapshots) = 0;
-  // Boots from the source's current snapshot, never from its live machine; from its image when there is none.
+  // Boots from the source's current snapshot, from its image when there is none; a live one goes on where the source's
+  // machine is, with all that runs there (kUnsupported where the engine cannot do that).
   virtual Task<SandboxView> Fork(Scope scope, std::string name, ForkSpec spec) = 0;
 
   // Stops the session as part of it.

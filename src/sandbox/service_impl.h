@@ -122,6 +122,7 @@ class ServiceImpl final : public Domain {
     Base base;
     net::PolicyRef policy;  // null: never set
     std::optional<SourceSpec> source;
+    std::optional<Heritage> heritage;
   };
   Task<SandboxView> CreateFrom(Scope scope, NewSandbox wanted);
   // The sandbox's policy, as compiled; null when it was never set.
@@ -129,7 +130,8 @@ class ServiceImpl final : public Domain {
   Task<images::Image> ResolveImage(bool v1, std::optional<std::string> image, std::optional<std::string> runtime);
   Result<store::Session> MakeSession(const store::Sandbox& sandbox, const Base& base);
   Task<SandboxView> Launch(std::shared_ptr<Session> session, store::Sandbox sandbox,
-                           std::unique_ptr<LiveMachine> pooled, std::optional<SourceSpec> source);
+                           std::unique_ptr<LiveMachine> pooled, std::optional<SourceSpec> source,
+                           std::optional<Heritage> heritage = std::nullopt);
   // Snapshot and drives as the session's engine needs them.
   Task<> FitFormats(store::Session row, engine::Rootfs* rootfs);
   Task<> Undo(std::shared_ptr<Session> session, Error why);
@@ -185,6 +187,14 @@ class ServiceImpl final : public Domain {
   // service_resume.cc
   Task<SandboxView> ResumeNow(store::Sandbox sandbox);
   Task<SandboxView> ForkNow(Scope scope, std::string name, ForkSpec spec);
+
+  // memory_service.cc
+  Task<SandboxView> ForkLive(Scope scope, store::Sandbox source, NewSandbox wanted);
+  Task<Base> BaseOf(store::Session running, std::string head);
+  Heritage HeritageOf(Scope scope, std::string session, std::string snapshot);
+  Result<> CheckLive(const Session& session) const;
+  Task<> DropLiveSnapshot(std::string snapshot);
+  Task<> TidyLiveSnapshots();
   Task<store::Session> Apply(std::shared_ptr<Session> session, Task<> change);
 
   // recovery.cc
@@ -217,6 +227,7 @@ class ServiceImpl final : public Domain {
   std::set<std::string> unreadable_;                                        // layers beyond the walker's limits
   Errand seal_;                                                             // there is a new layer
   std::map<std::string, std::shared_ptr<Outcome<store::Layer>>> checking_;  // layers being read, by name
+  std::set<std::string> forking_;  // live snapshots that somebody is about to go on from
   TaskGroup tasks_;
 };
 

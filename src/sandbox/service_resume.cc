@@ -99,6 +99,10 @@ Task<SandboxView> ServiceImpl::ForkNow(Scope scope, std::string name, ForkSpec s
   }
   fork.routes.clear();
   SB_CO_TRYV(ApplyUpdate(spec.changes, core_.config, fork));
+  if (spec.live) {
+    wanted.record = std::move(fork);
+    co_return co_await ForkLive(std::move(scope), std::move(source), std::move(wanted));
+  }
   Base& base = wanted.base;
   if (source.current_snapshot.empty()) {
     SB_CO_TRY(base.image, co_await ResolveImage(false, source.image, std::nullopt));

@@ -89,10 +89,15 @@ Task<store::Sandbox> Session::SaveWith(store::SandboxEdit edit) {
   co_return co_await core_->Db(std::move(write));
 }
 
-Task<> Session::Run(std::unique_ptr<LiveMachine> live, std::optional<SourceSpec> source) {
+Task<> Session::Run(std::unique_ptr<LiveMachine> live, std::optional<SourceSpec> source,
+                    std::optional<Heritage> heritage) {
   live_ = std::move(live);
   live_->Identify(row_);
-  live_->Listen(this);
+  if (heritage) {
+    SB_CO_TRYV(co_await Inherit(*std::move(heritage)));
+  } else {
+    live_->Listen(this);
+  }
   // A pooled machine's row was written as running when it was claimed.
   const bool saved = row_.status == store::Status::kRunning;
   if (!saved) {

@@ -39,6 +39,13 @@ struct Keep {
   std::optional<int64_t> expiration_ms;  // of a snapshot that was asked for
 };
 
+// What a session that goes on from a saved memory takes over: the commands of the session whose memory it was.
+struct Heritage {
+  std::string session;   // whose it was
+  std::string snapshot;  // that has the memory
+  std::function<Task<std::unique_ptr<LogReader>>(std::string command)> open_log;
+};
+
 class Session final : public MachineListener {
  public:
   enum class Phase { kStarting, kRunning, kStopping, kEnded };
@@ -63,7 +70,8 @@ class Session final : public MachineListener {
   Result<> Usable() const;
 
   // Takes the machine over and runs: source, policy, deadlines, row. On failure the caller destroys the session.
-  Task<> Run(std::unique_ptr<LiveMachine> live, std::optional<SourceSpec> source);
+  Task<> Run(std::unique_ptr<LiveMachine> live, std::optional<SourceSpec> source,
+             std::optional<Heritage> heritage = std::nullopt);
   // After a restart of the daemon: attaches to the machine and to the commands that are in it. A session whose stop
   // was under way is attached too (so that the stop can be finished), but does not become usable.
   // A machine that has ended or is gone leaves an error; the session can then only be stopped.
@@ -119,6 +127,10 @@ class Session final : public MachineListener {
   // Runs the source's command under the source's policy; afterwards nothing is allowed.
   Task<> FetchSource(SourceSpec spec);
   Task<> AwaitSource();
+
+  // memory_session.cc
+  Task<> Inherit(Heritage heritage);
+  Task<std::string> InheritCommand(const Heritage* heritage, store::Command row, uint64_t produced);
 
   Task<store::Sandbox> Save();
   Task<store::Sandbox> SaveWith(store::SandboxEdit edit);

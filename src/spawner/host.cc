@@ -221,7 +221,7 @@ std::vector<EngineEntry> FindEngines(const Host& h) {
   bool kvm = h.microvm && h.microvm->kvm;
   std::string no_nesting;
   if (h.microvm && !h.microvm->containers)
-    no_nesting = "its guest kernel was made without what containers need: make it anew (tools/kernel.sh cloud)";
+    no_nesting = "its guest kernel was made without what containers need: make it anew (sandbar kernel cloud)";
   if (h.microvm && !kvm) engines.push_back({kMicrovmEngine, "microvm-emulated", 1, true, "", no_nesting});
   engines.push_back({kGvisorEngine, "gvisor", 2, static_cast<bool>(h.gvisor.runsc), h.gvisor.why_not,
                      "gVisor's kernel has not what container runtimes need"});

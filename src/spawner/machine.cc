@@ -22,6 +22,7 @@
 #include "os/process.h"
 #include "os/unix_socket.h"
 #include "spawner/drive_dir.h"
+#include "spawner/live_job.h"
 
 namespace sandbar::spawner {
 namespace {
@@ -69,6 +70,15 @@ Result<> CheckEngine(const Host& host, const BootReq& request) {
   return Fail(Code::kUnsupported, "there is no such engine");
 }
 
+// An agent that goes on from a memory knows the key of the machine it came from, and has its address.
+Result<std::string> KeyFor(const Host& host, const std::string& memory_of) {
+  if (memory_of.empty()) return NewLabel("", 32);
+  if (!ValidId(memory_of, 64)) return Fail(Code::kBadRequest, "bad snapshot name");
+  SB_TRY(Fd memory, host.disk->OpenMemory(memory_of));
+  SB_TRY(MemoryHeader header, ReadMemoryHeader(memory.get()));
+  return header.key;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Machine>> Machine::Boot(Host* host, PartPool* pool, const BootReq& request) {
@@ -79,11 +89,13 @@ Result<std::unique_ptr<Machine>> Machine::Boot(Host* host, PartPool* pool, const
   SB_TRYV(CheckEngine(*host, request));
   SB_TRY(m->launch_, MakeLaunch(request.engine));
   m->engine_ = request.engine;
-  if (request.engine == kMicrovmEngine) m->agent_key_ = NewLabel("", 32);
+  if (request.engine == kMicrovmEngine) {
+    SB_TRY(m->agent_key_, KeyFor(*host, request.memory_of));
+  }
   m->nesting_ = request.nesting;
   const bool shared_kernel = request.engine == kNamespacesEngine;
-  SB_TRY(m->parts_, pool->Take(NetOf(request.engine, request.nesting), VmMac(m->agent_key_),
-                               request.nesting && shared_kernel));
+  SB_TRY(m->parts_,
+         pool->Take(NetOf(request.engine, request.nesting), VmMac(m->agent_key_), request.nesting && shared_kernel));
   auto rest = m->SetLimits(request.limits);
   if (rest) rest = m->Listen();
   if (!rest) {
@@ -199,6 +211,14 @@ Result<> Machine::Freeze(bool frozen) {
   SB_TRYV(parts_.group->Freeze(frozen));
   frozen_ = frozen;
   return {};
+}
+
+Result<std::unique_ptr<Job>> Machine::LiveSnapshot(const LiveSnapshotReq& request) {
+  if (state_ != State::kRunning || frozen_) return Fail(Code::kStopped, "the machine does not run");
+  SB_TRY(Launch::Live live, launch_->ForLiveSnapshot());
+  SB_TRYV(CheckSpace(*host_));
+  LivePlan plan{id_, request.snapshot, request.go_on, live.control, std::move(live.needs), agent_key_};
+  return LiveJob::Start(host_->disk.get(), parts_.disk, std::move(plan));
 }
 
 void Machine::Kill() {

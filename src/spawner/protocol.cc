@@ -69,13 +69,14 @@ void Fields(A& a, M& m) {
   if constexpr (std::is_same_v<T, HelloReq>) {
     a(m.version);
   } else if constexpr (std::is_same_v<T, BootReq>) {
-    a.Id(m.machine), LimitFields(a, m.limits), a(m.deadline_ms), a(m.engine), a(m.nesting);
+    a.Id(m.machine), LimitFields(a, m.limits), a(m.deadline_ms), a(m.engine), a(m.nesting), a.Id(m.memory_of);
   } else if constexpr (std::is_same_v<T, ConfigureReq>) {
     a.Id(m.machine), a.Ids(m.layers, kMaxLayers), a.Id(m.image_digest), a.Id(m.hostname);
     a.Ids(m.snapshots, kMaxSnapshotChain);
     size_t n = a.Count(m.mounts.size(), kMaxMounts);
     if constexpr (!std::is_const_v<M>) m.mounts.resize(n);
     for (auto& e : m.mounts) Fields(a, e);
+    a(m.memory);
   } else if constexpr (std::is_same_v<T, DriveMount>) {
     a.Id(m.drive), a.Text(m.path), a(m.writable), a(m.uid), a(m.gid);
   } else if constexpr (std::is_same_v<T, CreateDriveReq>) {
@@ -98,6 +99,10 @@ void Fields(A& a, M& m) {
     a.Ids(m.layers, kMaxSnapshotChain), a.Id(m.target);
   } else if constexpr (std::is_same_v<T, ManifestReq>) {
     a.Id(m.snapshot), a(m.check);
+  } else if constexpr (std::is_same_v<T, LiveSnapshotReq>) {
+    a.Id(m.machine), a.Id(m.snapshot), a(m.go_on);
+  } else if constexpr (std::is_same_v<T, LiveSnapshotResp>) {
+    a(m.pause_ms), a(m.memory_bytes);
   } else if constexpr (std::is_same_v<T, DiffReq>) {
     a.Ids(m.before, kMaxSnapshotChain), a.Ids(m.after, kMaxSnapshotChain);
     a.Ids(m.before_image, kMaxLayers), a.Ids(m.after_image, kMaxLayers);

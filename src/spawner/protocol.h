@@ -40,7 +40,8 @@ struct BootReq {
   Limits limits;
   int64_t deadline_ms = 0;
   uint8_t engine = kNamespacesEngine;
-  bool nesting = false;  // it runs containers
+  bool nesting = false;   // it runs containers
+  std::string memory_of;  // it will go on from the memory of this snapshot; empty: it starts anew
 };  // namespaces, cgroups, net, disk; fds: tcp listener, dns
 struct DriveMount {
   std::string drive;  // writable: a drive; otherwise a state of one
@@ -55,6 +56,7 @@ struct ConfigureReq {
   std::string hostname;
   std::vector<std::string> snapshots;  // topmost first, above the layers
   std::vector<DriveMount> mounts;
+  bool memory = false;  // goes on with the memory of the first snapshot
 };
 struct ListReq {};
 struct AttachReq {
@@ -132,11 +134,17 @@ struct ReplaceDriveReq {
   std::string drive;
   std::string by;  // takes its place, and its name is gone
 };
+// A snapshot of a machine that runs, with its memory. It goes on afterwards, or stands still until it is destroyed.
+struct LiveSnapshotReq {
+  std::string machine;
+  std::string snapshot;
+  bool go_on = true;
+};
 struct ShutdownReq {};  // destroy every machine, then exit
 using Request = std::variant<HelloReq, BootReq, ConfigureReq, ListReq, AttachReq, SetLimitsReq, SetDeadlineReq,
                              UsageReq, FreezeReq, DestroyReq, DialReq, ShutdownReq, ListSnapshotsReq, RemoveSnapshotReq,
                              FlattenReq, CreateDriveReq, FreezeDriveReq, RemoveDriveReq, ListDrivesReq, ManifestReq,
-                             DiffReq, ToBlockReq, DriveFormatReq, ReplaceDriveReq>;
+                             DiffReq, ToBlockReq, DriveFormatReq, ReplaceDriveReq, LiveSnapshotReq>;
 
 // Answers
 struct MachineEntry {
@@ -184,12 +192,17 @@ struct UsageResp {
 struct SnapshotsResp {
   std::vector<std::string> snapshots;  // fewer than kSnapshotsPerPage: the last page
 };
+struct LiveSnapshotResp {
+  uint64_t pause_ms = 0;      // how long the guest stood still
+  uint64_t memory_bytes = 0;  // what was written down
+};
 struct ExitedEvent {
   std::string machine;
   int32_t status = 0;
   bool deadline = false;
 };  // tag 0
-using Response = std::variant<OkResp, HelloResp, ErrorResp, BootResp, ListResp, UsageResp, ExitedEvent, SnapshotsResp>;
+using Response = std::variant<OkResp, HelloResp, ErrorResp, BootResp, ListResp, UsageResp, ExitedEvent, SnapshotsResp,
+                              LiveSnapshotResp>;
 
 struct TaggedRequest {
   uint32_t tag = 0;

@@ -99,6 +99,7 @@ class Server {
   void Handle(uint32_t tag, const ToBlockReq& r);
   void Handle(uint32_t tag, const DriveFormatReq& r);
   void Handle(uint32_t tag, const ReplaceDriveReq& r);
+  void Handle(uint32_t tag, const LiveSnapshotReq& r);
   void StartWalk(uint32_t tag, const std::vector<std::string>& words, std::vector<Fd> fds);
   Result<> AddJob(std::unique_ptr<Job> job, std::optional<Owed> owed);
   void OnJob(uint64_t serial);

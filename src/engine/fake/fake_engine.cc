@@ -146,6 +146,10 @@ class FakeMachine final : public Machine {
     co_return usage;
   }
 
+  Task<LiveSnapshot> SnapshotLive(std::string, bool) override {
+    co_return Fail(Code::kUnsupported, "a fake machine has no memory");
+  }
+
   Task<> WaitExit() override {
     while (state_->state != MachineState::kExited) {
       SB_CO_TRYV(co_await state_->ended.Wait());

@@ -37,6 +37,7 @@ EngineInfo ToInfo(spawner::EngineEntry e, bool copies_snapshots) {
   if (e.id == spawner::kMicrovmEngine) {
     info.attachment = AttachmentKind::kTap;
     info.format = RootfsFormat::kBlock;
+    info.live = true;
   }
   info.copies_snapshots = copies_snapshots;
   info.usable = e.usable;
@@ -70,7 +71,11 @@ class NamespacesMachine : public Machine {
     if (rootfs.mounts.size() > spawner::kMaxMounts) co_return Fail(Code::kBadRequest, "too many mounts");
     for (DriveMount& m : rootfs.mounts)
       request.mounts.push_back({std::move(m.name), std::move(m.path), m.writable, m.uid, m.gid});
-    co_return co_await Ask(std::move(request));
+    request.memory = rootfs.memory;
+    const auto limit = rootfs.memory ? kMemoryLimit : kAnswerLimit;
+    SB_CO_TRY(SpawnerReply reply, co_await connection_->Call(std::move(request), limit));
+    SB_CO_TRYV(Expect<spawner::OkResp>(reply));
+    co_return Result<>{};
   }
 
   Task<asio::local::stream_protocol::socket> Connect() override {
@@ -156,6 +161,19 @@ class NamespacesMachine : public Machine {
     co_return FromSpawner(usage);
   }
 
+  Task<LiveSnapshot> SnapshotLive(std::string snapshot, bool go_on) override {
+    spawner::LiveSnapshotReq request;
+    request.machine = id_;
+    request.snapshot = std::move(snapshot);
+    request.go_on = go_on;
+    SB_CO_TRY(SpawnerReply reply, co_await connection_->Call(std::move(request), kMemoryLimit));
+    SB_CO_TRY(auto taken, Expect<spawner::LiveSnapshotResp>(reply));
+    LiveSnapshot live;
+    live.pause = std::chrono::milliseconds(taken.pause_ms);
+    live.memory_bytes = taken.memory_bytes;
+    co_return live;
+  }
+
   Task<> WaitExit() override {
     auto exit = exit_;  // outlives this machine object while we wait
     while (!exit->exited && !exit->lost) {
@@ -230,6 +248,7 @@ class NamespacesEngineImpl : public NamespacesEngine {
     boot.limits = ToSpawner(request.limits);
     boot.deadline_ms = request.deadline.count();
     boot.nesting = request.nesting;
+    boot.memory_of = std::move(request.memory_of);
     boot.engine = info_.engine_ids[static_cast<size_t>(engine - info_.engines.begin())];
     auto made = co_await Obtain(std::move(request.machine_id), std::move(boot));
     co_return made;
