@@ -54,7 +54,10 @@ class Converter {
   Task<> DriveToDir(store::Session session, engine::DriveMount mount, std::string target);
 
   Task<std::unique_ptr<LiveMachine>> Boot(engine::RootfsFormat format, engine::Rootfs rootfs);
-  Task<> Carry(LiveMachine* from, std::string what, LiveMachine* to, std::string where);
+  // Carries what is at `where` from a machine that reads devices to one with directories, which may stay as a snapshot.
+  Task<> Through(engine::Rootfs from, engine::Rootfs to, std::string where, std::string keep_as);
+  Task<> Fill(LiveMachine* source, engine::Rootfs to, std::string where, std::string keep_as);
+  Task<> Carry(LiveMachine* from, LiveMachine* to, std::string where);
   Task<> End(std::unique_ptr<LiveMachine> machine, std::string keep_as);
 
   Core* core_;
