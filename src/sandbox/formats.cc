@@ -15,6 +15,7 @@ using engine::RootfsFormat;
 
 constexpr char kPlace[] = "/mnt/drive";  // of a drive in a machine that does nothing else
 constexpr std::chrono::hours kLongest{2};
+constexpr int kAtOnce = 4;  // two machines each
 constexpr uint64_t kUsualDisk = 8ULL << 30;
 constexpr int kVcpus = 2;  // the usual size: there may be a template of it
 
@@ -30,6 +31,7 @@ engine::Rootfs Below(const std::vector<std::string>& image_layers, const std::st
 }
 
 std::unexpected<Error> Impossible(const std::string& what, RootfsFormat have, RootfsFormat need, const Error& why) {
+  if (why.code == Code::kCancelled || why.code == Code::kTooMany) return std::unexpected(why);
   return Fail(Code::kConflict, fmt::format("{} has the format \"{}\" and could not be converted to \"{}\": {}", what,
                                            FormatName(have), FormatName(need), why.message));
 }
@@ -90,7 +92,7 @@ Task<std::vector<std::string>> Converter::Layers(store::Snapshot snapshot, Rootf
                                              : SnapshotToDir(std::move(snapshot), target);
   auto made = co_await Once(target, std::move(work));
   if (made) co_return layers;
-  if (core_->closing || made.error().code == Code::kCancelled) co_return std::unexpected(std::move(made).error());
+  if (core_->closing) co_return std::unexpected(std::move(made).error());
   co_return Impossible(what, have, format, made.error());
 }
 
@@ -156,7 +158,7 @@ Task<> Converter::Drives(store::Session session, engine::Rootfs* rootfs) {
       auto work = Drive(session, mount, need, target);
       made = co_await Once(target, std::move(work));
     }
-    if (!made && (core_->closing || made.error().code == Code::kCancelled)) co_return made;
+    if (!made && core_->closing) co_return made;
     if (!made) co_return Impossible("drive " + mount.name, *have, need, made.error());
     if (!mount.writable) mount.name = std::move(target);
   }
@@ -187,10 +189,21 @@ Task<std::unique_ptr<LiveMachine>> Converter::Boot(RootfsFormat format, engine::
 }
 
 Task<> Converter::Through(engine::Rootfs from, engine::Rootfs to, std::string where, std::string keep_as) {
-  SB_CO_TRY(auto source, co_await Boot(RootfsFormat::kBlock, std::move(from)));
-  auto done = co_await Fill(source.get(), std::move(to), std::move(where), std::move(keep_as));
-  auto ended = co_await End(std::move(source), "");
-  if (!ended) log::Warn("{}", ended.error().message);
+  while (busy_ >= kAtOnce) {
+    SB_CO_TRYV(co_await freed_.Wait());
+  }
+  ++busy_;
+  auto source = co_await Boot(RootfsFormat::kBlock, std::move(from));
+  Result<> done;
+  if (source) {
+    done = co_await Fill(source->get(), std::move(to), std::move(where), std::move(keep_as));
+    auto ended = co_await End(*std::move(source), "");
+    if (!ended) log::Warn("{}", ended.error().message);
+  } else {
+    done = std::unexpected(std::move(source).error());
+  }
+  --busy_;
+  freed_.Notify();
   co_return done;
 }
 

@@ -36,7 +36,7 @@ std::vector<std::string> LayersIn(const std::vector<std::string>& layers, engine
 
 class Converter {
  public:
-  explicit Converter(Core* core) : core_(core), tasks_(core->ex) {}
+  explicit Converter(Core* core) : core_(core), freed_(core->ex), tasks_(core->ex) {}
 
   // LayersIn, and they are there. kConflict, naming both formats, when that cannot be.
   Task<std::vector<std::string>> Layers(store::Snapshot snapshot, engine::RootfsFormat format);
@@ -62,6 +62,8 @@ class Converter {
 
   Core* core_;
   std::map<std::string, std::shared_ptr<Outcome<void>>> converting_;
+  int busy_ = 0;
+  Event freed_;
   TaskGroup tasks_;
 };
 
