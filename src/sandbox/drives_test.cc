@@ -260,5 +260,49 @@ TEST(CheckMounts, Paths) {
   EXPECT_THAT(refusal({{"/a", {"bad name", "snapshot"}}}), HasSubstr("name"));
 }
 
+TEST_F(DrivesTest, ADriveIsConvertedForTheOtherKindOfEngine) {
+  using engine::RootfsFormat;
+  world.host.engines = {{.name = "namespaces", .isolation_class = 1},
+                        {.name = "microvm", .isolation_class = 3, .format = RootfsFormat::kBlock}};
+  world.config.isolation = "namespaces";
+  Boot();
+  const std::string id = MakeId("d");
+  auto on = [&](const char* name, const char* engine, const char* mode) {
+    CreateSpec spec = With(name, "d", mode);
+    spec.isolation.engine = engine;
+    auto view = world.Create(spec);
+    EXPECT_EQ(world.host.ids().size(), 1U) << "what carried the files is gone";
+    const std::string mounted = world.Machine(view)->rootfs.mounts.at(0).name;
+    Stop(view);
+    return mounted;
+  };
+  EXPECT_EQ(on("a", "namespaces", "read-write"), id);
+  EXPECT_EQ(on("b", "microvm", "snapshot"), id + "-1-block") << "beside the state";
+  EXPECT_EQ(world.host.formats.at(id + "-1"), RootfsFormat::kDir);
+  EXPECT_EQ(on("c", "microvm", "read-write"), id) << "in its place";
+  EXPECT_EQ(world.host.formats.at(id), RootfsFormat::kBlock);
+  EXPECT_EQ(on("e", "namespaces", "snapshot"), id + "-2-dir");
+  EXPECT_EQ(on("f", "namespaces", "read-write"), id);
+  EXPECT_EQ(world.host.formats.at(id), RootfsFormat::kDir);
+  EXPECT_TRUE(world.Until([&] { return world.host.drives.size() == 2; })) << "the drive, its newest state";
+  EXPECT_THAT(world.host.drives, testing::AllOf(Contains(Key(id)), Contains(Key(id + "-3"))));
+}
+
+TEST_F(DrivesTest, AVirtualMachineHasRoomForThree) {
+  world.host.engines = {{.name = "microvm", .isolation_class = 3, .format = engine::RootfsFormat::kBlock}};
+  Boot();
+  CreateSpec spec;
+  for (const char* name : {"a", "b", "c", "d"}) {
+    MakeId(name);
+    spec.mounts[std::string("/") + name] = {name, "read-write"};
+  }
+  auto refused = TryCreate(spec);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kBadRequest);
+  EXPECT_THAT(refused.error().message, HasSubstr("8 virtio slots"));
+  spec.mounts.erase("/d");
+  EXPECT_TRUE(TryCreate(spec));
+}
+
 }  // namespace
 }  // namespace sandbar::sandbox

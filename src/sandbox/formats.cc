@@ -15,6 +15,7 @@ using engine::RootfsFormat;
 
 constexpr char kPlace[] = "/mnt/drive";  // of a drive in a machine that does nothing else
 constexpr std::chrono::hours kLongest{2};
+constexpr int kAtOnce = 4;  // two machines each
 constexpr uint64_t kUsualDisk = 8ULL << 30;
 constexpr int kVcpus = 2;  // the usual size: there may be a template of it
 
@@ -30,6 +31,7 @@ engine::Rootfs Below(const std::vector<std::string>& image_layers, const std::st
 }
 
 std::unexpected<Error> Impossible(const std::string& what, RootfsFormat have, RootfsFormat need, const Error& why) {
+  if (why.code == Code::kCancelled || why.code == Code::kTooMany) return std::unexpected(why);
   return Fail(Code::kConflict, fmt::format("{} has the format \"{}\" and could not be converted to \"{}\": {}", what,
                                            FormatName(have), FormatName(need), why.message));
 }
@@ -90,7 +92,7 @@ Task<std::vector<std::string>> Converter::Layers(store::Snapshot snapshot, Rootf
                                              : SnapshotToDir(std::move(snapshot), target);
   auto made = co_await Once(target, std::move(work));
   if (made) co_return layers;
-  if (core_->closing || made.error().code == Code::kCancelled) co_return std::unexpected(std::move(made).error());
+  if (core_->closing) co_return std::unexpected(std::move(made).error());
   co_return Impossible(what, have, format, made.error());
 }
 
@@ -108,26 +110,17 @@ Task<> Converter::SnapshotToBlock(store::Snapshot snapshot, std::string target) 
 }
 
 Task<> Converter::SnapshotToDir(store::Snapshot snapshot, std::string target) {
-  engine::Rootfs on_image = Below(snapshot.image_layers, snapshot.image);
-  engine::Rootfs on_device = on_image;
-  on_device.snapshots = snapshot.snapshot_layers;
-  SB_CO_TRY(auto from, co_await Boot(RootfsFormat::kBlock, std::move(on_device)));
-  auto to = co_await Boot(RootfsFormat::kDir, std::move(on_image));
-  Result<> done;
-  if (to) done = co_await Carry(from.get(), "", to->get(), "/");
-  if (!to) done = std::unexpected(std::move(to).error());
-  if (!done) target.clear();
-  Result<> ended, kept;
-  if (to) kept = co_await End(*std::move(to), std::move(target));
-  ended = co_await End(std::move(from), "");
-  if (!ended) log::Warn("{}", ended.error().message);
-  if (done) done = std::move(kept);
-  co_return done;
+  engine::Rootfs to = Below(snapshot.image_layers, snapshot.image);
+  engine::Rootfs from = to;
+  from.snapshots = std::move(snapshot.snapshot_layers);
+  co_return co_await Through(std::move(from), std::move(to), "/", std::move(target));
 }
 
 Task<> Converter::DriveToDir(store::Session session, engine::DriveMount mount, std::string target) {
-  engine::Rootfs on_device = Below(session.image_layers, session.image);
-  engine::Rootfs on_dir = on_device;
+  engine::Rootfs from = Below(session.image_layers, session.image);
+  engine::Rootfs to = from;
+  from.mounts.push_back({kPlace, mount.name, false, 0, 0});
+  to.mounts.push_back({kPlace, target, true, mount.uid, mount.gid});
   auto find = [id = mount.name.substr(0, mount.name.find('-'))](store::Store& store) -> Result<uint64_t> {
     SB_TRY(auto drives, store.AllDrives());
     for (const store::Drive& drive : drives)
@@ -135,23 +128,8 @@ Task<> Converter::DriveToDir(store::Session session, engine::DriveMount mount, s
     return Fail(Code::kNotFound, "there is no drive " + id);
   };
   SB_CO_TRY(uint64_t size, co_await core_->Db(std::move(find)));
-  SB_CO_TRYV(co_await core_->parts.engine->CreateDrive(target, size));
-  on_device.mounts.push_back({kPlace, mount.name, false, 0, 0});
-  on_dir.mounts.push_back({kPlace, target, true, mount.uid, mount.gid});
-  SB_CO_TRY(auto from, co_await Boot(RootfsFormat::kBlock, std::move(on_device)));
-  auto to = co_await Boot(RootfsFormat::kDir, std::move(on_dir));
-  Result<> done, ended;
-  if (to) done = co_await Carry(from.get(), kPlace, to->get(), kPlace);
-  if (!to) done = std::unexpected(std::move(to).error());
-  if (to) ended = co_await End(*std::move(to), "");
-  if (done) done = std::move(ended);
-  ended = co_await End(std::move(from), "");
-  if (!ended) log::Warn("{}", ended.error().message);
-  if (done || core_->closing) co_return done;
-  // Half of it must not be taken for all.
-  auto removed = co_await core_->parts.engine->RemoveDrive(std::move(target));
-  if (!removed) log::Warn("{}", removed.error().message);
-  co_return done;
+  SB_CO_TRYV(co_await core_->parts.engine->CreateDrive(std::move(target), size));
+  co_return co_await Through(std::move(from), std::move(to), kPlace, "");
 }
 
 Task<> Converter::Drive(store::Session session, engine::DriveMount mount, RootfsFormat format, std::string target) {
@@ -180,7 +158,7 @@ Task<> Converter::Drives(store::Session session, engine::Rootfs* rootfs) {
       auto work = Drive(session, mount, need, target);
       made = co_await Once(target, std::move(work));
     }
-    if (!made && (core_->closing || made.error().code == Code::kCancelled)) co_return made;
+    if (!made && core_->closing) co_return made;
     if (!made) co_return Impossible("drive " + mount.name, *have, need, made.error());
     if (!mount.writable) mount.name = std::move(target);
   }
@@ -210,9 +188,39 @@ Task<std::unique_ptr<LiveMachine>> Converter::Boot(RootfsFormat format, engine::
   co_return live;
 }
 
-Task<> Converter::Carry(LiveMachine* from, std::string what, LiveMachine* to, std::string where) {
+Task<> Converter::Through(engine::Rootfs from, engine::Rootfs to, std::string where, std::string keep_as) {
+  while (busy_ >= kAtOnce) {
+    SB_CO_TRYV(co_await freed_.Wait());
+  }
+  ++busy_;
+  auto source = co_await Boot(RootfsFormat::kBlock, std::move(from));
+  Result<> done;
+  if (source) {
+    done = co_await Fill(source->get(), std::move(to), std::move(where), std::move(keep_as));
+    auto ended = co_await End(*std::move(source), "");
+    if (!ended) log::Warn("{}", ended.error().message);
+  } else {
+    done = std::unexpected(std::move(source).error());
+  }
+  --busy_;
+  freed_.Notify();
+  co_return done;
+}
+
+Task<> Converter::Fill(LiveMachine* source, engine::Rootfs to, std::string where, std::string keep_as) {
+  SB_CO_TRY(auto target, co_await Boot(RootfsFormat::kDir, std::move(to)));
+  auto done = co_await Carry(source, target.get(), std::move(where));
+  if (!done) keep_as.clear();
+  auto ended = co_await End(std::move(target), std::move(keep_as));
+  if (!done) co_return done;
+  co_return ended;
+}
+
+Task<> Converter::Carry(LiveMachine* from, LiveMachine* to, std::string where) {
   auto source = from->link(), target = to->link();
   if (!source || !target) co_return Fail(Code::kUnavailable, "a machine lost its agent");
+  // Of its root only what it wrote: the image is below the other one too.
+  std::string what = where == "/" ? "" : where;
   SB_CO_TRY(auto tree, co_await source->PackTree(std::move(what)));
   SB_CO_TRYV(co_await target->UnpackTree(std::move(where), tree.get()));
   SB_CO_TRYV(co_await target->Quiesce(std::chrono::milliseconds(0)));

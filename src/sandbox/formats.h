@@ -36,7 +36,7 @@ std::vector<std::string> LayersIn(const std::vector<std::string>& layers, engine
 
 class Converter {
  public:
-  explicit Converter(Core* core) : core_(core), tasks_(core->ex) {}
+  explicit Converter(Core* core) : core_(core), freed_(core->ex), tasks_(core->ex) {}
 
   // LayersIn, and they are there. kConflict, naming both formats, when that cannot be.
   Task<std::vector<std::string>> Layers(store::Snapshot snapshot, engine::RootfsFormat format);
@@ -54,11 +54,16 @@ class Converter {
   Task<> DriveToDir(store::Session session, engine::DriveMount mount, std::string target);
 
   Task<std::unique_ptr<LiveMachine>> Boot(engine::RootfsFormat format, engine::Rootfs rootfs);
-  Task<> Carry(LiveMachine* from, std::string what, LiveMachine* to, std::string where);
+  // Carries what is at `where` from a machine that reads devices to one with directories, which may stay as a snapshot.
+  Task<> Through(engine::Rootfs from, engine::Rootfs to, std::string where, std::string keep_as);
+  Task<> Fill(LiveMachine* source, engine::Rootfs to, std::string where, std::string keep_as);
+  Task<> Carry(LiveMachine* from, LiveMachine* to, std::string where);
   Task<> End(std::unique_ptr<LiveMachine> machine, std::string keep_as);
 
   Core* core_;
   std::map<std::string, std::shared_ptr<Outcome<void>>> converting_;
+  int busy_ = 0;
+  Event freed_;
   TaskGroup tasks_;
 };
 

@@ -41,7 +41,9 @@ std::vector<HostFrame> HostSamples() {
           Quiesce{5000},
           Input{"cmd_1", "run\n"},
           Gone{},
-          Dial{10, 3000}};
+          Dial{10, 3000},
+          PackTree{11, "/data"},
+          UnpackTree{12, "/"}};
 }
 
 std::vector<GuestFrame> GuestSamples() {

@@ -8,7 +8,8 @@ import { join } from "node:path";
 import { after, test } from "node:test";
 import { promisify } from "node:util";
 import { apiError, sh, useSdk } from "../clients/sdk.mjs";
-import { binary } from "../clients/server.mjs";
+import { binary, until } from "../clients/server.mjs";
+import { machinePids, spawnerPid } from "../faults/host.mjs";
 
 const run = promisify(execFile);
 const { Drive, sandbox, credentials, server } = await useSdk({ config: 'isolation = "namespaces"\n' });
@@ -94,8 +95,8 @@ test("a drive from engine to engine", async () => {
     await box.stop();
     return out;
   };
-  await use(vm, d, "echo one > a && mkdir s && ln -s ../a s/l && chmod 700 s");
-  assert.equal(await use(vm, d, "cat s/l; df -m --output=size . | tail -1 | tr -d ' ' | sed 's/^2[0-9][0-9]$/limited/'"), "one\nlimited\n");
+  const size = "df -m --output=size . | tail -1 | tr -d ' ' | sed 's/^2[0-9][0-9]$/limited/'";
+  assert.equal(await use(vm, d, `echo one > a && mkdir s && ln -s ../a s/l && chmod 700 s && ${size}`), "limited\n");
   assert.equal(await use(vm, d.snapshot(), "cat a; echo x > a 2>/dev/null || echo refused"), "one\nrefused\n");
   // Its newest state as files, then the drive itself, and back.
   assert.equal(await use(plain, d.snapshot(), "cat s/l; stat -c '%a %U' s; echo x 2>/dev/null > a || echo refused"), "one\n700 vercel-sandbox\nrefused\n");
@@ -130,4 +131,20 @@ test("a disk that its guest has ruined harms nothing but what is asked of it", a
   assert.equal(resumed.status, 503);
   assert.match(resumed.message, /mount \/disk/);
   assert.equal(await ok(await on(vm), "echo fine"), "fine\n");
+});
+
+test("kill -9 of the server while it converts: nothing is left, and the next attempt has it", async () => {
+  const box = await on(vm, { name: unique("crashed") });
+  await ok(box, "echo here > /tmp/f");
+  const { snapshotId } = await box.snapshot();
+  const machines = async () => (await machinePids(await spawnerPid(server.data))).length;
+  const before = await machines();
+  // Not by the SDK, which would try again.
+  const lost = server.create({ source: { type: "snapshot", snapshotId }, isolation: { engine: plain } }).catch(() => null);
+  await until(async () => /machine c-/.test((await server.spawnerLog()).slice(-400)), "machines carry its files");
+  await server.crash();
+  await server.start();
+  await lost;
+  await until(async () => (await machines()) <= before, "they are gone");
+  assert.equal(await ok(await from(plain, snapshotId), "cat /tmp/f"), "here\n");
 });

@@ -79,6 +79,8 @@ class FakeMachine final : public Machine {
     for (const DriveMount& mount : rootfs.mounts) {
       if (!host_->drives.contains(mount.name)) co_return Fail(Code::kNotFound, "no such drive: " + mount.name);
       if (mount.writable && host_->Uses(mount.name)) co_return Fail(Code::kConflict, "another machine has it");
+      auto [format, unused] = host_->formats.try_emplace(mount.name, rootfs.format);
+      if (format->second != rootfs.format) co_return Fail(Code::kConflict, "it has the other format");
     }
     state_->rootfs = std::move(rootfs);
     state_->state = MachineState::kConfigured;
@@ -274,6 +276,7 @@ class FakeEngine final : public Engine {
     SB_CO_TRYV(co_await host_->Meet(host_->faults.freeze_drive, "freeze drive"));
     if (!host_->drives.contains(drive)) co_return Fail(Code::kNotFound, "no such drive: " + drive);
     if (host_->Uses(drive)) co_return Fail(Code::kConflict, "a machine writes to it");
+    if (auto it = host_->formats.find(drive); it != host_->formats.end()) host_->formats[state] = it->second;
     host_->drives.emplace(std::move(state), 0);
     co_return Result<>{};
   }
@@ -281,6 +284,7 @@ class FakeEngine final : public Engine {
   Task<> RemoveDrive(std::string name) override {
     if (host_->Uses(name)) co_return Fail(Code::kConflict, "a machine uses it");
     host_->drives.erase(name);
+    host_->formats.erase(name);
     co_return Result<>{};
   }
 
