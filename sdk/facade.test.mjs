@@ -70,6 +70,7 @@ test("isolation: short where it can be, because a get sends it in its query", as
   assert.equal(await demand({ engine: "gvisor" }), "gvisor");
   assert.deepEqual(await demand({ minClass: 2, engine: "gvisor" }), { minClass: 2, engine: "gvisor" });
   await assert.rejects(Sandbox.create({ isolation: { class: 3 } }), /minClass/);
+  assert.equal((await sent({ nesting: true })).body.__nesting, true);
   const box = await sandbox();
   await assert.rejects(box.update({ isolation: 3 }), TypeError, "the official client would drop it");
 });

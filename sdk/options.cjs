@@ -11,7 +11,7 @@ const settings = {
   mounts: true, timeoutMs: "timeout", network: "networkPolicy", envs: "env", idleTimeoutMs: "__idleTimeoutMs",
 };
 // Not of update: the official client drops it there.
-const demand = { isolation: "__isolation" };
+const demand = { isolation: "__isolation", nesting: "__nesting" };
 
 const CREATE = { ...common, ...settings, ...demand, source: true, runtime: true, onResume: true };
 const FORK = { ...common, ...settings, ...demand, sourceSandbox: true, onResume: true };

@@ -314,8 +314,9 @@ TEST_F(ApiFixture, Native) {
   json::object info = Ask("GET", "/x/v1/info").Json();
   EXPECT_EQ(info.at("engine"), "fake");
   EXPECT_FALSE(info.at("engines").at(0).as_object().contains("whyNot"));
-  EXPECT_EQ(info.at("engines").at(1),
-            (json::object{{"name", "strong"}, {"class", 3}, {"usable", false}, {"whyNot", "no KVM"}}));
+  EXPECT_EQ(
+      info.at("engines").at(1),
+      (json::object{{"name", "strong"}, {"class", 3}, {"usable", false}, {"whyNot", "no KVM"}, {"nesting", false}}));
   json::object inspect = Ask("GET", "/x/v1/sandboxes/demo").Json();
   EXPECT_EQ(inspect.at("isolation").at("class"), 1);
   EXPECT_EQ(inspect.at("session").at("id"), "sbx_1");

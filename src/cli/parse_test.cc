@@ -27,6 +27,8 @@ TEST(Parse, Isolation) {
   EXPECT_EQ(std::get<McpCommand>(ParseWords({"mcp", "--min-class", "2"}).options->command).isolation, "2");
   auto agent = ParseWords({"agent", "--model", "m", "--min-class", "2", "go"});
   EXPECT_EQ(std::get<AgentCommand>(agent.options->command).options.min_class, 2);
+  EXPECT_TRUE(std::get<RunCommand>(ParseWords({"run", "--nesting", "ls"}).options->command).isolation.nesting);
+  EXPECT_TRUE(std::get<ForkCommand>(ParseWords({"fork", "a", "--nesting"}).options->command).isolation.nesting);
   EXPECT_EQ(ParseWords({"run", "--min-class", "4", "ls"}).exit_code, 2);
   EXPECT_EQ(ParseWords({"serve", "--isolation", "xen"}).exit_code, 2);
   EXPECT_EQ(ParseWords({"agent", "--model", "m", "--sandbox", "box", "--min-class", "2", "go"}).exit_code, 2);

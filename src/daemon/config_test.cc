@@ -40,6 +40,9 @@ TEST(Config, Isolation) {
   ASSERT_TRUE(ApplyToml("isolation = \"gvisor\"\nallow_tcg_as_class3 = true\n", "x.toml", &c));
   EXPECT_EQ(c.domain.isolation, "gvisor");
   EXPECT_TRUE(c.domain.allow_tcg_as_class3);
+  EXPECT_FALSE(c.domain.allow_nesting_on_class1);
+  ASSERT_TRUE(ApplyToml("allow_nesting_on_class1 = true\n", "x.toml", &c));
+  EXPECT_TRUE(c.domain.allow_nesting_on_class1);
   EXPECT_THAT(ErrorOf("isolation = \"docker\"\n"), HasSubstr("microvm"));
   EXPECT_THAT(ErrorOf("allow_tcg_as_class3 = 1\n"), HasSubstr("true or false"));
   cli::ServeCommand flags;

@@ -224,7 +224,7 @@ std::vector<EngineEntry> FindEngines(const Host& h) {
     no_nesting = "its guest kernel was made without what containers need: make it anew (sandbar kernel cloud)";
   if (h.microvm && !kvm) engines.push_back({kMicrovmEngine, "microvm-emulated", 1, true, "", no_nesting});
   engines.push_back({kGvisorEngine, "gvisor", 2, static_cast<bool>(h.gvisor.runsc), h.gvisor.why_not,
-                     "gVisor's kernel has not what container runtimes need"});
+                     "gVisor as Debian packages it has no nf_tables, which containers need for their networks"});
   std::string why_not = kvm         ? ""
                         : h.microvm ? "KVM does not boot a guest here; there is only microvm-emulated"
                                     : h.no_microvm;

@@ -64,6 +64,9 @@ TEST(Initramfs, HoldsTheAgentAndTheModulesInTheirOrder) {
   EXPECT_EQ(find("dev/console").mode, S_IFCHR | 0600U);
   EXPECT_EQ(find("dev/console").major, 5u);
   for (const Entry& e : Unpack(MakeInitramfs("x", {}))) EXPECT_NE(e.name, "modules.list");
+  entries = Unpack(MakeInitramfs("x", {{"a.ko", "a"}}, {{"c.ko", "c"}}));
+  EXPECT_EQ(find("modules.list").bytes, "/modules/a.ko\n");
+  EXPECT_EQ(find("containers.list").bytes, "/modules/c.ko\n");
 }
 
 TEST(VmConfig, ArrivesAsSentAndNothingElseIsTaken) {

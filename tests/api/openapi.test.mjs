@@ -9,7 +9,7 @@ import { gzipSync } from "node:zlib";
 import Ajv from "ajv/dist/2020.js";
 import { binary, startServer } from "../clients/server.mjs";
 
-const server = await startServer({ config: "[limits]\nmax_running = 64\n" });
+const server = await startServer({ config: "allow_nesting_on_class1 = true\n[limits]\nmax_running = 64\n" });
 after(() => server.stop());
 const document = await (await server.request("GET", "/openapi.json", { token: null })).json();
 const ajv = new Ajv({ strict: false, allErrors: true });
@@ -247,6 +247,14 @@ test("snapshots, fork, stop, delete", async () => {
   const from = await ask("POST /v3/sandboxes", { body: { source: { type: "snapshot", snapshotId: snapshot.id } } });
   for (const name of ["doc-fork", "doc-box", from.sandbox.name]) await ask(`DELETE ${V}/{name}`, { path: { name }, query: { deleteOrphanSnapshots: "false" } });
   await ask(`DELETE ${V}/snapshots/{snapshot}`, { path: id });
+});
+
+test("nesting", async () => {
+  const made = await ask(`POST ${V}`, { body: { name: "doc-nested", runtime: "node24", isolation: { engine: "namespaces" }, nesting: true, networkPolicy: { mode: "deny-all" } } });
+  assert.deepEqual([made.sandbox.nesting, made.session.nesting, made.session.isolation.class], [true, true, 0]);
+  await ask(`GET ${V}/{name}`, { path: { name: "doc-nested" }, query: { __nesting: "true" } });
+  await ask(`POST ${V}`, { body: { name: "doc-strong", nesting: true, isolation: { engine: "namespaces", minClass: 1 } }, status: 422 });
+  await ask(`DELETE ${V}/{name}`, { path: { name: "doc-nested" } });
 });
 
 test("drives", async () => {

@@ -28,7 +28,9 @@ const cli = (...args) =>
   });
 
 test("the server says what it has, and why not what it has not", () => {
-  assert.deepEqual(known("namespaces"), { name: "namespaces", class: 1, usable: true });
+  const { whyNoNesting, ...namespaces } = known("namespaces");
+  assert.deepEqual(namespaces, { name: "namespaces", class: 1, usable: true, nesting: false });
+  assert.match(whyNoNesting, /allow_nesting_on_class1/);
   assert.match(server.output, /engine namespaces \(class 1: shares the host's kernel\)/);
   for (const e of engines) {
     assert.equal(!e.usable, Boolean(e.whyNot), `${e.name}: a reason, if and only if it cannot be used`);

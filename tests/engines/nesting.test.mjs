@@ -1,14 +1,17 @@
 // Containers in a sandbox of class 1, which is class 0 then: who gets that, and that root inside, with all that it was
 // given for this, still reaches nothing of the host. What works in such a sandbox is tests/containers.
 import assert from "node:assert/strict";
-import { readdirSync, readFileSync, readlinkSync } from "node:fs";
+import { execFile } from "node:child_process";
+import { existsSync, readdirSync, readFileSync, readlinkSync } from "node:fs";
 import { test } from "node:test";
+import { promisify } from "node:util";
 import { apiError, sh, useSdk } from "../clients/sdk.mjs";
 import { startServer, until } from "../clients/server.mjs";
 import { inventory, machinePids, spawnerPid } from "../faults/host.mjs";
 import { makeWorld } from "../network/world.mjs";
 import { inside, must, refused, root, withImage } from "../containers/podman.mjs";
 
+const run = promisify(execFile);
 const world = await makeWorld();
 const echo = (request, response) => response.end(JSON.stringify({ auth: request.headers.authorization, path: request.url }));
 const tls = await world.https(echo);
@@ -55,6 +58,22 @@ test("namespaces: its own where it may do as it likes, the host's for the rest",
   const pids = await machinePids(spawner);
   const host = (kind) => readlinkSync(`/proc/self/ns/${kind}`);
   for (const pid of pids) for (const kind of ["mnt", "net", "pid", "user", "ipc", "uts", "cgroup"]) assert.notEqual(readlinkSync(`/proc/${pid}/ns/${kind}`), host(kind));
+  // NS_GET_USERNS of each: the only one with nesting has two of its own.
+  const owner = "import fcntl, os, sys\nprint(os.fstat(fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0xb701)).st_ino)";
+  const ownerOf = async (pid, kind) => (await run("python3", ["-c", owner, `/proc/${pid}/ns/${kind}`])).stdout.trim();
+  const inode = (link) => link.match(/\[(\d+)\]/)[1];
+  const own = [];
+  for (const pid of pids) {
+    const user = inode(readlinkSync(`/proc/${pid}/ns/user`));
+    const its = [];
+    for (const kind of ["mnt", "net", "pid", "ipc", "uts", "cgroup"]) {
+      const by = await ownerOf(pid, kind);
+      assert.ok([user, inode(host("user"))].includes(by), kind);
+      if (by === user) its.push(kind);
+    }
+    own.push(its.join());
+  }
+  assert.deepEqual([...new Set(own)].sort(), ["", "mnt,net"]);
   // The agent is not to be traced or entered, so neither are the namespaces that it came from.
   const seen = await root(attack, "readlink /proc/1/ns/net; nsenter -t 1 -m true; nsenter -t 1 -n true; cat /proc/1/environ; ls /proc/1/fd; ls /proc/1/root/");
   assert.equal(seen.stdout, "", seen.stdout);
@@ -158,7 +177,16 @@ test("deny-all: flushing rules, routes, bridges and spoofed addresses inside cha
 });
 
 test("nothing stays when it ends", async () => {
-  const before = await inventory(server);
+  // Parts are made ahead after a machine took some.
+  let before = await inventory(server);
+  await until(async () => {
+    const last = before;
+    before = await inventory(server);
+    return last.cgroups === before.cgroups;
+  }, "no more are made");
+  const delegated = `/sys/fs/cgroup/unified/sandbar/${readFileSync(`${server.data}/instance-id`, "utf8").trim()}`;
+  const groups = () => (existsSync(delegated) ? readdirSync(delegated).filter((n) => !n.includes(".")).length : 0);
+  const had = groups();
   const gone = await nested({ persistent: false });
   await must(gone, "mkdir -p /sys/fs/cgroup/a/b/c; ip link add br9 type bridge; mount -t tmpfs t /mnt; unshare -Urpfmn sleep 1000 >/dev/null 2>&1 &");
   await gone.delete();
@@ -166,6 +194,16 @@ test("nothing stays when it ends", async () => {
     const now = await inventory(server);
     return ["machineProcesses", "hostMounts", "spawnerMounts", "agentSockets"].every((k) => now[k] <= before[k]) && now.cgroups <= before.cgroups + 8;
   }, "nothing is left");
-  const instance = readFileSync(`${server.data}/instance-id`, "utf8").trim();
-  await until(() => readdirSync("/sys/fs/cgroup/unified/sandbar").includes(instance) && readdirSync(`/sys/fs/cgroup/unified/sandbar/${instance}`).filter((n) => !n.includes(".")).length <= 4, "no group is left");
+  await until(() => groups() === had, "no group is left");
+});
+
+test("what an earlier session put in place of a mount point is not followed", async () => {
+  for (const trap of ["ln -s /etc /var/lib/containers", "ln -s /proc /var/lib/docker", "mkfifo /var/lib/docker", "touch /var/lib/containers", "rm -rf /run && ln -s /etc /run", "mv /var/lib /var/other && ln -s /etc /var/lib"]) {
+    const earlier = await sandbox({ persistent: false });
+    await must(earlier, trap);
+    const { snapshotId } = await earlier.snapshot();
+    const refusedThen = await apiError(sandbox({ runtime: undefined, source: { type: "snapshot", snapshotId }, __nesting: true }));
+    assert.equal(refusedThen.status, 400, `${trap}: ${refusedThen.message}`);
+    assert.match(refusedThen.message, /not a directory/);
+  }
 });
