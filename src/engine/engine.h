@@ -207,6 +207,9 @@ class Engine {
   virtual Task<> RemoveDrive(std::string name) = 0;
   // Every drive and state on disk, in the order of names.
   virtual Task<std::vector<std::string>> ListDrives() = 0;
+
+  // The snapshot stays, without its memory. Not an error when it has none.
+  virtual Task<> RemoveMemory(std::string snapshot) = 0;
 };
 
 }  // namespace sandbar::engine
