@@ -95,6 +95,8 @@ constexpr Route kRoutes[] = {
     {"GET", "/x/v1/sandboxes/{name}", NativeInspect},
     {"POST", "/x/v1/sandboxes/{name}/promote", NativePromote},
     {"POST", "/x/v1/sandboxes/{name}/fork", ForkSandbox},
+    {"POST", "/x/v1/sandboxes/{name}/pause", NativePause},
+    {"POST", "/x/v1/sandboxes/{name}/resume", NativeResume},
     {"POST", "/x/v1/snapshots/{snapshot}/verify", NativeVerifySnapshot},
     {"GET", "/x/v1/notices", NativeNotices},
     {"GET", "/x/v1/diff", NativeDiff},

@@ -224,6 +224,9 @@ class Engine {
   virtual Task<std::optional<RootfsFormat>> DriveFormat(std::string name) = 0;
   // The drive `by` takes this one's place and name. No machine may use either.
   virtual Task<> ReplaceDrive(std::string drive, std::string by) = 0;
+
+  // The snapshot stays, without its memory. Not an error when it has none.
+  virtual Task<> RemoveMemory(std::string snapshot) = 0;
 };
 
 }  // namespace sandbar::engine

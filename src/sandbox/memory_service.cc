@@ -1,4 +1,4 @@
-// Machines that go on with their memory: live forks.
+// Machines that go on with their memory: live forks, pause and resume.
 #include <fmt/format.h>
 
 #include "base/ids.h"
@@ -81,9 +81,11 @@ Task<SandboxView> ServiceImpl::ForkLive(Scope scope, store::Sandbox source, NewS
   SB_CO_TRYV(co_await core_.Db(std::move(note)));
   forking_.insert(snapshot);
   Result<SandboxView> forked = Fail(Code::kInternal, "");
+  const std::vector<KeptContext> idle = session->IdleContexts();
   auto taken = co_await session->live()->machine().SnapshotLive(snapshot, true);
   if (taken) {
     wanted.heritage = HeritageOf(scope, session->row().id, snapshot);
+    wanted.heritage->contexts = StillIdle(idle, session->IdleContexts());
     forked = co_await CreateFrom(std::move(scope), std::move(wanted));
   } else {
     forked = std::unexpected(std::move(taken).error());
@@ -96,6 +98,110 @@ Task<SandboxView> ServiceImpl::ForkLive(Scope scope, store::Sandbox source, NewS
   }
   if (forked) forked->live = *taken;
   co_return forked;
+}
+
+Task<SandboxView> ServiceImpl::Pause(Scope scope, std::string name) {
+  SB_CO_TRY(auto sandbox, co_await FindSandbox(scope, std::move(name)));
+  SB_CO_TRY(auto session, co_await FindLive(scope, sandbox.current_session));
+  SB_CO_TRYV(CheckLive(*session));
+  if (session->row().image_layers.empty())
+    co_return Fail(Code::kUnsupported, "this session was started by an older server and cannot be kept");
+  Keep keep;
+  keep.memory = true;
+  auto stop = RequestStop(session->row().id, StopCause::kRequested, "paused", keep);
+  if (!stop) co_return Fail(Code::kStopped, "the sandbox has stopped");
+  SandboxView view;
+  SB_CO_TRY(view.sandbox, co_await stop->Wait());
+  view.session = session->row();
+  if (view.session.snapshot.empty())
+    co_return Fail(Code::kUnavailable, "the machine was lost before its files could be kept");
+  SB_CO_TRY(view.snapshot, co_await GetSnapshot(std::move(scope), view.session.snapshot));
+  if (!view.snapshot->memory.empty()) co_return view;
+  const std::string& why = session->memory_lost();
+  co_return Fail(Code::kUnavailable, "the sandbox has stopped and its files are kept, but not its memory: " +
+                                         (why.empty() ? "another stop came first" : why));
+}
+
+// What it goes on with besides its files.
+Result<std::optional<Heritage>> ServiceImpl::MemoryOf(const Scope& scope, const store::Snapshot& snapshot,
+                                                      ResumeFrom from) {
+  if (from == ResumeFrom::kDisk) return std::nullopt;
+  if (snapshot.memory.empty()) {
+    if (from == ResumeFrom::kEither) return std::nullopt;
+    return Fail(Code::kConflict, "snapshot " + snapshot.id + " has no memory: sandbox \"" + snapshot.sandbox +
+                                     "\" can only be started from its files");
+  }
+  Heritage heritage = HeritageOf(scope, snapshot.session, snapshot.id);
+  // Without the list its interpreters are lost, and nothing else.
+  auto contexts = core_.vault.Open(snapshot.contexts, "memory/" + snapshot.id);
+  auto list = contexts ? DecodeContexts(*contexts) : std::unexpected(contexts.error());
+  if (list) heritage.contexts = *std::move(list);
+  if (!list) log::Warn("snapshot {}: {}", snapshot.id, list.error().message);
+  return heritage;
+}
+
+Task<SandboxView> ServiceImpl::ResumeFromDisk(store::Sandbox sandbox, std::string why) {
+  log::Warn("sandbox {}: starts from its files: {}", sandbox.name, why);
+  store::Notice notice;
+  notice.at = NowMs();
+  notice.team = sandbox.team;
+  notice.project = sandbox.project;
+  notice.sandbox = sandbox.name;
+  notice.text = "it was started from its files, without the processes that ran: " + why;
+  auto add = [notice = std::move(notice)](store::Store& store) { return store.AddNotice(notice); };
+  SB_CO_TRYV(co_await core_.Db(std::move(add)));
+  co_return co_await ResumeNow(std::move(sandbox), ResumeFrom::kDisk);
+}
+
+// Once it was used: a second machine that goes on from the same moment would be a fork that nobody asked for, and
+// memory is large.
+Task<> ServiceImpl::DropMemory(store::Snapshot snapshot) {
+  auto forget = [id = snapshot.id](store::Store& store) {
+    auto edit = [](store::Snapshot& s) -> Result<> {
+      s.memory.clear();
+      s.contexts.clear();
+      return {};
+    };
+    return store.EditSnapshot(id, edit);
+  };
+  SB_CO_TRYV(co_await core_.Db(std::move(forget)));
+  co_return co_await core_.parts.engine->RemoveMemory(snapshot.id);
+}
+
+Task<SandboxView> ServiceImpl::Resume(Scope scope, std::string name, ResumeFrom from) {
+  SandboxView view;
+  SB_CO_TRY(view.sandbox, co_await FindSandbox(scope, name));
+  if (const Live* live = LiveOf(view.sandbox.current_session)) {
+    auto session = live->session;
+    auto stop = live->stop;
+    // What is under way is waited for: the client does not poll.
+    if (stop) {
+      co_await stop->Wait();
+    } else {
+      SB_CO_TRYV(co_await session->started()->Wait());
+    }
+    if (session->phase() == Session::Phase::kRunning) {
+      const auto used = Session::Use(session);  // whoever asks for it is about to use it
+      view.session = session->row();
+      view.sandbox.status = view.session.status;
+      co_return view;
+    }
+  }
+  // Everyone who asks while it boots gets the same session.
+  const std::string key = view.sandbox.team + "/" + view.sandbox.project + "/" + view.sandbox.name;
+  if (auto it = resuming_.find(key); it != resuming_.end()) {
+    auto outcome = it->second;
+    SB_CO_TRY(view, co_await outcome->Wait());
+    view.resumed = false;
+    co_return view;
+  }
+  auto outcome = std::make_shared<Outcome<SandboxView>>(core_.ex);
+  resuming_[key] = outcome;
+  auto work = ResumeNow(std::move(view.sandbox), from);
+  auto resumed = co_await RunToEnd(&tasks_, std::move(work));
+  resuming_.erase(key);
+  outcome->Set(resumed);
+  co_return resumed;
 }
 
 Task<> ServiceImpl::DropLiveSnapshot(std::string snapshot) {

@@ -13,6 +13,15 @@ constexpr int kSigKill = 9;
 
 }  // namespace
 
+// A cell that ran meanwhile may be half in the one copy and half in the other.
+std::vector<KeptContext> StillIdle(std::vector<KeptContext> before, const std::vector<KeptContext>& after) {
+  std::erase_if(before, [&](const KeptContext& c) {
+    return std::ranges::none_of(
+        after, [&](const KeptContext& now) { return now.command == c.command && now.count == c.count; });
+  });
+  return before;
+}
+
 // The log goes up to what the command had written when its memory was saved, at most; the agent repeats what was not
 // acknowledged then, which the original has stored by now.
 Task<std::string> Session::InheritCommand(const Heritage* heritage, store::Command row, uint64_t produced) {
@@ -41,6 +50,54 @@ Task<std::string> Session::InheritCommand(const Heritage* heritage, store::Comma
   co_return id;
 }
 
+std::vector<KeptContext> Session::IdleContexts() const {
+  std::vector<KeptContext> out;
+  for (const auto& [id, context] : contexts_) {
+    if (context->busy() || context->command.empty()) continue;
+    out.push_back(
+        {context->id, context->spec, context->count, context->created_at, context->last_used_at, context->command});
+  }
+  return out;
+}
+
+std::optional<std::string> Session::InheritContext(const Heritage& heritage, const std::string& driver) {
+  auto kept = std::ranges::find(heritage.contexts, driver, &KeptContext::command);
+  if (kept == heritage.contexts.end()) return std::nullopt;
+  auto context = std::make_shared<CodeContext>();
+  context->TakeOver(*kept, NewDriverId());
+  contexts_[context->id] = context;
+  return context->command;
+}
+
+std::string Session::WantsMemory(StopCause cause, const Keep& keep) const {
+  if (cause == StopCause::kLost || keep.what == Keep::What::kSnapshot) return "";
+  if (keep.memory) return "asked";
+  const bool can = core_->ladder.Of(row_.engine).live && row_.mounts.empty();
+  return core_->config.resume == "memory" && can ? "kept" : "";
+}
+
+Task<> Session::KeepMemory() {
+  const std::vector<KeptContext> before = IdleContexts();
+  auto taken = co_await live_->machine().SnapshotLive(row_.snapshot, false);
+  if (taken) {
+    memory_bytes_ = taken->memory_bytes;
+    kept_contexts_ = core_->vault.Seal(EncodeContexts(StillIdle(before, IdleContexts())), "memory/" + row_.snapshot);
+    co_return Result<>{};
+  }
+  Error error = std::move(taken).error();
+  if (core_->closing || error.code == Code::kCancelled) co_return std::unexpected(std::move(error));
+  if (error.code == Code::kConflict) {
+    // A server before us had begun: it is there, or on its way.
+    SB_CO_TRY(auto snapshots, co_await core_->parts.engine->ListSnapshots());
+    if (std::ranges::find(snapshots, row_.snapshot) != snapshots.end()) co_return Result<>{};
+    co_return std::unexpected(std::move(error));
+  }
+  log::Error("session {}: its memory is not kept: {}", row_.id, error.message);
+  memory_lost_ = std::move(error.message);
+  row_.snapshot_memory.clear();
+  co_return Result<>{};
+}
+
 Task<> Session::Inherit(Heritage heritage) {
   auto link = live_->link();
   if (!link) co_return Fail(Code::kUnavailable, "the agent of the restored machine does not answer");
@@ -53,6 +110,10 @@ Task<> Session::Inherit(Heritage heritage) {
     auto find = [session = heritage.session, id = command.id](store::Store& store) {
       return store.FindCommand(session, id);
     };
+    if (auto driver = InheritContext(heritage, command.id)) {
+      names.push_back({command.id, *std::move(driver)});
+      continue;
+    }
     SB_CO_TRY(auto row, co_await core_->Db(std::move(find)));
     if (!row) {
       strangers.push_back(command.id);
@@ -62,7 +123,7 @@ Task<> Session::Inherit(Heritage heritage) {
     names.push_back({command.id, std::move(id)});
   }
   SB_CO_TRYV(co_await live_->Renew(std::move(names), this));
-  // Interpreters, and what nobody can ask for.
+  // Interpreters in the middle of something, and what nobody can ask for.
   for (const std::string& id : strangers) live_->link()->Kill(id, kSigKill);
   co_return Result<>{};
 }

@@ -86,6 +86,10 @@ struct ForkSpec {
   UpdateSpec changes;
 };
 
+// What a stopped sandbox goes on from. Either: its memory when its stop kept it; the files alone only when the memory
+// is of no use here and nobody had asked for it.
+enum class ResumeFrom { kEither, kMemory, kDisk };
+
 // Absent: as it is, or the default for a new one.
 struct DriveSpec {
   std::optional<std::string> region;
@@ -243,6 +247,11 @@ class Service {
   // Boots from the source's current snapshot, from its image when there is none; a live one goes on where the source's
   // machine is, with all that runs there (kUnsupported where the engine cannot do that).
   virtual Task<SandboxView> Fork(Scope scope, std::string name, ForkSpec spec) = 0;
+
+  // Stops the session with its memory, for Resume to go on with all that ran. kUnsupported where the engine cannot.
+  virtual Task<SandboxView> Pause(Scope scope, std::string name) = 0;
+  // A session that runs: the current one, or a new one. kConflict when it cannot go on from what was demanded.
+  virtual Task<SandboxView> Resume(Scope scope, std::string name, ResumeFrom from) = 0;
 
   // Stops the session as part of it.
   virtual Task<SnapshotTaken> TakeSnapshot(Scope scope, std::string session, std::optional<int64_t> expiration_ms) = 0;

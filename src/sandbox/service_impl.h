@@ -60,6 +60,10 @@ class ServiceImpl final : public Domain {
   Task<store::Sandbox> Promote(Scope scope, std::string fork, std::optional<std::string> into) override;
   Task<RaceOutcome> Race(Scope scope, RaceSpec spec) override;
 
+  // memory_service.cc
+  Task<SandboxView> Pause(Scope scope, std::string name) override;
+  Task<SandboxView> Resume(Scope scope, std::string name, ResumeFrom from) override;
+
   // service_resume.cc
   Task<SandboxView> Fork(Scope scope, std::string name, ForkSpec spec) override;
 
@@ -185,13 +189,16 @@ class ServiceImpl final : public Domain {
   Task<> RunRacer(Scope scope, std::shared_ptr<RaceState> race, size_t index);
 
   // service_resume.cc
-  Task<SandboxView> ResumeNow(store::Sandbox sandbox);
+  Task<SandboxView> ResumeNow(store::Sandbox sandbox, ResumeFrom from);
+  Task<SandboxView> ResumeFromDisk(store::Sandbox sandbox, std::string why);
   Task<SandboxView> ForkNow(Scope scope, std::string name, ForkSpec spec);
 
   // memory_service.cc
   Task<SandboxView> ForkLive(Scope scope, store::Sandbox source, NewSandbox wanted);
   Task<Base> BaseOf(store::Session running, std::string head);
   Heritage HeritageOf(Scope scope, std::string session, std::string snapshot);
+  Result<std::optional<Heritage>> MemoryOf(const Scope& scope, const store::Snapshot& snapshot, ResumeFrom from);
+  Task<> DropMemory(store::Snapshot snapshot);
   Result<> CheckLive(const Session& session) const;
   Task<> DropLiveSnapshot(std::string snapshot);
   Task<> TidyLiveSnapshots();
@@ -211,7 +218,6 @@ class ServiceImpl final : public Domain {
   Task<store::Sandbox> SandboxOf(store::Session session);
   Task<store::Session> FindSession(Scope scope, std::string id);
   Task<std::shared_ptr<Session>> FindLive(Scope scope, std::string id);
-  Task<SandboxView> Resume(Scope scope, std::string name);
   Task<std::shared_ptr<Session>> FindRunning(Scope scope, std::string name);  // resumes
   const Live* LiveOf(const std::string& session) const;
 

@@ -68,6 +68,8 @@ class Disk {
   virtual void DropCopy(const SlotCopy& copy) = 0;
   // kNotFound when the snapshot has none.
   virtual Result<Fd> OpenMemory(const std::string& snapshot) const = 0;
+  // The snapshot stays.
+  virtual void RemoveMemory(const std::string& snapshot) const = 0;
   // Drives: directories that outlive machines, each with upper/ and work/ like a slot, and read-only states of them,
   // each with upper/. kUnsupported when the limit is one that nothing here would hold it to.
   virtual Result<> CreateDrive(const std::string& drive, uint64_t max_bytes) = 0;

@@ -213,6 +213,7 @@ class BtrfsDisk : public Disk {
     if (!file) return Fail(Code::kNotFound, "snapshot " + snapshot + " has no memory");
     return file;
   }
+  void RemoveMemory(const std::string& snapshot) const override { ::unlinkat(memory_.get(), snapshot.c_str(), 0); }
   // Memory whose snapshot never came to be.
   void SweepMemory() const {
     auto names = os::ListDir(memory_.get());

@@ -84,6 +84,7 @@ class PlainDisk : public Disk {
   Result<> PublishCopy(SlotCopy&, const std::string&) override { return NoCopies(); }
   void DropMemory(const std::string&) const override {}
   void DropCopy(const SlotCopy&) override {}
+  void RemoveMemory(const std::string&) const override {}
   Result<Fd> OpenMemory(const std::string&) const override { return NoCopies(); }
 
   Result<> CreateDrive(const std::string& drive, uint64_t max_bytes) override {

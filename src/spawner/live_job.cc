@@ -73,7 +73,8 @@ class Saver {
       const int64_t now = os::BootTimeMs();
       if (now - started_at_ > kLimitMs) return Fail(Code::kTimeout, "the memory could not be saved in time");
       if (!held_ && (now - started_at_ > kLiveMs || bytes_ > plan_->needs.memory_mib << 20)) {
-        SB_TRYV(qmp_.Tell("stop"));
+        // Not by "stop": then it would stand still where it goes on, too.
+        SB_TRYV(qmp_.Tell("migrate-set-parameters", R"({"downtime-limit":600000})"));
         held_ = true;
       }
       std::array<pollfd, 2> polled{pollfd{qmp_.fd(), POLLIN, 0}, pollfd{ended ? -1 : stream_.get(), POLLIN, 0}};

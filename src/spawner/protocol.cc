@@ -94,7 +94,7 @@ void Fields(A& a, M& m) {
   } else if constexpr (std::is_same_v<T, ListSnapshotsReq> || std::is_same_v<T, ListDrivesReq>) {
     a.Id(m.after);
   } else if constexpr (std::is_same_v<T, RemoveSnapshotReq>) {
-    a.Id(m.snapshot);
+    a.Id(m.snapshot), a(m.memory_only);
   } else if constexpr (std::is_same_v<T, FlattenReq>) {
     a.Ids(m.layers, kMaxSnapshotChain), a.Id(m.target);
   } else if constexpr (std::is_same_v<T, ManifestReq>) {

@@ -87,6 +87,7 @@ struct ListSnapshotsReq {
 };
 struct RemoveSnapshotReq {
   std::string snapshot;
+  bool memory_only = false;
 };
 struct FlattenReq {
   std::vector<std::string> layers;  // topmost first

@@ -162,6 +162,11 @@ ALTER TABLE snapshots ADD COLUMN format TEXT NOT NULL DEFAULT 'dir';
 ALTER TABLE sandboxes ADD COLUMN nesting INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE sessions ADD COLUMN nesting INTEGER NOT NULL DEFAULT 0;
 )sql",
+    R"sql(
+ALTER TABLE sessions ADD COLUMN snapshot_memory TEXT NOT NULL DEFAULT '';
+ALTER TABLE snapshots ADD COLUMN memory TEXT NOT NULL DEFAULT '';
+ALTER TABLE snapshots ADD COLUMN contexts TEXT NOT NULL DEFAULT '';
+)sql",
 };
 
 }  // namespace sandbar::store

@@ -266,6 +266,7 @@ class FakeEngine final : public Engine {
     co_return Result<>{};
   }
 
+  Task<> RemoveMemory(std::string) override { co_return Result<>{}; }
   Task<> CreateDrive(std::string drive, uint64_t max_bytes) override {
     SB_CO_TRYV(co_await host_->Meet(host_->faults.create_drive, "create drive"));
     host_->drives[std::move(drive)] = max_bytes;

@@ -315,6 +315,13 @@ class NamespacesEngineImpl : public NamespacesEngine {
     co_return co_await Ask(std::move(request));
   }
 
+  Task<> RemoveMemory(std::string snapshot) override {
+    spawner::RemoveSnapshotReq request;
+    request.snapshot = std::move(snapshot);
+    request.memory_only = true;
+    co_return co_await Ask(std::move(request));
+  }
+
   Task<> CreateDrive(std::string drive, uint64_t max_bytes) override {
     spawner::CreateDriveReq request;
     request.drive = std::move(drive);
