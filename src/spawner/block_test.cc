@@ -2,18 +2,20 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <cstdlib>
 #include <filesystem>
+#include <set>
+#include <sstream>
 
-#include "os/process.h"
+#include "os/openat.h"
 #include "spawner/test_harness.h"
 
 namespace sandbar::spawner {
 namespace {
 
 using testing::HasSubstr;
-using testing::Not;
 
 std::string Kernel() {
   const char* cache = std::getenv("SANDBAR_CACHE");
@@ -118,6 +120,49 @@ TEST_F(BlockTest, ADriveTakesAnothersPlace) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::kConflict);
   EXPECT_THAT(refused.error().message, testing::AllOf(HasSubstr("block"), HasSubstr("dir")));
+}
+
+// It reads what guests wrote, so it has what reading takes and nothing else.
+TEST_F(BlockTest, WhoeverMakesADeviceIsLockedIn) {
+  Leave("snap_d",
+        "mkdir /many && cd /many && dd if=/dev/urandom of=f bs=1M count=20 2>/dev/null && "
+        "i=0; while [ $i -lt 1500 ]; do echo $i > $i; i=$((i+1)); done; true");
+  auto read = [](const std::string& file) { return os::ReadFile(file, 1 << 20).value_or(""); };
+  const std::string spawner = std::to_string(host_->spawner_pid());
+  // It is soon over: stopped as soon as it is seen, and made again when it was missed.
+  pid_t pid = 0;
+  for (int i = 0; i < 20 && pid == 0; ++i) {
+    client_->Send(ToBlockReq{"snap_d", "try" + std::to_string(i), false, 64 << 20}, 1000U + static_cast<uint32_t>(i));
+    for (int look = 0; look < 2000 && pid == 0; ++look) {
+      std::istringstream children(read("/proc/" + spawner + "/task/" + spawner + "/children"));
+      for (pid_t child = 0; children >> child;)
+        if (read("/proc/" + std::to_string(child) + "/cmdline").starts_with("mke2fs")) pid = child;
+    }
+  }
+  ASSERT_NE(pid, 0) << "never seen";
+  ASSERT_EQ(::kill(pid, SIGSTOP), 0);
+  const std::string at = "/proc/" + std::to_string(pid);
+  const std::string status = read(at + "/status");
+  for (const char* line : {"CapPrm:\t0000000000200004", "CapEff:\t0000000000200004", "CapBnd:\t0000000000200004",
+                           "CapInh:\t0000000000000000", "CapAmb:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"})
+    EXPECT_THAT(status, HasSubstr(line));
+  for (const char* ns : {"mnt", "pid", "net", "ipc", "uts"})
+    EXPECT_NE(std::filesystem::read_symlink(at + "/ns/" + ns),
+              std::filesystem::read_symlink("/proc/" + spawner + "/ns/" + ns))
+        << ns;
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(at + "/root")) names.insert(entry.path().filename());
+  EXPECT_THAT(names, testing::ElementsAre("dev", "lib", "lib64", "proc", "usr", "vm"));
+  std::istringstream mounts(read(at + "/mountinfo"));
+  for (std::string line; std::getline(mounts, line);)
+    EXPECT_THAT(line, testing::ContainsRegex("^([^ ]+ ){5}ro,nosuid")) << "nothing to write to";
+  for (const auto& entry : std::filesystem::directory_iterator(at + "/fd")) {
+    const std::string file = std::filesystem::read_symlink(entry.path());
+    EXPECT_TRUE(file.ends_with("null") || file.starts_with("/memfd:") || file.contains("/disk.") || file == "/" ||
+                file.starts_with("/usr/lib/") || file.contains("snap_d") || file.contains("many"))
+        << file;
+  }
+  ::kill(pid, SIGCONT);
 }
 
 }  // namespace

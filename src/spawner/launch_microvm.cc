@@ -98,7 +98,9 @@ class MicrovmLaunch : public Launch {
     return {limits.vcpus, memory, kThreads + limits.vcpus};
   }
   // The device's size is the limit. Somebody who makes it take more than this gets errors, and nobody else does.
-  uint64_t SlotLimit(const Limits& limits) const override { return VmSlotLimit(VmDiskBytes(limits.disk_bytes)); }
+  uint64_t SlotLimit(const Limits& limits) const override {
+    return VmSlotLimit(VmDiskBytes(limits.disk_bytes)) + copied_;
+  }
   int64_t StartLimitMs() const override { return kStartLimitMs; }
 
   Result<os::Child> Start(const LaunchInput& in, const ConfigureReq& request) override {
@@ -207,7 +209,12 @@ class MicrovmLaunch : public Launch {
     uint64_t bytes = 0;
   };
 
-  static Result<> OpenDrives(const LaunchInput& in, const ConfigureReq& request, std::vector<Drive>& out) {
+  Result<> OpenDrives(const LaunchInput& in, const ConfigureReq& request, std::vector<Drive>& out) {
+    for (const DriveMount& mount : request.mounts) {
+      SB_TRY(uint64_t copied, CopiedBytes(*in.host, mount));
+      copied_ += copied;
+    }
+    if (copied_ != 0) SB_TRYV(in.host->disk->SetLimit(in.parts->disk, SlotLimit(in.limits)));
     for (const DriveMount& mount : request.mounts) {
       Drive drive;
       SB_TRY(drive.path, in.host->disk->DrivePath(mount.drive));
@@ -267,6 +274,7 @@ class MicrovmLaunch : public Launch {
     return {};
   }
 
+  uint64_t copied_ = 0;      // of drives that it may only read
   Fd state_, control_qemu_;  // until it has them
   Fd control_;               // our end: for those who take snapshots of it
   bool has_drives_ = false;

@@ -175,7 +175,7 @@ Result<Fd> OpenVmDrive(const Host& host, const DiskSlot& slot, const DriveMount&
     return disk;
   }
   SB_TRY(Fd work, os::OpenPath(slot.path + "/work", O_RDONLY | O_DIRECTORY));
-  SB_TRY(Fd copy, NewDiskFile(work.get(), mount.drive));
+  SB_TRY(Fd copy, NewDiskFile(work.get(), NewLabel("drive-", 8)));
   if (::ioctl(copy.get(), FICLONE, disk->get()) != 0) return FailErrno("copy a drive");
   return copy;
 }
@@ -185,6 +185,14 @@ Result<> FormatVmDrive(const std::string& path, int disk) {
   SB_TRY(Fd upper, os::OpenPath(path + "/upper", O_RDONLY | O_DIRECTORY));
   if (::renameat(upper.get(), kHalfMade, upper.get(), kVmDiskFile) != 0) return FailErrno("name a drive");
   return {};
+}
+
+Result<uint64_t> CopiedBytes(const Host& host, const DriveMount& mount) {
+  if (mount.writable) return 0;
+  SB_TRY(std::string path, host.disk->DrivePath(mount.drive));
+  struct stat st{};
+  if (::lstat((path + "/upper/" + kVmDiskFile).c_str(), &st) != 0) return 0;
+  return static_cast<uint64_t>(st.st_blocks) * 512;
 }
 
 std::vector<std::string> FormatWords(uint64_t bytes) {

@@ -54,6 +54,8 @@ Result<Fd> CreateVmDisk(int dir, uint64_t bytes, const char* name = kVmDiskFile)
 // files in it is kConflict. A machine that may only read gets a copy in its slot that shares everything: a filesystem
 // that was not unmounted has to be mended before it can be read, and nobody mends the original.
 Result<Fd> OpenVmDrive(const Host& host, const DiskSlot& slot, const DriveMount& mount, bool* fresh);
+// What the copy takes of the slot's limit where the filesystem counts shared blocks for everybody.
+Result<uint64_t> CopiedBytes(const Host& host, const DriveMount& mount);
 // A fresh one, in a process of its own: the drive has it when it is whole.
 Result<> FormatVmDrive(const std::string& path, int disk);
 

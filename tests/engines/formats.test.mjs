@@ -101,7 +101,9 @@ test("a drive from engine to engine", async () => {
   // Its newest state as files, then the drive itself, and back.
   assert.equal(await use(plain, d.snapshot(), "cat s/l; stat -c '%a %U' s; echo x 2>/dev/null > a || echo refused"), "one\n700 vercel-sandbox\nrefused\n");
   assert.equal(await use(plain, d, "cat s/l; echo two > b; ls -A | tr '\\n' ' '"), "one\na b s ");
-  assert.equal(await use(vm, d.snapshot(), "cat a b"), "one\ntwo\n");
+  const twice = await on(vm, { mounts: { "/data": d.snapshot(), "/same": d.snapshot() } });
+  assert.equal(await ok(twice, "cat /data/a /same/b"), "one\ntwo\n");
+  await twice.stop();
   assert.equal(await use(vm, d, "cat a b; rm a; stat -c '%a %U' s; ls -A"), "one\ntwo\n700 vercel-sandbox\nb\ns\n");
 });
 
