@@ -138,7 +138,7 @@ const EngineInfo* Ladder::LowestNesting(int min_class, std::optional<RootfsForma
   auto suits = [&](const EngineInfo& e, int least) {
     return e.usable && e.no_nesting.empty() && ClassOf(e, true) >= least && Takes(e, snapshot);
   };
-  if (min_class != 1 && suits(usual(), std::max(min_class, 1))) return &usual();
+  if (suits(usual(), std::max(min_class, 1))) return &usual();
   const EngineInfo* lowest = nullptr;
   for (const EngineInfo& e : engines_) {
     if (!suits(e, std::max(min_class, 2))) continue;

@@ -193,7 +193,10 @@ TEST(Ladder, ContainersInsideAreNotForAnyEngine) {
   EXPECT_EQ(Name(Made(engines, allowed).Pick(nesting, std::nullopt)), "microvm") << "more is there";
   Config emulated;
   emulated.isolation = "microvm-emulated";
-  EXPECT_EQ(Name(Made(Host(), emulated).Pick(nesting, std::nullopt)), "microvm-emulated") << "what it uses anyway";
+  for (int min_class : {0, 1})
+    EXPECT_EQ(Name(Made(Host(), emulated).Pick({.min_class = min_class, .nesting = true}, std::nullopt)),
+              "microvm-emulated")
+        << "what it uses anyway";
   EXPECT_FALSE(Meets(nesting, "namespaces", 1, false));
   EXPECT_TRUE(Meets(nesting, "namespaces", 0, true));
 }

@@ -5,7 +5,7 @@ import { sh } from "../clients/sdk.mjs";
 // A shell, what it needs, and curl; no trust store of its own.
 const makeImage = (load) => `set -e
 mkdir -p /tmp/tree/bin /tmp/tree/tmp
-for name in bash cat ls id mount curl sleep head tail; do
+for name in bash cat ls id mount curl sleep head tail perl; do
   file=$(readlink -f "$(command -v $name)")
   cp --parents "$file" /tmp/tree
   [ -e /tmp/tree/bin/$name ] || ln -s "$file" /tmp/tree/bin/$name

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
 import { apiError, useSdk } from "../clients/sdk.mjs";
-import { engine } from "../clients/server.mjs";
+import { engine, until } from "../clients/server.mjs";
 import { makeWorld } from "../network/world.mjs";
 import { inside, must, root, withImage } from "./podman.mjs";
 
@@ -15,7 +15,7 @@ const session = async (box) => (await server.call("GET", `/v2/sandboxes/sessions
 const unique = () => `c-${Math.random().toString(36).slice(2, 10)}`;
 const policy = { allow: { "api.test": [{ transform: [{ headers: { authorization: "Bearer canary" } }] }], "open.test": [] } };
 const name = unique();
-const make = () => sandbox({ name, runtime: undefined, image: "sandbar/podman:latest", __nesting: true, __isolation: engine, networkPolicy: policy, timeout: 1_800_000 });
+const make = () => sandbox({ name, runtime: undefined, image: "sandbar/podman:latest", __nesting: true, __isolation: engine, ports: [3000], networkPolicy: policy, timeout: 1_800_000 });
 const { nesting } = (await server.call("GET", "/x/v1/info")).engines.find((e) => e.name === engine);
 const box = nesting && (await withImage(await make()));
 const skip = nesting ? false : `${engine} runs no containers`;
@@ -34,6 +34,18 @@ test("podman runs an image that was made here, with the host's network and with 
   await must(box, "podman run -d --name web -p 8080:8080 local/tiny:1 sleep 1000 && podman exec web sh -c 'echo hi > /f && cat /f'");
   assert.equal(await must(box, "podman exec web cat /f"), "hi\n");
   assert.match(await must(box, "podman ps --format '{{.Names}} {{.Ports}}'"), /web .*8080/);
+  await must(box, "podman rm -f -t 0 web");
+});
+
+test("a port that a container publishes has a preview", { skip }, async () => {
+  const serve = 'socket(S, 2, 1, 0); bind(S, pack("S n a4 x8", 2, 80, "")) || die $!; listen(S, 5); while (accept(C, S)) { sysread(C, $_, 4096); syswrite(C, "HTTP/1.1 200 OK\\r\\nContent-Length: 9\\r\\nConnection: close\\r\\n\\r\\ncontainer"); close C; }';
+  await box.writeFiles([{ path: "/tmp/serve.pl", content: serve }]);
+  await must(box, "podman run -d --name web -p 3000:80 -v /tmp/serve.pl:/serve.pl:ro local/tiny:1 perl /serve.pl");
+  const answer = await until(async () => {
+    const got = await fetch(box.domain(3000));
+    return got.ok && (await got.text());
+  }, "it serves");
+  assert.equal(answer, "container");
   await must(box, "podman rm -f -t 0 web");
 });
 

@@ -34,6 +34,7 @@ traces() {
 server() {
   cat > /etc/sandbar.toml << TOML || return 1
 isolation = "namespaces"
+allow_nesting_on_class1 = true
 [limits]
 pids = 64
 disk_mb = 64
@@ -118,6 +119,35 @@ fork() {
   has "$(sandbar exec copy -- cat state)" third
 }
 
+# What a container runtime does, by hand: groups with limits of their own, namespaces, a fresh /proc, an overlay.
+nesting() {
+  sandbar run --keep --nesting --vcpus 1 --timeout 6h --name nest -- true || return 1
+  cat > /tmp/nest.sh << 'END'
+set -e
+cd /sys/fs/cgroup
+cat cgroup.controllers
+echo "+memory +pids" > cgroup.subtree_control
+mkdir pod
+echo 20000000 > pod/memory.max
+! echo max > memory.max 2> /dev/null
+! mkdir ../x 2> /dev/null
+cd /var/lib/containers
+mkdir lower upper work merged
+echo below > lower/f
+mount -t overlay -o lowerdir=lower,upperdir=upper,workdir=work,userxattr overlay merged
+rm merged/f
+test -c upper/f
+unshare -pfmn --mount-proc sh -c 'echo pids: /proc/[0-9]*; echo $$ > /sys/fs/cgroup/pod/cgroup.procs; cat /proc/self/cgroup'
+sh -c 'echo $$ > /sys/fs/cgroup/pod/cgroup.procs; head -c 100000000 /dev/zero | tail -c 100000000 > /dev/null' && exit 1
+! umount /proc/cpuinfo 2> /dev/null
+curl -sS http://198.51.100.1/
+END
+  sandbar cp /tmp/nest.sh nest:nest.sh || return 1
+  said=$(sandbar exec --sudo nest -- sh nest.sh 2>&1) || fail "all of it, got: $said" || return 1
+  for words in "memory pids" "pids: /proc/1" "0::/pod" egress_denied; do has "$said" "$words" || return 1; done
+  sandbar rm nest
+}
+
 killed_server() {  # the machines outlive it, and the next one finds them
   sandbar exec -d box -- sleep 100000 || return 1
   kill -9 $(ps -o pid,args | awk '/sandbar [s]erve/ { print $1 }') || return 1
@@ -165,6 +195,7 @@ step "limits: disk" disk_limit
 step "network: allow-all, deny-all" network
 step "snapshot" snapshot
 step "fork" fork
+step "nesting" nesting
 step "kill -9 of the server" killed_server
 step "doctor" doctor
 step "teardown" teardown
