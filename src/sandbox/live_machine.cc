@@ -28,10 +28,12 @@ LiveMachine::LiveMachine(Core* core, std::unique_ptr<engine::Machine> machine)
 
 Task<std::unique_ptr<LiveMachine>> LiveMachine::Boot(Core* core, engine::BootRequest request, engine::Rootfs rootfs) {
   rootfs.format = request.format;
+  const bool apart = request.network != engine::AttachmentKind::kLocal;
   bool own_kernel = request.format == engine::RootfsFormat::kBlock;
   SB_CO_TRY(auto machine, co_await core->parts.engine->Boot(std::move(request)));
   auto live = std::make_unique<LiveMachine>(core, std::move(machine));
   live->Serve(net::DenyAll());
+  live->apart_ = apart;
   if (own_kernel) live->patience_ = std::chrono::milliseconds(core->config.kernel_start_ms);
   engine::MachineSpec spec;
   // The same for all: a pooled machine is configured before anyone has named it.
@@ -56,6 +58,7 @@ Task<std::unique_ptr<LiveMachine>> LiveMachine::Attach(Core* core, store::Sessio
   auto live = std::make_unique<LiveMachine>(core, std::move(machine));
   // On a busy host an emulated one takes its time to answer. Others may not hold up the server's start for so long.
   if (owner.engine == "microvm-emulated") live->patience_ = std::chrono::milliseconds(core->config.kernel_start_ms);
+  live->apart_ = owner.engine != "namespaces";
   live->Identify(owner);
   live->Serve(policy);
   co_return live;
@@ -140,7 +143,14 @@ Task<> LiveMachine::WatchExit() {
   auto r = co_await machine_->WaitExit();
   if (closing_) co_return Result<>{};
   if (!r && r.error().code == Code::kCancelled) co_return Result<>{};
-  Lost(r ? "it ended by itself" : r.error().message);
+  std::string why = r ? "it ended by itself" : r.error().message;
+  if (r && apart_) {
+    // What the host kills for want of memory there is the guest's kernel.
+    auto usage = co_await machine_->GetUsage();
+    if (closing_) co_return Result<>{};
+    if (usage && usage->oom_kills > 0) why = "out of memory: a kernel of its own ends as a whole";
+  }
+  Lost(why);
   co_return Result<>{};
 }
 

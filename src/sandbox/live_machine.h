@@ -79,6 +79,7 @@ class LiveMachine final : private engine::GuestEvents {
   std::shared_ptr<engine::GuestLink> link_;
   MachineListener* listener_ = nullptr;
   std::chrono::milliseconds patience_;  // with an agent that has not answered yet
+  bool apart_ = false;  // the guest has a kernel of its own: of its processes the host's kernel knows none
   bool closing_ = false;
   bool connecting_ = false;
   bool closed_early_ = false;

@@ -110,19 +110,6 @@ Result<> CloseRoom(const Microvm& vm) {
   return os::SetMountAttributes(own.get(), MOUNT_ATTR_RDONLY);
 }
 
-uint64_t MeasureTscKhz() {
-  auto now = [] {
-    timespec t{};
-    ::clock_gettime(CLOCK_MONOTONIC_RAW, &t);
-    return static_cast<uint64_t>(t.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(t.tv_nsec);
-  };
-  uint64_t from = now(), ticks = __rdtsc();
-  while (now() - from < 10'000'000) {
-  }
-  uint64_t passed = now() - from;
-  return (__rdtsc() - ticks) * 1'000'000 / passed;
-}
-
 // In the jail that machines have, with what they have but devices.
 Result<os::Child> StartProbe(const Microvm& vm, int errors) {
   SB_TRY(Fd room, os::CloneTree(AT_FDCWD, vm.room, true));
@@ -195,6 +182,19 @@ bool KvmKnownToWork(const Microvm& vm, const std::string& kernel_path) {
 }
 
 }  // namespace
+
+uint64_t MeasureTscKhz() {
+  auto now = [] {
+    timespec t{};
+    ::clock_gettime(CLOCK_MONOTONIC_RAW, &t);
+    return static_cast<uint64_t>(t.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(t.tv_nsec);
+  };
+  uint64_t from = now(), ticks = __rdtsc();
+  while (now() - from < 10'000'000) {
+  }
+  uint64_t passed = now() - from;
+  return (__rdtsc() - ticks) * 1'000'000 / passed;
+}
 
 std::vector<std::string> QemuBase(const Microvm& vm, bool kvm, const std::string& init_words, QemuMemory memory) {
   // Without the old timer and interrupt controller Linux does not trust the newer ones, and then no sleep ends.

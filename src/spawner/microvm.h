@@ -30,6 +30,9 @@ struct Microvm {
 // `agent`: bytes of the agent's executable.
 Result<std::unique_ptr<Microvm>> PrepareMicrovm(const Options& options, const std::string& agent);
 
+// Of this host's processors; takes a moment.
+uint64_t MeasureTscKhz();
+
 enum class QemuMemory {
   kOwn,
   kShared,  // fd 8, to be kept as a template
