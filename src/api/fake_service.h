@@ -76,6 +76,8 @@ class FakeService : public sandbox::Service {
 
   // What was asked.
   std::optional<sandbox::ForkSpec> fork;
+  std::string pause;
+  std::pair<std::string, sandbox::ResumeFrom> resume;
   bool orphans = false;
   sandbox::Scope scope;
   std::optional<sandbox::CreateSpec> create;
@@ -150,6 +152,14 @@ class FakeService : public sandbox::Service {
     ++deleted;
     SB_CO_TRYV(Begin(s, std::move(name)));
     co_return sandbox_;
+  }
+  Task<sandbox::SandboxView> Pause(sandbox::Scope s, std::string name) override {
+    pause = name;
+    co_return View(s, std::move(name));
+  }
+  Task<sandbox::SandboxView> Resume(sandbox::Scope s, std::string name, sandbox::ResumeFrom from) override {
+    resume = {name, from};
+    co_return View(s, std::move(name));
   }
   Task<sandbox::SandboxView> Fork(sandbox::Scope s, std::string name, sandbox::ForkSpec spec) override {
     fork = std::move(spec);

@@ -92,6 +92,8 @@ Task<> NativeVerifySnapshot(Call* call);
 Task<> NativeNotices(Call* call);
 Task<> NativeDiff(Call* call);
 Task<> NativePromote(Call* call);
+Task<> NativePause(Call* call);
+Task<> NativeResume(Call* call);
 Task<> NativeRace(Call* call);
 
 // mcp.cc

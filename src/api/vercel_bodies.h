@@ -145,12 +145,13 @@ struct ForkBody {
   std::optional<std::vector<std::string>> failover_regions;
   std::optional<MountsBody> mounts;
   std::optional<AnyIsolationBody> isolation;
+  bool live = false;
   static constexpr wire::JsonAlias kJsonAliases[] = {kIdleAlias, kIsolationAlias};
 };
 BOOST_DESCRIBE_STRUCT(ForkBody, (),
                       (name, region, image, persistent, resources, timeout, idle_timeout_ms, snapshot_expiration,
                        network_policy, network_id, env, tags, ports, keep_last_snapshots, failover_regions, mounts,
-                       isolation))
+                       isolation, live))
 
 struct SnapshotBody {
   std::optional<int64_t> expiration;

@@ -133,6 +133,7 @@ Result<sandbox::ForkSpec> ParseFork(std::string_view text) {
   SB_TRYV(RefuseNetworkId(body.network_id && body.network_id->has_value()));
   if (body.image) return Missing("a fork keeps its source's image: leave `image` out");
   out.name = body.name;
+  out.live = body.live;
   out.changes = ToChanges(body);
   return out;
 }

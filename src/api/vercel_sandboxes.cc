@@ -141,6 +141,10 @@ Task<> ForkSandbox(Call* call) {
   auto view = co_await call->service->Fork(call->scope, std::move(name), std::move(spec));
   if (!view) co_return std::unexpected(std::move(view).error());
   json::object body = ViewJson(*view, call->preview_urls, false, false);
+  if (view->live) {
+    body["pauseMs"] = view->live->pause.count();
+    body["memoryBytes"] = view->live->memory_bytes;
+  }
   co_return co_await call->Reply(std::move(body));
 }
 

@@ -131,6 +131,7 @@ json::object SnapshotJson(const store::Snapshot& s, bool v1) {
                    // Not the protocol's: sizeBytes is an estimate until it is durable.
                    {"engine", s.engine},
                    {"format", s.format},
+                   {"memory", !s.memory.empty()},
                    {"durable", s.durable_at != 0},
                    {"verified", s.verified_at != 0 && s.damage.empty()}};
   AddIf(out, "sourceSandboxName", s.sandbox);

@@ -311,6 +311,9 @@ int Main(const Options& options, const Hooks& hooks) {
           [&](const ForkCommand& c) {
             return WithServer(options, false, [o, &c](ApiClient* a) { return Fork(a, o, c); });
           },
+          [&](const PauseCommand& c) {
+            return WithServer(options, false, [o, &c](ApiClient* a) { return Pause(a, o, c); });
+          },
           [&](const ResumeCommand& c) {
             return WithServer(options, false, [o, &c](ApiClient* a) { return Resume(a, o, c); });
           },

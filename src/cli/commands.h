@@ -28,6 +28,7 @@ Task<int> Rm(ApiClient* api, const Options* options, RmCommand command);
 Task<int> Inspect(ApiClient* api, const Options* options, InspectCommand command);
 Task<int> Snapshot(ApiClient* api, const Options* options, SnapshotCommand command);
 Task<int> Fork(ApiClient* api, const Options* options, ForkCommand command);
+Task<int> Pause(ApiClient* api, const Options* options, PauseCommand command);
 Task<int> Resume(ApiClient* api, const Options* options, ResumeCommand command);
 Task<int> Usage(ApiClient* api, const Options* options);
 Task<int> Net(ApiClient* api, const Options* options, NetCommand command);

@@ -93,10 +93,15 @@ struct SnapshotCommand {
 struct ForkCommand {
   std::string name;
   std::optional<std::string> as;
+  bool live = false;
   IsolationOptions isolation;
+};
+struct PauseCommand {
+  std::vector<std::string> names;
 };
 struct ResumeCommand {
   std::vector<std::string> names;
+  bool memory = false, disk = false;
 };
 struct UsageCommand {};
 struct InspectCommand {
@@ -165,9 +170,9 @@ struct DoctorCommand {
 using Command =
     std::variant<ServeCommand, UpCommand, DownCommand, RunCommand, PsCommand, ExecCommand, LogsCommand, CpCommand,
                  StopCommand, RmCommand, InspectCommand, NetCommand, TokenCommand, EnvCommand, ImageCommand,
-                 VersionCommand, DoctorCommand, ForwardCommand, SnapshotCommand, ForkCommand, ResumeCommand,
-                 UsageCommand, DiffCommand, PromoteCommand, RaceCommand, ExportCommand, ImportCommand, McpCommand,
-                 AgentCommand, EvalCommand, SkillCommand, CodeCommand, ClaudeWorkerCommand, KernelCommand>;
+                 VersionCommand, DoctorCommand, ForwardCommand, SnapshotCommand, ForkCommand, PauseCommand,
+                 ResumeCommand, UsageCommand, DiffCommand, PromoteCommand, RaceCommand, ExportCommand, ImportCommand,
+                 McpCommand, AgentCommand, EvalCommand, SkillCommand, CodeCommand, ClaudeWorkerCommand, KernelCommand>;
 
 struct Options {
   std::string data;         // --data, SANDBAR_DATA or /var/lib/sandbar

@@ -157,8 +157,15 @@ void AddSandboxes(CLI::App* app, Raw* raw) {
   auto* fork = app->add_subcommand("fork", "A new sandbox from the newest snapshot of another");
   fork->add_option("NAME", raw->fork.name)->required();
   fork->add_option("NEW", raw->fork.as, "name of the new one");
+  fork->add_flag("--live", raw->fork.live, "of the running sandbox, with its processes (microVMs)");
   AddIsolation(fork, &raw->fork.isolation);
-  app->add_subcommand("resume", "Start stopped sandboxes again")->add_option("NAME", raw->resume.names)->required();
+  app->add_subcommand("pause", "Stop sandboxes with their memory: resume goes on with their processes (microVMs)")
+      ->add_option("NAME", raw->pause.names)
+      ->required();
+  auto* resume = app->add_subcommand("resume", "Start stopped sandboxes again");
+  resume->add_option("NAME", raw->resume.names)->required();
+  auto* memory = resume->add_flag("--memory", raw->resume.memory, "only with the processes that a pause kept");
+  resume->add_flag("--disk", raw->resume.disk, "from the files alone")->excludes(memory);
   app->add_subcommand("usage", "CPU, memory, creations and transfer per project, with what they cost");
   app->add_subcommand("inspect", "Everything known about a sandbox, as JSON")
       ->add_option("NAME", raw->inspect.name)
@@ -227,6 +234,7 @@ Command Choose(const CLI::App* sub, Raw* raw) {
   if (name == "inspect") return raw->inspect;
   if (name == "snapshot") return raw->snapshot;
   if (name == "fork") return raw->fork;
+  if (name == "pause") return raw->pause;
   if (name == "resume") return raw->resume;
   if (name == "usage") return UsageCommand{};
   if (name == "forward") {

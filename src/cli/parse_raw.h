@@ -25,6 +25,7 @@ struct Raw {
   InspectCommand inspect;
   SnapshotCommand snapshot;
   ForkCommand fork;
+  PauseCommand pause;
   ResumeCommand resume;
   NetCommand net;
   DiffCommand diff;

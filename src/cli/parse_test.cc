@@ -143,6 +143,11 @@ TEST(Parse, SnapshotsForksAndUsage) {
   auto fork = std::get<ForkCommand>(ParseWords({"fork", "a", "b"}).options->command);
   EXPECT_EQ(fork.name, "a");
   EXPECT_EQ(fork.as, "b");
+  EXPECT_FALSE(fork.live);
+  EXPECT_TRUE(std::get<ForkCommand>(ParseWords({"fork", "--live", "a"}).options->command).live);
+  EXPECT_EQ(std::get<PauseCommand>(ParseWords({"pause", "a", "b"}).options->command).names.size(), 2U);
+  EXPECT_TRUE(std::get<ResumeCommand>(ParseWords({"resume", "--memory", "a"}).options->command).memory);
+  EXPECT_FALSE(ParseWords({"resume", "--memory", "--disk", "a"}).options);
   EXPECT_TRUE(std::holds_alternative<UsageCommand>(ParseWords({"usage", "--json"}).options->command));
   EXPECT_TRUE(std::get<RunCommand>(ParseWords({"run", "--persistent", "--", "true"}).options->command).persistent);
   EXPECT_FALSE(ParseWords({"run", "--persistent", "--keep", "--", "true"}).options);

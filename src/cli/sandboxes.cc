@@ -216,9 +216,18 @@ Task<int> Rm(ApiClient* api, const Options* options, RmCommand command) {
   co_return co_await ForEach(&command.names, options->json, remove);
 }
 
+Task<int> Pause(ApiClient* api, const Options* options, PauseCommand command) {
+  auto pause = [api](const std::string& name) {
+    return api->Call("POST", "/x/v1/sandboxes/" + wire::EncodeComponent(name) + "/pause", std::nullopt);
+  };
+  co_return co_await ForEach(&command.names, options->json, pause);
+}
+
 Task<int> Resume(ApiClient* api, const Options* options, ResumeCommand command) {
-  auto resume = [api](const std::string& name) {
-    return api->Call("GET", NamedPath(name) + "?resume=true", std::nullopt);
+  auto resume = [api, &command](const std::string& name) {
+    if (!command.memory && !command.disk) return api->Call("GET", NamedPath(name) + "?resume=true", std::nullopt);
+    json::value body = json::object{{"from", command.memory ? "memory" : "disk"}};
+    return api->Call("POST", "/x/v1/sandboxes/" + wire::EncodeComponent(name) + "/resume", std::move(body));
   };
   co_return co_await ForEach(&command.names, options->json, resume);
 }

@@ -102,11 +102,17 @@ Task<int> Fork(ApiClient* api, const Options* options, ForkCommand command) {
   json::object fields;
   if (command.as) fields["name"] = *command.as;
   AddDemand(command.isolation, &fields);
+  if (command.live) fields["live"] = true;
   json::value body = std::move(fields);
-  SB_CO_TRY(json::object got, co_await api->Call("POST", NamedPath(command.name) + "/fork", std::move(body)));
+  const std::string path = "/x/v1/sandboxes/" + wire::EncodeComponent(command.name) + "/fork";
+  SB_CO_TRY(json::object got,
+            co_await api->Call("POST", command.live ? path : NamedPath(command.name) + "/fork", std::move(body)));
   std::string line = Text(Object(got, "sandbox"), "name") + "\n";
   if (options->json) line = wire::NdjsonLine(got);
   SB_CO_TRYV(Out(line));
+  if (command.live)
+    Note(fmt::format("{} stood still for {} ms; its memory took {}", command.name, Number(got, "pauseMs"),
+                     Bytes(static_cast<uint64_t>(Number(got, "memoryBytes")))));
   co_return 0;
 }
 

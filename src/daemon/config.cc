@@ -254,6 +254,7 @@ Keys TopLevel(Config* c) {
           {"snapshot", Section("snapshot", std::move(snapshot))},
           {"pool", Pools(&c->domain.pools)},
           {"isolation", OneOf(&c->domain.isolation, {"auto", "namespaces", "gvisor", "microvm", "microvm-emulated"})},
+          {"resume", OneOf(&c->domain.resume, {"disk", "memory"})},
           {"allow_tcg_as_class3", Bool(&c->domain.allow_tcg_as_class3)},
           {"extra_ca", Str(&c->extra_ca)},
           {"user", Str(&c->user)}};

@@ -41,6 +41,10 @@ TEST(Config, Isolation) {
   EXPECT_EQ(c.domain.isolation, "gvisor");
   EXPECT_TRUE(c.domain.allow_tcg_as_class3);
   EXPECT_THAT(ErrorOf("isolation = \"docker\"\n"), HasSubstr("microvm"));
+  EXPECT_EQ(c.domain.resume, "disk");
+  ASSERT_TRUE(ApplyToml("resume = \"memory\"\n", "x.toml", &c));
+  EXPECT_EQ(c.domain.resume, "memory");
+  EXPECT_THAT(ErrorOf("resume = \"ram\"\n"), HasSubstr("disk"));
   EXPECT_THAT(ErrorOf("allow_tcg_as_class3 = 1\n"), HasSubstr("true or false"));
   cli::ServeCommand flags;
   flags.isolation = "namespaces";

@@ -43,6 +43,9 @@ struct Rootfs {
   std::string image_digest;            // names the site layer (trust store, resolv.conf, hosts) put on top of the image
   std::vector<std::string> snapshots;  // of earlier machines, topmost first, on top of all that
   std::vector<DriveMount> mounts;      // nosuid, nodev
+  // The machine goes on with the memory that the first snapshot has, instead of booting. kConflict when it cannot:
+  // made by another engine, kernel, processor or size of machine, or damaged; the message says which.
+  bool memory = false;
 };
 
 struct Limits {
@@ -104,6 +107,12 @@ struct LayerDiff {
   bool more = false;  // there are more than anybody wants to read
 };
 
+// What a snapshot of a running machine cost.
+struct LiveSnapshot {
+  std::chrono::milliseconds pause{0};  // how long the machine stood still
+  uint64_t memory_bytes = 0;           // what its memory takes on disk
+};
+
 enum class MachineState { kBooted, kConfigured, kExited };
 
 struct MachineInfo {
@@ -141,6 +150,10 @@ class Machine {
   virtual Task<Usage> DestroyKeeping(std::string snapshot) = 0;
   // Completes when the machine has ended by itself (agent died, deadline, host OOM).
   virtual Task<> WaitExit() = 0;
+  // A snapshot of the machine while it runs: its disk and its memory of one moment. Afterwards it goes on, or (not
+  // `go_on`) stands still, for Destroy to follow. kUnsupported where EngineInfo::live is not set; kConflict when the
+  // name is taken.
+  virtual Task<LiveSnapshot> SnapshotLive(std::string snapshot, bool go_on) = 0;
   // What its agent has to say on a connection (OpenGuestLink); empty: nothing.
   virtual std::string AgentKey() const { return {}; }
 };
@@ -156,6 +169,7 @@ struct EngineInfo {
   // A machine's own layer holds all that the topmost snapshot below it did: the next snapshot stands in its place, not
   // on top of it.
   bool copies_snapshots = false;
+  bool live = false;  // Machine::SnapshotLive, Rootfs::memory
   bool usable = true;
   std::string why_not;  // when not usable: what is missing and how to get it
 };
@@ -183,7 +197,7 @@ class Engine {
   // Reads the whole layer and compares. kNotFound when layer or manifest is missing.
   virtual Task<LayerReport> CheckManifest(std::string snapshot) = 0;
   virtual Task<LayerDiff> Diff(LayerStack before, LayerStack after) = 0;
-  // No machine may run on it. Not an error when it is gone already.
+  // No machine may run on it. Not an error when it is gone already. Its memory goes with it.
   virtual Task<> RemoveSnapshot(std::string snapshot) = 0;
 
   // Drives: directories that outlive machines ([a-zA-Z0-9_-]{1,64}), written by one machine at a time (kConflict), and
@@ -195,6 +209,9 @@ class Engine {
   virtual Task<> RemoveDrive(std::string name) = 0;
   // Every drive and state on disk, in the order of names.
   virtual Task<std::vector<std::string>> ListDrives() = 0;
+
+  // The snapshot stays, without its memory. Not an error when it has none.
+  virtual Task<> RemoveMemory(std::string snapshot) = 0;
 };
 
 }  // namespace sandbar::engine

@@ -41,6 +41,8 @@ class Link : public GuestLink {
   Task<Fd> Dial(uint16_t port) override { return CallDial(core_, port); }
   Task<wire::Quiesced> Quiesce(std::chrono::milliseconds grace) override { return CallQuiesce(core_, grace); }
 
+  Task<> Renew(wire::Renew request) override { return CallRenew(core_, std::move(request)); }
+
   asio::awaitable<void> Close() override {
     core_->ShutByOwner();
     co_await tasks_.Close();

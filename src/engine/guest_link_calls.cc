@@ -169,6 +169,20 @@ Task<wire::Quiesced> CallQuiesce(std::shared_ptr<LinkCore> core, std::chrono::mi
   co_return *call.result;
 }
 
+Task<> CallRenew(std::shared_ptr<LinkCore> core, wire::Renew request) {
+  if (core->closed()) co_return std::unexpected(core->Unavailable());
+  Waiter answered(core->executor());
+  struct Detach {
+    LinkCore& core;
+    ~Detach() { core.renewing = nullptr; }
+  } detach{*core};
+  core->renewing = &answered;
+  core->Send(request);
+  SB_CO_TRYV(co_await answered.Wait(LinkClock::now() + core->limits().call));
+  if (core->closed()) co_return std::unexpected(core->Unavailable());
+  co_return Result<>{};
+}
+
 Task<std::unique_ptr<FileStream>> CallReadFile(std::shared_ptr<LinkCore> core, wire::ReadFile request) {
   if (auto good = CheckPath(request.path, "path"); !good) co_return std::unexpected(std::move(good).error());
   if (auto good = CheckPath(request.cwd, "cwd"); !good) co_return std::unexpected(std::move(good).error());

@@ -64,6 +64,7 @@ void LinkCore::Shut(Error why) {
   for (auto& [id, s] : streams_) s->Notify();
   streams_.clear();
   if (quiesce != nullptr) quiesce->waiter.Notify();
+  if (renewing != nullptr) renewing->Notify();
   out_.clear();
   writable_.Notify();
   room_.NotifyAll();

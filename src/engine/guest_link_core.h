@@ -126,6 +126,7 @@ class LinkCore {
     std::optional<wire::Quiesced> result;
   };
   QuiesceCall* quiesce = nullptr;
+  Waiter* renewing = nullptr;
 
  private:
   Result<> Dispatch(wire::GuestFrame& frame);
@@ -141,6 +142,7 @@ class LinkCore {
   Result<> On(wire::FileError& m);
   Result<> On(wire::Quiesced& m);
   Result<> On(wire::Dialed& m);
+  Result<> On(wire::Renewed& m);
   Result<Command*> Live(const std::string& id);
   Result<> CheckOffset(Command& c, uint64_t offset, uint64_t bytes, bool gap);
   Result<> EndStream(uint32_t id, std::expected<void, wire::FileError> how);
@@ -165,6 +167,7 @@ class LinkCore {
 Task<> CallExec(std::shared_ptr<LinkCore> core, wire::Exec request);
 Task<> CallInput(std::shared_ptr<LinkCore> core, std::string command, std::string bytes);
 Task<wire::Quiesced> CallQuiesce(std::shared_ptr<LinkCore> core, std::chrono::milliseconds grace);
+Task<> CallRenew(std::shared_ptr<LinkCore> core, wire::Renew request);
 Task<std::unique_ptr<FileStream>> CallReadFile(std::shared_ptr<LinkCore> core, wire::ReadFile request);
 Task<> CallWriteTar(std::shared_ptr<LinkCore> core, wire::WriteTar request, ByteSource* source);
 Task<> CallMakeDir(std::shared_ptr<LinkCore> core, wire::MakeDir request);

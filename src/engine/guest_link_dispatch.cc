@@ -185,6 +185,12 @@ Result<> LinkCore::On(wire::Dialed& m) {
   return {};
 }
 
+Result<> LinkCore::On(wire::Renewed&) {
+  if (renewing == nullptr) return Broken("unexpected answer to renew");
+  std::exchange(renewing, nullptr)->Notify();
+  return {};
+}
+
 void LinkCore::Ack(const std::string& id, uint64_t offset) {
   auto it = commands.find(id);
   if (it == commands.end() || !it->second.seen) return;

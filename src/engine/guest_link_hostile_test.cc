@@ -54,6 +54,7 @@ std::vector<Lie> Lies() {
           {"a connection that nobody asked for", {F(Dialed{99})}},
           {"a connection where a read was asked for", {F(Dialed{1})}},
           {"quiesced unasked", {F(Quiesced{true, 0})}},
+          {"renewed unasked", {F(Renewed{})}},
           {"second hello", {std::string(F(HelloAck{1, 1, {}})).substr(kGuestMagic.size())}},
           {"oversized frame", {std::string("\xff\xff\xff\x7f", 4)}},
           {"empty frame", {std::string(4, '\0')}},

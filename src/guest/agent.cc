@@ -17,6 +17,9 @@
 #include <type_traits>
 
 #include "base/log.h"
+#include "base/vm_config.h"
+#include "guest/vm_init.h"
+#include "guest/vm_net.h"
 
 namespace sandbar::guest {
 namespace {
@@ -200,6 +203,7 @@ void Agent::Dispatch(wire::HostFrame& frame) {
         if constexpr (std::is_same_v<M, wire::Data>) files_.OnData(m);
         if constexpr (std::is_same_v<M, wire::End>) files_.OnEnd(m);
         if constexpr (std::is_same_v<M, wire::Abort>) files_.OnAbort(m);
+        if constexpr (std::is_same_v<M, wire::Renew>) Renew(m);
         if constexpr (std::is_same_v<M, wire::Quiesce>) {
           commands_.RefuseNew();
           files_.RefuseNew();
@@ -207,6 +211,18 @@ void Agent::Dispatch(wire::HostFrame& frame) {
         }
       },
       frame);
+}
+
+void Agent::Renew(const wire::Renew& renew) {
+  // Only a machine with a kernel of its own was ever somebody else's.
+  if (!options_.own_kernel) return Violation("nothing to renew");
+  if (auto r = RefreshKernel(renew.entropy, static_cast<int64_t>(renew.clock_ns)); !r)
+    log::Warn("{}", r.error().message);
+  options_.machine_key = renew.machine_key;
+  if (auto r = ChangeMac(VmMac(renew.machine_key)); !r) log::Warn("{}", r.error().message);
+  commands_.Rename(renew.commands);
+  connection_->Send(wire::Renewed{});
+  EndSession();
 }
 
 void Agent::Reap() {

@@ -29,6 +29,7 @@ struct AgentOptions {
   std::vector<Fd> join_fds;  // see ChildSetup
   std::string elevated;      // see ChildSetup
   std::string machine_key;   // see wire::HelloAck
+  bool own_kernel = false;   // the machine is a virtual one
   std::chrono::milliseconds worker_stall{20000};
 };
 
@@ -50,6 +51,7 @@ class Agent : private Outlet {
   void OnFrame(wire::HostFrame& frame);
   void OnHello(const wire::Hello& hello);
   void Dispatch(wire::HostFrame& frame);
+  void Renew(const wire::Renew& renew);
   void OnDrained();
   void EndSession();
   void DropConnection();

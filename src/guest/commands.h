@@ -37,6 +37,8 @@ class Commands {
   void Kill(const wire::Kill& kill);
   void Input(const wire::Input& input);
   void RefuseNew() { refuse_new_ = true; }
+  // They go on under other ids.
+  void Rename(const std::vector<wire::Renamed>& ids);
 
   // A child was reaped; false when it was none of ours.
   bool OnReaped(pid_t pid, int status);

@@ -111,6 +111,16 @@ std::vector<wire::CommandState> Commands::States() const {
   return out;
 }
 
+void Commands::Rename(const std::vector<wire::Renamed>& ids) {
+  for (const auto& [from, to] : ids) {
+    if (!commands_.contains(from) || commands_.contains(to)) continue;
+    auto node = commands_.extract(from);
+    node.key() = to;
+    node.mapped()->request.id = to;
+    commands_.insert(std::move(node));
+  }
+}
+
 bool Commands::AllReported() const {
   return std::all_of(commands_.begin(), commands_.end(), [](const auto& it) { return it.second->exit_sent; });
 }

@@ -68,6 +68,7 @@ int RunVm(bool probe) {
   sandbar::guest::AgentOptions options;
   options.stream = std::move(vm->port);
   options.machine_key = std::move(vm->machine_key);
+  options.own_kernel = true;
   sandbar::guest::Agent agent(std::move(options));
   agent.Run();
 }

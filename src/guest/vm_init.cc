@@ -141,8 +141,9 @@ Result<VmConfig> ReadConfig() {
   return DecodeVmConfig(body);
 }
 
-// What the kernel knew about random numbers and time belongs to the template's moment.
-Result<> Refresh(const VmConfig& config) {
+}  // namespace
+
+Result<> RefreshKernel(std::string_view entropy, int64_t clock_ns) {
   Fd random(::open("/dev/urandom", O_RDWR | O_CLOEXEC));
   if (!random) return FailErrno("open /dev/urandom");
   struct {
@@ -150,18 +151,20 @@ Result<> Refresh(const VmConfig& config) {
     int size = 0;
     std::array<char, 256> bytes{};
   } pool;
-  size_t n = std::min(config.entropy.size(), pool.bytes.size());
+  size_t n = std::min(entropy.size(), pool.bytes.size());
   pool.bits = static_cast<int>(n * 8);
   pool.size = static_cast<int>(n);
-  std::memcpy(pool.bytes.data(), config.entropy.data(), n);
+  std::memcpy(pool.bytes.data(), entropy.data(), n);
   if (::ioctl(random.get(), RNDADDENTROPY, &pool) != 0) return FailErrno("add entropy");
   if (::ioctl(random.get(), RNDRESEEDCRNG) != 0) return FailErrno("reseed");
   timespec now{};
-  now.tv_sec = config.clock_ns / 1'000'000'000;
-  now.tv_nsec = config.clock_ns % 1'000'000'000;
+  now.tv_sec = clock_ns / 1'000'000'000;
+  now.tv_nsec = clock_ns % 1'000'000'000;
   if (::clock_settime(CLOCK_REALTIME, &now) != 0) return FailErrno("set the clock");
   return {};
 }
+
+namespace {
 
 // Its driver looks at the device again: size and contents are not those of the template.
 Result<> Reprobe(const char* serial) {
@@ -257,7 +260,7 @@ Result<VmStart> BecomeVm() {
   // Opened before a template is made: what follows the configuration is the machine's own life.
   SB_TRY(Fd agent, OpenPort(kVmAgentPort));
   SB_TRY(VmConfig config, ReadConfig());
-  SB_TRYV(Refresh(config));
+  SB_TRYV(RefreshKernel(config.entropy, config.clock_ns));
   SB_TRYV(MountRoot(config));
   SB_TRYV(MountKernelFiles());
   SB_TRYV(EnterRoot());

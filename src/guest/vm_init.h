@@ -8,7 +8,9 @@
 //   auto vm = BecomeVm();          // an error is the end of the machine: there is nobody to tell but the console
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "base/fd.h"
 #include "base/result.h"
@@ -21,5 +23,8 @@ struct VmStart {
 };
 
 Result<VmStart> BecomeVm();
+
+// What the kernel knew about random numbers and time belongs to the moment in which its memory was saved.
+Result<> RefreshKernel(std::string_view entropy, int64_t clock_ns);
 
 }  // namespace sandbar::guest

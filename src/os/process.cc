@@ -56,7 +56,7 @@ Result<uint64_t> ProcessStartTime(pid_t pid) {
   return ticks;
 }
 
-Result<> RunProgram(const std::vector<std::string>& argv) {
+Result<> RunProgram(const std::vector<std::string>& argv, std::string* said) {
   std::vector<char*> args;
   args.reserve(argv.size() + 1);
   for (const auto& a : argv) args.push_back(const_cast<char*>(a.c_str()));
@@ -77,10 +77,13 @@ Result<> RunProgram(const std::vector<std::string>& argv) {
   while (::waitpid(pid, &status, 0) < 0) {
     if (errno != EINTR) return FailErrno("wait for " + argv[0]);
   }
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
   ::lseek(output.get(), 0, SEEK_SET);
-  auto said = ReadAll(output.get(), 64 << 10);
-  return Fail(Code::kIo, argv[0] + " failed" + (said ? ": " + *said : ""));
+  auto text = ReadAll(output.get(), 64 << 10);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
+    if (said != nullptr) *said = text.value_or("");
+    return {};
+  }
+  return Fail(Code::kIo, argv[0] + " failed" + (text ? ": " + *text : ""));
 }
 
 void CloseAllBut(std::vector<int> kept) {

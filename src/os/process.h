@@ -25,8 +25,8 @@ Result<std::optional<int>> TryReap(int pidfd);
 Result<uint64_t> ProcessStartTime(pid_t pid);
 
 // Runs a program of the host to its end; when it fails, what it said is in the error. Only at start, never while
-// serving.
-Result<> RunProgram(const std::vector<std::string>& argv);
+// serving. `said`: what it said when it succeeded.
+Result<> RunProgram(const std::vector<std::string>& argv, std::string* said = nullptr);
 
 // For a process of ours that may live long: it must not hold a peer's connection, a lease or anything else. Keeps the
 // standard three.

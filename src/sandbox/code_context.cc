@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/bytes.h"
 #include "base/ids.h"
 
 namespace sandbar::sandbox {
@@ -11,7 +12,17 @@ namespace {
 constexpr size_t kMaxLine = 8 << 20;
 constexpr size_t kMaxBetween = 64 << 10;
 
+constexpr std::string_view kDriverPrefix = "krn_";
+
 }  // namespace
+
+std::string NewDriverId() {
+  return NewId(kDriverPrefix);
+}
+
+bool IsDriverId(std::string_view command) {
+  return command.starts_with(kDriverPrefix);
+}
 
 CodeContextInfo CodeContext::Info() const {
   CodeContextInfo info;
@@ -22,6 +33,56 @@ CodeContextInfo CodeContext::Info() const {
   info.created_at = created_at;
   info.last_used_at = last_used_at;
   return info;
+}
+
+std::string EncodeContexts(const std::vector<KeptContext>& contexts) {
+  ByteWriter w;
+  w.U32(static_cast<uint32_t>(contexts.size()));
+  for (const KeptContext& c : contexts) {
+    w.Str(c.id);
+    w.U8(static_cast<uint8_t>(c.spec.language));
+    w.U8(c.spec.cwd ? 1 : 0);
+    w.Str(c.spec.cwd.value_or(""));
+    w.U32(static_cast<uint32_t>(c.spec.env.size()));
+    for (const auto& [name, value] : c.spec.env) w.Str(name), w.Str(value);
+    for (int64_t n : {c.count, c.created_at, c.last_used_at}) w.I64(n);
+    w.Str(c.command);
+  }
+  return w.Take();
+}
+
+Result<std::vector<KeptContext>> DecodeContexts(std::string_view text) {
+  ByteReader r(text);
+  std::vector<KeptContext> out;
+  const uint32_t n = r.U32();
+  for (uint32_t i = 0; i < n && r.ok(); ++i) {
+    KeptContext c;
+    c.id = r.Str();
+    c.spec.language = static_cast<CodeLanguage>(r.U8() & 3);
+    const bool cwd = r.U8() != 0;
+    std::string path(r.Str());
+    if (cwd) c.spec.cwd = std::move(path);
+    const uint32_t variables = r.U32();
+    for (uint32_t v = 0; v < variables && r.ok(); ++v) {
+      std::string name(r.Str());
+      c.spec.env[std::move(name)] = r.Str();
+    }
+    for (int64_t* number : {&c.count, &c.created_at, &c.last_used_at}) *number = r.I64();
+    c.command = r.Str();
+    out.push_back(std::move(c));
+  }
+  if (!r.Done()) return Fail(Code::kIo, "the list of contexts is damaged");
+  return out;
+}
+
+void CodeContext::TakeOver(const KeptContext& kept, std::string new_command) {
+  id = kept.id;
+  spec = kept.spec;
+  count = kept.count;
+  created_at = kept.created_at;
+  last_used_at = kept.last_used_at;
+  command = std::move(new_command);
+  spoke_ = true;
 }
 
 void CodeContext::Begin(std::shared_ptr<CodeCell> next) {

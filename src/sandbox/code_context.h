@@ -6,11 +6,27 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "base/result.h"
 #include "sandbox/code.h"
 #include "sandbox/code_cell.h"
 
 namespace sandbar::sandbox {
+
+// A context whose interpreter stood still with its machine: what it takes to use it where that goes on.
+struct KeptContext {
+  std::string id;
+  CodeContextSpec spec;
+  int64_t count = 0, created_at = 0, last_used_at = 0;
+  std::string command;
+};
+// A new name for an interpreter's command.
+std::string NewDriverId();
+bool IsDriverId(std::string_view command);
+
+std::string EncodeContexts(const std::vector<KeptContext>& contexts);
+Result<std::vector<KeptContext>> DecodeContexts(std::string_view text);
 
 struct CodeContext {
   std::string id;
@@ -28,6 +44,8 @@ struct CodeContext {
   bool Take(uint64_t offset, uint8_t stream, std::string_view bytes);
   void Gap(uint64_t offset, uint64_t bytes);
   uint64_t received() const { return received_; }
+  // For one that has run before, in the machine that this one is a copy of.
+  void TakeOver(const KeptContext& kept, std::string new_command);
   // The interpreter is gone, or nobody listens to it any more.
   void Forget();
   // Makes `next` the running cell; it begins with what was printed since the last one (by threads, children, timers).

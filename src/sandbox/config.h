@@ -27,6 +27,9 @@ struct Config {
   std::chrono::milliseconds stop_grace{5000};
   std::string isolation = "auto";    // the engine of sandboxes that demand none; "auto": a microVM where there is KVM
   bool allow_tcg_as_class3 = false;  // count an emulated microVM as what it would be on KVM
+  // What a stop of a persistent sandbox keeps: "disk", or "memory" too where the engine can, so that its processes go
+  // on.
+  std::string resume = "disk";
   std::string default_network_mode = "allow-all";  // for sandboxes that never set one
   std::string default_image = "vercel/sandbox/universal:latest";
   std::string default_runtime = "node24";  // v1

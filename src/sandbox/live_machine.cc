@@ -1,5 +1,6 @@
 #include "sandbox/live_machine.h"
 
+#include "base/ids.h"
 #include "base/log.h"
 #include "sandbox/outcome.h"
 
@@ -24,6 +25,7 @@ LiveMachine::LiveMachine(Core* core, std::unique_ptr<engine::Machine> machine)
       machine_(std::move(machine)),
       interceptor_(core->ex),
       patience_(core->config.agent_timeout),
+      agent_key_(machine_->AgentKey()),
       tasks_(core->ex) {}
 
 Task<std::unique_ptr<LiveMachine>> LiveMachine::Boot(Core* core, engine::BootRequest request, engine::Rootfs rootfs) {
@@ -34,6 +36,8 @@ Task<std::unique_ptr<LiveMachine>> LiveMachine::Boot(Core* core, engine::BootReq
   auto live = std::make_unique<LiveMachine>(core, std::move(machine));
   live->Serve(net::DenyAll());
   live->apart_ = apart;
+  // An agent out of a saved memory has the key of the machine that was saved.
+  if (rootfs.memory) live->agent_key_.clear();
   if (own_kernel) live->patience_ = std::chrono::milliseconds(core->config.kernel_start_ms);
   engine::MachineSpec spec;
   // The same for all: a pooled machine is configured before anyone has named it.
@@ -70,6 +74,24 @@ Task<> LiveMachine::Connect() {
   co_return Result<>{};
 }
 
+Task<> LiveMachine::Renew(std::vector<wire::Renamed> commands, MachineListener* listener) {
+  wire::Renew renew;
+  renew.entropy.resize(wire::kMaxEntropy);
+  FillRandom(renew.entropy.data(), renew.entropy.size());
+  renew.clock_ns = static_cast<uint64_t>(NowMs()) * 1'000'000;
+  renew.commands = std::move(commands);
+  renew.machine_key = machine_->AgentKey();
+  auto link = link_;
+  if (!link) co_return Fail(Code::kUnavailable, "the agent of the restored machine does not answer");
+  SB_CO_TRYV(co_await link->Renew(std::move(renew)));
+  link_ = nullptr;
+  agent_key_ = machine_->AgentKey();
+  co_await link->Close();
+  Listen(listener);
+  patience_ = std::chrono::milliseconds(core_->config.kernel_start_ms);
+  co_return co_await Dial();
+}
+
 void LiveMachine::Identify(const store::Session& owner) {
   net::InterceptorOptions options;
   // The session's own: after a restart the machine still trusts what it was given.
@@ -98,7 +120,7 @@ Task<> LiveMachine::Dial() {
   closed_early_ = false;
   engine::LinkDeadlines deadlines;
   deadlines.hello = patience_;
-  std::string key = machine_->AgentKey();
+  std::string key = agent_key_;
   auto open = engine::OpenGuestLink(std::move(socket), this, deadlines, std::move(key));
   auto link = co_await WithTimeout(std::move(open), patience_);
   connecting_ = false;

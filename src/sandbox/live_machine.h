@@ -43,6 +43,9 @@ class LiveMachine final : private engine::GuestEvents {
 
   void Listen(MachineListener* listener);
   Task<> Connect();
+  // For a machine that went on from a saved memory: its agent learns what its commands are called from now on, and
+  // is connected anew. What it says before is not heard; from then on `listener` hears it.
+  Task<> Renew(std::vector<wire::Renamed> commands, MachineListener* listener);
   const std::string& id() const { return machine_->id(); }
   engine::Machine& machine() { return *machine_; }
   // To a server in the machine, by the engine or through the agent.
@@ -79,6 +82,7 @@ class LiveMachine final : private engine::GuestEvents {
   std::shared_ptr<engine::GuestLink> link_;
   MachineListener* listener_ = nullptr;
   std::chrono::milliseconds patience_;  // with an agent that has not answered yet
+  std::string agent_key_;               // that the agent has to say; empty: whatever it says, until it was renewed
   bool apart_ = false;  // the guest has a kernel of its own: of its processes the host's kernel knows none
   bool closing_ = false;
   bool connecting_ = false;

@@ -82,8 +82,13 @@ struct UpdateSpec {
 // A copy of a sandbox's record and of its newest snapshot, with changes.
 struct ForkSpec {
   std::optional<std::string> name;
+  bool live = false;  // of the running machine, with its processes, instead of the newest snapshot
   UpdateSpec changes;
 };
+
+// What a stopped sandbox goes on from. Either: its memory when its stop kept it; the files alone only when the memory
+// is of no use here and nobody had asked for it.
+enum class ResumeFrom { kEither, kMemory, kDisk };
 
 // Absent: as it is, or the default for a new one.
 struct DriveSpec {
@@ -142,7 +147,8 @@ struct SandboxView {
   store::Sandbox sandbox;
   store::Session session;
   bool resumed = false;
-  std::optional<store::Snapshot> snapshot;  // of a stop: what the session left
+  std::optional<store::Snapshot> snapshot;   // of a stop: what the session left
+  std::optional<engine::LiveSnapshot> live;  // of a live fork: what the source paid for it
 };
 
 struct CommandSpec {
@@ -238,8 +244,14 @@ class Service {
   virtual Task<store::Sandbox> Update(Scope scope, std::string name, UpdateSpec spec) = 0;
   // Its snapshots stay unless `orphan_snapshots`: then those that no other sandbox stands on go too.
   virtual Task<store::Sandbox> Delete(Scope scope, std::string name, bool orphan_snapshots) = 0;
-  // Boots from the source's current snapshot, never from its live machine; from its image when there is none.
+  // Boots from the source's current snapshot, from its image when there is none; a live one goes on where the source's
+  // machine is, with all that runs there (kUnsupported where the engine cannot do that).
   virtual Task<SandboxView> Fork(Scope scope, std::string name, ForkSpec spec) = 0;
+
+  // Stops the session with its memory, for Resume to go on with all that ran. kUnsupported where the engine cannot.
+  virtual Task<SandboxView> Pause(Scope scope, std::string name) = 0;
+  // A session that runs: the current one, or a new one. kConflict when it cannot go on from what was demanded.
+  virtual Task<SandboxView> Resume(Scope scope, std::string name, ResumeFrom from) = 0;
 
   // Stops the session as part of it.
   virtual Task<SnapshotTaken> TakeSnapshot(Scope scope, std::string session, std::optional<int64_t> expiration_ms) = 0;

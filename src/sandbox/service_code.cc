@@ -39,7 +39,7 @@ Result<CodeContextInfo> Change(Session& session, const std::string& id, ContextC
 }  // namespace
 
 Task<std::shared_ptr<Session>> ServiceImpl::FindRunning(Scope scope, std::string name) {
-  SB_CO_TRY(SandboxView view, co_await Resume(scope, std::move(name)));
+  SB_CO_TRY(SandboxView view, co_await Resume(scope, std::move(name), ResumeFrom::kEither));
   co_return co_await FindLive(std::move(scope), view.session.id);
 }
 

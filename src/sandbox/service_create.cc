@@ -140,7 +140,8 @@ Task<SandboxView> ServiceImpl::CreateFrom(Scope scope, NewSandbox wanted) {
   sandbox.created_at = sandbox.updated_at = sandbox.status_updated_at = row.created_at;
 
   // Machines stand ready for the usual case only.
-  const bool usual = base.snapshot.empty() && sandbox.mounts.empty() && row.engine == core_.ladder.usual().name;
+  const bool usual =
+      base.snapshot.empty() && sandbox.mounts.empty() && !wanted.heritage && row.engine == core_.ladder.usual().name;
   auto pooled = usual ? pool_.Take(image, sandbox.vcpus) : nullptr;
   row.machine_id = pooled ? pooled->id() : NewLabel("m-", 16);
   if (pooled && !wanted.source) {
@@ -172,7 +173,8 @@ Task<SandboxView> ServiceImpl::CreateFrom(Scope scope, NewSandbox wanted) {
   }
   auto session = AddLive(*std::move(inserted), std::move(env));
   session->SetIdleTimeout(sandbox.idle_timeout_ms);
-  auto launched = co_await Launch(session, std::move(sandbox), std::move(pooled), std::move(wanted.source));
+  auto launched = co_await Launch(session, std::move(sandbox), std::move(pooled), std::move(wanted.source),
+                                  std::move(wanted.heritage));
   if (launched) co_return launched;
   Error why = launched.error();
   co_await Undo(session, std::move(why));
@@ -180,7 +182,8 @@ Task<SandboxView> ServiceImpl::CreateFrom(Scope scope, NewSandbox wanted) {
 }
 
 Task<SandboxView> ServiceImpl::Launch(std::shared_ptr<Session> session, store::Sandbox sandbox,
-                                      std::unique_ptr<LiveMachine> pooled, std::optional<SourceSpec> source) {
+                                      std::unique_ptr<LiveMachine> pooled, std::optional<SourceSpec> source,
+                                      std::optional<Heritage> heritage) {
   auto live = std::move(pooled);
   if (!live) {
     engine::BootRequest request = BootOf(core_, session->row().engine, sandbox.vcpus);
@@ -188,9 +191,13 @@ Task<SandboxView> ServiceImpl::Launch(std::shared_ptr<Session> session, store::S
     // Should we die before the session runs, the supervisor ends what nobody asked for.
     request.deadline = std::chrono::milliseconds(session->row().timeout_ms) + std::chrono::minutes(1);
     auto rootfs = RootfsOf(session->row());
+    if (heritage) {
+      rootfs.snapshots = {heritage->snapshot};
+      rootfs.memory = true;
+    }
     SB_CO_TRY(live, co_await LiveMachine::Boot(&core_, std::move(request), std::move(rootfs)));
   }
-  SB_CO_TRYV(co_await session->Run(std::move(live), std::move(source)));
+  SB_CO_TRYV(co_await session->Run(std::move(live), std::move(source), std::move(heritage)));
   SandboxView view;
   view.session = session->row();
   view.sandbox = std::move(sandbox);

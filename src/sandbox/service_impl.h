@@ -59,6 +59,10 @@ class ServiceImpl final : public Domain {
   Task<store::Sandbox> Promote(Scope scope, std::string fork, std::optional<std::string> into) override;
   Task<RaceOutcome> Race(Scope scope, RaceSpec spec) override;
 
+  // memory_service.cc
+  Task<SandboxView> Pause(Scope scope, std::string name) override;
+  Task<SandboxView> Resume(Scope scope, std::string name, ResumeFrom from) override;
+
   // service_resume.cc
   Task<SandboxView> Fork(Scope scope, std::string name, ForkSpec spec) override;
 
@@ -121,6 +125,7 @@ class ServiceImpl final : public Domain {
     Base base;
     net::PolicyRef policy;  // null: never set
     std::optional<SourceSpec> source;
+    std::optional<Heritage> heritage;
   };
   Task<SandboxView> CreateFrom(Scope scope, NewSandbox wanted);
   // The sandbox's policy, as compiled; null when it was never set.
@@ -128,7 +133,8 @@ class ServiceImpl final : public Domain {
   Task<images::Image> ResolveImage(bool v1, std::optional<std::string> image, std::optional<std::string> runtime);
   Result<store::Session> MakeSession(const store::Sandbox& sandbox, const Base& base);
   Task<SandboxView> Launch(std::shared_ptr<Session> session, store::Sandbox sandbox,
-                           std::unique_ptr<LiveMachine> pooled, std::optional<SourceSpec> source);
+                           std::unique_ptr<LiveMachine> pooled, std::optional<SourceSpec> source,
+                           std::optional<Heritage> heritage = std::nullopt);
   Task<> Undo(std::shared_ptr<Session> session, Error why);
   std::shared_ptr<Session> AddLive(store::Session row, std::map<std::string, std::string> env);
 
@@ -180,8 +186,19 @@ class ServiceImpl final : public Domain {
   Task<> RunRacer(Scope scope, std::shared_ptr<RaceState> race, size_t index);
 
   // service_resume.cc
-  Task<SandboxView> ResumeNow(store::Sandbox sandbox);
+  Task<SandboxView> ResumeNow(store::Sandbox sandbox, ResumeFrom from);
+  Task<SandboxView> ResumeFromDisk(store::Sandbox sandbox, std::string why);
   Task<SandboxView> ForkNow(Scope scope, std::string name, ForkSpec spec);
+
+  // memory_service.cc
+  Task<SandboxView> ForkLive(Scope scope, store::Sandbox source, NewSandbox wanted);
+  Task<Base> BaseOf(store::Session running, std::string head);
+  Heritage HeritageOf(Scope scope, std::string session, std::string snapshot);
+  Result<std::optional<Heritage>> MemoryOf(const Scope& scope, const store::Snapshot& snapshot, ResumeFrom from);
+  Task<> DropMemory(store::Snapshot snapshot);
+  Result<> CheckLive(const Session& session) const;
+  Task<> DropLiveSnapshot(std::string snapshot);
+  Task<> TidyLiveSnapshots();
   Task<store::Session> Apply(std::shared_ptr<Session> session, Task<> change);
 
   // recovery.cc
@@ -198,7 +215,6 @@ class ServiceImpl final : public Domain {
   Task<store::Sandbox> SandboxOf(store::Session session);
   Task<store::Session> FindSession(Scope scope, std::string id);
   Task<std::shared_ptr<Session>> FindLive(Scope scope, std::string id);
-  Task<SandboxView> Resume(Scope scope, std::string name);
   Task<std::shared_ptr<Session>> FindRunning(Scope scope, std::string name);  // resumes
   const Live* LiveOf(const std::string& session) const;
 
@@ -213,6 +229,7 @@ class ServiceImpl final : public Domain {
   std::set<std::string> unreadable_;                                        // layers beyond the walker's limits
   Errand seal_;                                                             // there is a new layer
   std::map<std::string, std::shared_ptr<Outcome<store::Layer>>> checking_;  // layers being read, by name
+  std::set<std::string> forking_;  // live snapshots that somebody is about to go on from
   TaskGroup tasks_;
 };
 

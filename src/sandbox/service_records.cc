@@ -74,47 +74,11 @@ Task<std::shared_ptr<Session>> ServiceImpl::FindLive(Scope scope, std::string id
 }
 
 Task<SandboxView> ServiceImpl::Get(Scope scope, std::string name, bool resume) {
-  if (resume) co_return co_await Resume(std::move(scope), std::move(name));
+  if (resume) co_return co_await Resume(std::move(scope), std::move(name), ResumeFrom::kEither);
   SandboxView view;
   SB_CO_TRY(view.sandbox, co_await FindSandbox(scope, name));
   SB_CO_TRY(view.session, co_await FindSession(std::move(scope), view.sandbox.current_session));
   co_return view;
-}
-
-Task<SandboxView> ServiceImpl::Resume(Scope scope, std::string name) {
-  SandboxView view;
-  SB_CO_TRY(view.sandbox, co_await FindSandbox(scope, name));
-  if (const Live* live = LiveOf(view.sandbox.current_session)) {
-    auto session = live->session;
-    auto stop = live->stop;
-    // What is under way is waited for: the client does not poll.
-    if (stop) {
-      co_await stop->Wait();
-    } else {
-      SB_CO_TRYV(co_await session->started()->Wait());
-    }
-    if (session->phase() == Session::Phase::kRunning) {
-      const auto used = Session::Use(session);  // whoever asks for it is about to use it
-      view.session = session->row();
-      view.sandbox.status = view.session.status;
-      co_return view;
-    }
-  }
-  // Everyone who asks while it boots gets the same session.
-  const std::string key = view.sandbox.team + "/" + view.sandbox.project + "/" + view.sandbox.name;
-  if (auto it = resuming_.find(key); it != resuming_.end()) {
-    auto outcome = it->second;
-    SB_CO_TRY(view, co_await outcome->Wait());
-    view.resumed = false;
-    co_return view;
-  }
-  auto outcome = std::make_shared<Outcome<SandboxView>>(core_.ex);
-  resuming_[key] = outcome;
-  auto work = ResumeNow(std::move(view.sandbox));
-  auto resumed = co_await RunToEnd(&tasks_, std::move(work));
-  resuming_.erase(key);
-  outcome->Set(resumed);
-  co_return resumed;
 }
 
 Task<Page<store::Sandbox>> ServiceImpl::List(Scope scope, ListQuery query) {

@@ -27,7 +27,7 @@ Result<net::PolicyRef> ServiceImpl::PolicyOf(const store::Sandbox& sandbox) cons
   return OpenPolicy(core_.vault, *sandbox.network, OwnerOf(store::KeyOf(sandbox)));
 }
 
-Task<SandboxView> ServiceImpl::ResumeNow(store::Sandbox sandbox) {
+Task<SandboxView> ServiceImpl::ResumeNow(store::Sandbox sandbox, ResumeFrom from) {
   if (sandbox.current_snapshot.empty()) {
     co_return Fail(Code::kSnapshotMissing,
                    "sandbox \"" + sandbox.name + "\" has stopped and has no snapshot to resume from");
@@ -35,7 +35,9 @@ Task<SandboxView> ServiceImpl::ResumeNow(store::Sandbox sandbox) {
   Scope scope;
   scope.team = sandbox.team;
   scope.project = sandbox.project;
-  SB_CO_TRY(auto snapshot, co_await UsableSnapshot(std::move(scope), sandbox.current_snapshot));
+  SB_CO_TRY(auto snapshot, co_await UsableSnapshot(scope, sandbox.current_snapshot));
+  SB_CO_TRY(auto heritage, MemoryOf(scope, snapshot, from));
+  const bool memory = heritage.has_value();
   if (sessions_.size() + creating_ >= core_.config.max_running) {
     co_return Fail(Code::kTooMany, fmt::format("{} sandboxes are running, the server's limit (max_running) is {}",
                                                sessions_.size(), core_.config.max_running));
@@ -57,14 +59,22 @@ Task<SandboxView> ServiceImpl::ResumeNow(store::Sandbox sandbox) {
   auto env = OpenEnv(sandbox);
   auto session = AddLive(*std::move(inserted), std::move(env));
   session->SetIdleTimeout(sandbox.idle_timeout_ms);
-  auto launched = co_await Launch(session, std::move(sandbox), nullptr, std::nullopt);
+  auto launched = co_await Launch(session, sandbox, nullptr, std::nullopt, std::move(heritage));
   if (launched) {
     launched->resumed = true;
+    Result<> dropped;
+    if (!snapshot.memory.empty()) dropped = co_await DropMemory(snapshot);
+    if (!dropped) log::Warn("snapshot {}: {}", snapshot.id, dropped.error().message);
     co_return launched;
   }
   Error why = launched.error();
-  co_await Undo(session, std::move(why));
-  co_return launched;
+  co_await Undo(session, why);
+  if (!memory || core_.closing) co_return launched;
+  // What the operator chose may fall back; what somebody asked for is refused.
+  if (snapshot.memory == "kept" && from == ResumeFrom::kEither)
+    co_return co_await ResumeFromDisk(std::move(sandbox), std::move(why.message));
+  why.message += " (`from`: \"disk\", or sandbar resume --disk, starts it from its files)";
+  co_return std::unexpected(std::move(why));
 }
 
 Task<SandboxView> ServiceImpl::Fork(Scope scope, std::string name, ForkSpec spec) {
@@ -99,6 +109,10 @@ Task<SandboxView> ServiceImpl::ForkNow(Scope scope, std::string name, ForkSpec s
   }
   fork.routes.clear();
   SB_CO_TRYV(ApplyUpdate(spec.changes, core_.config, fork));
+  if (spec.live) {
+    wanted.record = std::move(fork);
+    co_return co_await ForkLive(std::move(scope), std::move(source), std::move(wanted));
+  }
   Base& base = wanted.base;
   if (source.current_snapshot.empty()) {
     SB_CO_TRY(base.image, co_await ResolveImage(false, source.image, std::nullopt));

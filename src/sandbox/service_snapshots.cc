@@ -174,8 +174,9 @@ Task<> ServiceImpl::KeepSnapshotsTidy() {
     auto flattened = co_await FlattenLongChains();
     auto snapshots = co_await Tidy();
     auto drives = co_await TidyDrives();
+    auto live = co_await TidyLiveSnapshots();
     auto records = co_await RemoveDisposable();
-    for (const Result<>* done : {&flattened, &snapshots, &drives, &records}) {
+    for (const Result<>* done : {&flattened, &snapshots, &drives, &live, &records}) {
       if (!*done && !core_.closing) log::Warn("tidying up: {}", done->error().message);
     }
     auto again = co_await collect_.Wait(kTidyEvery);

@@ -89,10 +89,15 @@ Task<store::Sandbox> Session::SaveWith(store::SandboxEdit edit) {
   co_return co_await core_->Db(std::move(write));
 }
 
-Task<> Session::Run(std::unique_ptr<LiveMachine> live, std::optional<SourceSpec> source) {
+Task<> Session::Run(std::unique_ptr<LiveMachine> live, std::optional<SourceSpec> source,
+                    std::optional<Heritage> heritage) {
   live_ = std::move(live);
   live_->Identify(row_);
-  live_->Listen(this);
+  if (heritage) {
+    SB_CO_TRYV(co_await Inherit(*std::move(heritage)));
+  } else {
+    live_->Listen(this);
+  }
   // A pooled machine's row was written as running when it was claimed.
   const bool saved = row_.status == store::Status::kRunning;
   if (!saved) {
@@ -130,6 +135,12 @@ Task<> Session::Reattach(std::vector<store::Command> unfinished, bool present, b
   policy_ = RecordedPolicy();
   SB_CO_TRY(live_, co_await LiveMachine::Attach(core_, row_, policy_));
   if (!alive) co_return Fail(Code::kClosed, "it ended while the server was down");
+  // It may stand still already, and then its agent does not answer.
+  if (row_.status == store::Status::kStopping && !row_.snapshot_memory.empty()) {
+    phase_ = Phase::kStopping;
+    started_->Set(true);
+    co_return Result<>{};
+  }
   live_->Listen(this);
   SB_CO_TRYV(co_await live_->Connect());
   // Commands that the agent has never heard of, or has forgotten, will not report.
@@ -215,7 +226,7 @@ Task<> Session::Clock() {
 
 Task<bool> Session::WantsSnapshot(Keep keep) {
   if (row_.image_layers.empty() || keep.what == Keep::What::kNothing) co_return false;
-  if (keep.what == Keep::What::kSnapshot) co_return true;
+  if (keep.what == Keep::What::kSnapshot || keep.memory) co_return true;
   auto find = [key = store::KeyOf(row_)](store::Store& store) { return store.FindSandbox(key); };
   SB_CO_TRY(auto sandbox, co_await core_->Db(std::move(find)));
   co_return sandbox && sandbox->persistent;
@@ -233,6 +244,7 @@ Task<> Session::BeginStop(StopCause cause, std::string why, Keep keep) {
     if (!wanted || *wanted) {
       row_.snapshot = NewId("snap_");
       row_.snapshot_manual = manual;
+      row_.snapshot_memory = WantsMemory(cause, keep);
       row_.snapshot_expiration_ms = keep.expiration_ms;
     }
   }
@@ -250,6 +262,8 @@ Task<> Session::BeginStop(StopCause cause, std::string why, Keep keep) {
 }
 
 Task<> Session::Drain(bool graceful) {
+  // What goes on later is not asked to end.
+  graceful = graceful && row_.snapshot_memory.empty();
   // Copies: the table changes while we wait.
   auto running = commands_;
   for (auto& [id, run] : running) run->log->ReleasePins();
@@ -281,11 +295,16 @@ Task<bool> Session::EndMachine(engine::Usage* usage) {
     co_return std::ranges::find(snapshots, row_.snapshot) != snapshots.end();
   }
   CountBytes();
-  auto destroyed = co_await live_->Destroy(row_.snapshot);
+  if (!row_.snapshot_memory.empty()) {
+    SB_CO_TRYV(co_await KeepMemory());
+  }
+  const bool memory = !row_.snapshot_memory.empty();
+  auto destroyed = co_await live_->Destroy(memory ? "" : row_.snapshot);
   if (destroyed) *usage = *destroyed;
   if (destroyed) co_return true;
   // A shutdown came between: the row stays "stopping" and the next start finishes the job.
   if (core_->closing) co_return std::unexpected(std::move(destroyed).error());
+  if (memory && destroyed.error().code == Code::kNotFound) co_return true;
   // As long as the machine may write to a drive, nobody else can have it.
   if (row_.snapshot.empty() && !HoldsDrive()) {
     // The row says "stopped", so the next start finds the machine and destroys it.
@@ -306,7 +325,9 @@ store::Snapshot Session::MakeSnapshot(const engine::Usage& usage) const {
   s.parent = row_.source_snapshot;
   s.manual = row_.snapshot_manual;
   s.region = row_.region;
-  s.size_bytes = usage.disk_bytes;
+  s.size_bytes = usage.disk_bytes + memory_bytes_;
+  s.memory = row_.snapshot_memory;
+  s.contexts = kept_contexts_;
   s.created_at = s.updated_at = s.last_used_at = *row_.stopped_at;
   s.runtime = row_.runtime;
   s.image = row_.image;

@@ -37,7 +37,19 @@ struct Keep {
   enum class What { kByRecord, kNothing, kSnapshot };  // by record: a snapshot when the sandbox is persistent
   What what = What::kByRecord;
   std::optional<int64_t> expiration_ms;  // of a snapshot that was asked for
+  bool memory = false;                   // its processes are to go on later: kept whatever the record says
 };
+
+// What a session that goes on from a saved memory takes over: the commands of the session whose memory it was.
+struct Heritage {
+  std::string session;   // whose it was
+  std::string snapshot;  // that has the memory
+  std::function<Task<std::unique_ptr<LogReader>>(std::string command)> open_log;
+  std::vector<KeptContext> contexts;
+};
+
+// Contexts that waited before and after, and did nothing in between.
+std::vector<KeptContext> StillIdle(std::vector<KeptContext> before, const std::vector<KeptContext>& after);
 
 class Session final : public MachineListener {
  public:
@@ -63,7 +75,8 @@ class Session final : public MachineListener {
   Result<> Usable() const;
 
   // Takes the machine over and runs: source, policy, deadlines, row. On failure the caller destroys the session.
-  Task<> Run(std::unique_ptr<LiveMachine> live, std::optional<SourceSpec> source);
+  Task<> Run(std::unique_ptr<LiveMachine> live, std::optional<SourceSpec> source,
+             std::optional<Heritage> heritage = std::nullopt);
   // After a restart of the daemon: attaches to the machine and to the commands that are in it. A session whose stop
   // was under way is attached too (so that the stop can be finished), but does not become usable.
   // A machine that has ended or is gone leaves an error; the session can then only be stopped.
@@ -85,6 +98,11 @@ class Session final : public MachineListener {
   void SetIdleTimeout(std::optional<int64_t> ms);
   // Counts one user of `session` for as long as it lives.
   static std::shared_ptr<void> Use(std::shared_ptr<Session> session);
+
+  // Contexts that wait for their next cell.
+  std::vector<KeptContext> IdleContexts() const;
+  // Why the memory was not kept, when it should have been.
+  const std::string& memory_lost() const { return memory_lost_; }
 
   Task<StartedCommand> Start(CommandSpec spec);
   std::shared_ptr<RunningCommand> Find(const std::string& command) const;
@@ -120,9 +138,19 @@ class Session final : public MachineListener {
   Task<> FetchSource(SourceSpec spec);
   Task<> AwaitSource();
 
+  // memory_session.cc
+  Task<> Inherit(Heritage heritage);
+  // Under a new name; nothing when it is not one that was idle then.
+  std::optional<std::string> InheritContext(const Heritage& heritage, const std::string& driver);
+  // Ends the machine's life with its memory in the snapshot. When that fails only the files are left to be kept.
+  Task<> KeepMemory();
+  Task<std::string> InheritCommand(const Heritage* heritage, store::Command row, uint64_t produced);
+
   Task<store::Sandbox> Save();
   Task<store::Sandbox> SaveWith(store::SandboxEdit edit);
   Task<bool> WantsSnapshot(Keep keep);
+  // Whether its processes go on after the stop: "asked", "kept" or "".
+  std::string WantsMemory(StopCause cause, const Keep& keep) const;
   bool HoldsDrive() const;
   Task<> FreezeDrives();
   // Ends the machine. False: it is gone, and what it wrote with it.
@@ -193,6 +221,8 @@ class Session final : public MachineListener {
   std::chrono::steady_clock::time_point last_used_ = std::chrono::steady_clock::now();
   std::optional<bool> kept_;  // once the machine has ended: whether what it wrote is there
   engine::Usage usage_;
+  uint64_t memory_bytes_ = 0;  // kept with the snapshot
+  std::string kept_contexts_, memory_lost_;
   Event command_ended_;
   Event deadline_moved_;
   TaskGroup tasks_;

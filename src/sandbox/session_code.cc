@@ -14,7 +14,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::string_view kDriverPrefix = "krn_";
 constexpr int kSigInt = 2, kSigKill = 9;
 constexpr int kAborted = 128 + 6;
 // How long an interrupted cell may take to end before its interpreter is killed, and the agent to say that it is dead.
@@ -113,7 +112,7 @@ Result<Session::ContextRef> Session::PickContext(const CodeSpec& spec) {
 }
 
 Session::ContextRef Session::ContextOf(const std::string& command) const {
-  if (!command.starts_with(kDriverPrefix)) return nullptr;
+  if (!IsDriverId(command)) return nullptr;
   for (const auto& [id, context] : contexts_) {
     if (context->command == command) return context;
   }
@@ -137,7 +136,7 @@ std::vector<CodeContextInfo> Session::Contexts() const {
 
 Task<> Session::StartDriver(ContextRef context) {
   SB_CO_TRY(auto link, Link());
-  const std::string id = NewId(kDriverPrefix);
+  const std::string id = NewDriverId();
   CommandSpec spec;
   spec.cwd = context->spec.cwd;
   spec.env = context->spec.env;
@@ -295,7 +294,7 @@ void Session::DropContexts(const std::string& why) {
 
 void Session::KillOldDrivers() {
   for (const auto& known : live_->link()->known_commands()) {
-    if (known.id.starts_with(kDriverPrefix)) live_->link()->Kill(known.id, kSigKill);
+    if (IsDriverId(known.id)) live_->link()->Kill(known.id, kSigKill);
   }
 }
 

@@ -23,6 +23,12 @@ struct DiskSlot {
   uint64_t id = 0;
 };
 
+// A copy of a slot in the making: what the process that makes it needs, and the slot that it will be.
+struct SlotCopy {
+  Fd source, parent;
+  DiskSlot slot;
+};
+
 class Disk {
  public:
   virtual ~Disk() = default;
@@ -51,6 +57,19 @@ class Disk {
   virtual Result<Fd> OpenManifest(const std::string& snapshot, bool fresh) const = 0;
   // No machine may use it as a layer. Not an error when it is gone already.
   virtual Result<> RemoveSnapshot(const std::string& snapshot) = 0;
+  // Snapshots of machines that run. The memory is a file beside the snapshots, which nobody but us can write to, and
+  // goes with its snapshot. kConflict when the snapshot exists, kUnsupported where slots cannot be copied.
+  virtual Result<Fd> NewMemory(const std::string& snapshot) const = 0;
+  virtual Result<SlotCopy> BeginCopy(const DiskSlot& slot) const = 0;
+  // The copy (CopySlot has made it) and the memory become that snapshot.
+  virtual Result<> PublishCopy(SlotCopy& copy, const std::string& snapshot) = 0;
+  // What was not published. Not an error when there is nothing.
+  virtual void DropMemory(const std::string& snapshot) const = 0;
+  virtual void DropCopy(const SlotCopy& copy) = 0;
+  // kNotFound when the snapshot has none.
+  virtual Result<Fd> OpenMemory(const std::string& snapshot) const = 0;
+  // The snapshot stays.
+  virtual void RemoveMemory(const std::string& snapshot) const = 0;
   // Drives: directories that outlive machines, each with upper/ and work/ like a slot, and read-only states of them,
   // each with upper/. kUnsupported when the limit is one that nothing here would hold it to.
   virtual Result<> CreateDrive(const std::string& drive, uint64_t max_bytes) = 0;
@@ -68,6 +87,9 @@ class Disk {
   // Background work is left, whether or not it can go on right now.
   virtual bool backlog() const = 0;
 };
+
+// Shares everything with the original, whose bytes are on disk then. For a process of its own.
+Result<> CopySlot(const SlotCopy& copy);
 
 struct DiskOptions {
   int data = -1;            // the data directory

@@ -19,6 +19,7 @@
 #include "os/process.h"
 #include "spawner/disk.h"
 #include "spawner/drive_dir.h"
+#include "spawner/layers.h"
 #include "spawner/snapshot_dir.h"
 
 namespace sandbar::spawner {
@@ -27,6 +28,8 @@ namespace {
 constexpr uint64_t kSmallestPool = 256ULL << 20;
 constexpr off_t kMagicOffset = 0x10040;
 constexpr std::string_view kMagic = "_BHRfS_M";
+constexpr size_t kMaxSnapshotName = 64;
+constexpr const char* kHalf = ".half";  // behind the name of a memory that is being written: no snapshot's name
 
 Result<Fd> OpenImage(int data) {
   SB_TRY(Fd image, os::OpenInside(data, "store.img", O_RDWR | O_CREAT, 0600));
@@ -81,17 +84,20 @@ Result<os::LoopDevice> LoopFor(int image) {
 
 class BtrfsDisk : public Disk {
  public:
-  BtrfsDisk(std::string path, Fd root, Fd machines, Fd snapshots, Fd manifests, Fd drives, os::QuotaMode mode)
+  BtrfsDisk(std::string path, Fd root, Fd machines, Fd snapshots, Fd manifests, Fd drives, Fd memory,
+            os::QuotaMode mode)
       : path_(std::move(path)),
         root_(std::move(root)),
         machines_(std::move(machines)),
         snapshots_(std::in_place, path_ + "/snapshots", std::move(snapshots), std::move(manifests)),
         drives_(std::in_place, path_ + "/drives", std::move(drives)),
+        memory_(std::move(memory)),
         mode_(mode) {}
   ~BtrfsDisk() override {
     snapshots_.reset();
     drives_.reset();
     machines_.Reset();
+    memory_.Reset();
     root_.Reset();
     if (auto r = os::Unmount(path_); !r) log::Warn("{}", r.error().message);
   }
@@ -160,7 +166,59 @@ class BtrfsDisk : public Disk {
     SB_TRYV(os::DestroySubvolume(snapshots_->fd(), snapshot));
     stale_groups_.push_back(id);
     snapshots_->RemoveManifest(snapshot);
+    ::unlinkat(memory_.get(), snapshot.c_str(), 0);
     return {};
+  }
+  Result<Fd> NewMemory(const std::string& snapshot) const override {
+    if (!ValidId(snapshot, kMaxSnapshotName)) return Fail(Code::kBadRequest, "bad snapshot name");
+    if (snapshots_->Layer(snapshot)) return Fail(Code::kConflict, "snapshot " + snapshot + " exists already");
+    return os::OpenInside(memory_.get(), snapshot + kHalf, O_RDWR | O_CREAT | O_EXCL, 0600);
+  }
+  Result<SlotCopy> BeginCopy(const DiskSlot& slot) const override {
+    SlotCopy copy;
+    SB_TRY(copy.source, os::OpenInside(machines_.get(), slot.name, O_RDONLY | O_DIRECTORY));
+    SB_TRY(copy.parent, os::OpenInside(root_.get(), "machines", O_RDONLY | O_DIRECTORY));
+    copy.slot.name = NewLabel("w-", 16);
+    copy.slot.path = path_ + "/machines/" + copy.slot.name;
+    return copy;
+  }
+  Result<> PublishCopy(SlotCopy& copy, const std::string& snapshot) override {
+    SB_TRY(Fd dir, os::OpenInside(machines_.get(), copy.slot.name, O_RDONLY | O_DIRECTORY));
+    SB_TRY(copy.slot.id, os::SubvolumeId(dir.get()));
+    dir.Reset();
+    // The memory first: a snapshot of this kind never exists without.
+    const std::string half = snapshot + kHalf;
+    if (::renameat(memory_.get(), half.c_str(), memory_.get(), snapshot.c_str()) != 0)
+      return FailErrno("publish the memory of " + snapshot);
+    auto published = Publish(copy.slot, snapshot);
+    if (!published) ::unlinkat(memory_.get(), snapshot.c_str(), 0);
+    if (published) copy = {};
+    return published;
+  }
+  void DropMemory(const std::string& snapshot) const override {
+    ::unlinkat(memory_.get(), (snapshot + kHalf).c_str(), 0);
+  }
+  void DropCopy(const SlotCopy& copy) override {
+    if (copy.slot.name.empty()) return;
+    auto there = os::OpenInside(machines_.get(), copy.slot.name, O_RDONLY | O_DIRECTORY);
+    if (!there) return;
+    DiskSlot slot = copy.slot;
+    if (auto id = os::SubvolumeId(there->get())) slot.id = *id;
+    if (auto r = Destroy(slot); !r) log::Warn("{}", r.error().message);
+  }
+  Result<Fd> OpenMemory(const std::string& snapshot) const override {
+    if (!ValidId(snapshot, kMaxSnapshotName)) return Fail(Code::kBadRequest, "bad snapshot name");
+    auto file = os::OpenInside(memory_.get(), snapshot, O_RDONLY);
+    if (!file) return Fail(Code::kNotFound, "snapshot " + snapshot + " has no memory");
+    return file;
+  }
+  void RemoveMemory(const std::string& snapshot) const override { ::unlinkat(memory_.get(), snapshot.c_str(), 0); }
+  // Memory whose snapshot never came to be.
+  void SweepMemory() const {
+    auto names = os::ListDir(memory_.get());
+    for (const auto& name : names ? *names : std::vector<std::string>{}) {
+      if (!snapshots_->Layer(name)) ::unlinkat(memory_.get(), name.c_str(), 0);
+    }
   }
   Result<Fd> OpenManifest(const std::string& snapshot, bool fresh) const override {
     return snapshots_->OpenManifest(snapshot, fresh);
@@ -228,6 +286,7 @@ class BtrfsDisk : public Disk {
   Fd root_, machines_;
   std::optional<SnapshotDir> snapshots_;
   std::optional<DriveDir> drives_;
+  Fd memory_;
   os::QuotaMode mode_;
   std::deque<uint64_t> stale_groups_;
 };
@@ -242,6 +301,10 @@ Result<> RemoveLeftovers(int machines) {
 }
 
 }  // namespace
+
+Result<> CopySlot(const SlotCopy& copy) {
+  return os::SnapshotSubvolume(copy.source.get(), copy.parent.get(), copy.slot.name, true);
+}
 
 Result<std::unique_ptr<Disk>> OpenBtrfsDisk(const DiskOptions& options) {
   SB_TRY(Fd image, OpenImage(options.data));
@@ -266,12 +329,15 @@ Result<std::unique_ptr<Disk>> OpenBtrfsDisk(const DiskOptions& options) {
   SB_TRY(Fd snapshots, os::EnsureDir(root.get(), "snapshots", 0700));
   SB_TRY(Fd drives, os::EnsureDir(root.get(), "drives", 0700));
   SB_TRY(Fd manifests, os::EnsureDir(root.get(), "manifests", 0700));
+  SB_TRY(Fd memory, os::EnsureDir(root.get(), "memory", 0700));
   SB_TRYV(RemoveLeftovers(machines.get()));
   SB_TRYV(os::RemoveTree(root.get(), "site"));
   SB_TRYV(os::EnsureDir(root.get(), "site", 0700));
-  auto disk = std::make_unique<BtrfsDisk>(options.mount_point, std::move(root), std::move(machines),
-                                          std::move(snapshots), std::move(manifests), std::move(drives), mode);
+  auto disk =
+      std::make_unique<BtrfsDisk>(options.mount_point, std::move(root), std::move(machines), std::move(snapshots),
+                                  std::move(manifests), std::move(drives), std::move(memory), mode);
   disk->SealAll();
+  disk->SweepMemory();
   return disk;
 }
 

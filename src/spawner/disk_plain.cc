@@ -79,6 +79,14 @@ class PlainDisk : public Disk {
     return snapshots_->OpenManifest(snapshot, fresh);
   }
 
+  Result<Fd> NewMemory(const std::string&) const override { return NoCopies(); }
+  Result<SlotCopy> BeginCopy(const DiskSlot&) const override { return NoCopies(); }
+  Result<> PublishCopy(SlotCopy&, const std::string&) override { return NoCopies(); }
+  void DropMemory(const std::string&) const override {}
+  void DropCopy(const SlotCopy&) override {}
+  void RemoveMemory(const std::string&) const override {}
+  Result<Fd> OpenMemory(const std::string&) const override { return NoCopies(); }
+
   Result<> CreateDrive(const std::string& drive, uint64_t max_bytes) override {
     SB_TRYV(DriveDir::Check(drive));
     struct statvfs vfs{};
@@ -122,6 +130,9 @@ class PlainDisk : public Disk {
   void MarkTrash() { trash_full_ = true; }
 
  private:
+  static std::unexpected<Error> NoCopies() {
+    return Fail(Code::kUnsupported, "memory is kept on the btrfs store only (disk_limit = \"btrfs\")");
+  }
   Result<> MoveToTrash(int from, const std::string& name) {
     if (::renameat(from, name.c_str(), trash_.get(), name.c_str()) != 0 && errno != ENOENT)
       return FailErrno("remove a layer");

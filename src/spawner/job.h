@@ -1,7 +1,10 @@
 // Work that takes as long as there are files, so a process of its own does it. Single thread; nothing here waits.
 #pragma once
 
+#include <string_view>
+
 #include "base/result.h"
+#include "spawner/protocol.h"
 
 namespace sandbar::spawner {
 
@@ -15,6 +18,10 @@ class Job {
   virtual int pidfd() const = 0;
   // Call when the pidfd is readable.
   virtual Result<> Finish() = 0;
+  // For whoever asked, once it is finished.
+  virtual Response answer() const { return OkResp{}; }
+  // Whose it is; empty: nobody's.
+  virtual std::string_view machine() const { return {}; }
 };
 
 }  // namespace sandbar::spawner

@@ -19,6 +19,7 @@
 #include "os/cgroup.h"
 #include "os/child.h"
 #include "spawner/host.h"
+#include "spawner/memory_file.h"
 #include "spawner/parts.h"
 #include "spawner/protocol.h"
 
@@ -59,6 +60,14 @@ class Launch {
   virtual void LetGo() {}
   // What it said when it ended by itself; for the log, already made harmless.
   virtual std::string LastWords() { return {}; }
+  // While it runs: what it takes to write its memory down. kUnsupported where that cannot be.
+  struct Live {
+    int control = -1;
+    MemoryNeeds needs;
+  };
+  virtual Result<Live> ForLiveSnapshot() const {
+    return Fail(Code::kUnsupported, "only microVMs can be kept with their memory");
+  }
   // After the end, when no process is left. Nobody else has the drives any more.
   virtual bool DrivesReleased() { return true; }
   // All that the machine wrote has reached its disk slot.

@@ -15,6 +15,7 @@
 #include "os/openat.h"
 #include "os/vmm_jail.h"
 #include "spawner/launch.h"
+#include "spawner/memory_file.h"
 #include "spawner/microvm.h"
 #include "spawner/root_dir.h"
 #include "spawner/vm_disk.h"
@@ -113,7 +114,8 @@ class MicrovmLaunch : public Launch {
     bool fresh = false;
     SB_TRY(Fd disk, OpenVmDisk(in.parts->disk, DiskBytes(in.limits), &fresh));
     const VmSize size = SizeOf(in.limits);
-    const VmTemplate* from = FindTemplate(*in.host->microvm, size);
+    SB_TRYV(FindMemory(in, request));
+    const VmTemplate* from = memory_ ? nullptr : FindTemplate(*in.host->microvm, size);
     SB_TRY(std::string config_bytes, MakeConfig(in, layers, request, from != nullptr));
     SB_TRY(Fd config, Filled(config_bytes, &config_));
     SB_TRY(auto join, in.parts->group->OpenAgentJoin());
@@ -140,9 +142,11 @@ class MicrovmLaunch : public Launch {
     plan.filter = &filter;
     // In this order they become 3, 4, …: see QemuMachine.
     plan.keep = {image ? image->get() : -1, disk.get(), in.listener, config.get(), in.parts->net.tap.get()};
-    if (from != nullptr) SB_TRYV(Continue(*from, plan));
+    SB_TRYV(from != nullptr ? Continue(*from, plan) : Control(plan));
     std::vector<std::string> merge(layers.paths.begin() + 2, layers.paths.end());
     plan.prepare = [&](os::VmmPlan& p) -> Result<> {
+      // Before anything of it runs.
+      if (memory_) SB_TRYV(CheckMemory(memory_.get(), header_));
       if (fresh) SB_TRYV(FormatVmDisk(disk.get()));
       if (image) return {};
       SB_TRY(Fd made, MergeImage(*in.host, request.layers, request.image_digest, merge));
@@ -162,15 +166,62 @@ class MicrovmLaunch : public Launch {
   }
   void LetGo() override {
     state_.Reset();
+    memory_.Reset();
     control_qemu_.Reset();
   }
-  Result<bool> ReadStatus(int status) override { return os::ReadJailStatus(status); }
+  Result<bool> ReadStatus(int status) override {
+    auto ready = os::ReadJailStatus(status);
+    // The process can only say it in words.
+    if (!ready && header_.bytes != 0) ready.error().code = Code::kConflict;
+    return ready;
+  }
+  Result<Live> ForLiveSnapshot() const override {
+    if (!control_) return Fail(Code::kUnavailable, "the machine is still starting");
+    return Live{control_.get(), needs_};
+  }
 
  private:
   static uint64_t DiskBytes(const Limits& limits) { return limits.disk_bytes == 0 ? kDefaultDisk : limits.disk_bytes; }
   static VmSize SizeOf(const Limits& limits) {
     uint64_t memory = limits.memory_bytes == 0 ? kDefaultMemory : limits.memory_bytes;
     return {std::max<uint64_t>(memory >> 20, 128), std::max(limits.vcpus, 1U)};
+  }
+
+  // What a memory that is saved now will need, and the one that this machine goes on with, if it does.
+  Result<> FindMemory(const LaunchInput& in, const ConfigureReq& request) {
+    const Microvm& vm = *in.host->microvm;
+    const VmSize size = SizeOf(in.limits);
+    needs_ = {vm.kvm ? "microvm" : "microvm-emulated", vm.version, vm.cpu, vm.kernel, "", size.first, size.second};
+    Checksum devices;
+    bool append = false;
+    for (const std::string& word : QemuMachine(vm, size, QemuMemory::kOwn, true)) {
+      // The kernel has read its command line; the rest has to be there again.
+      if (!append) devices.Add(word + "\n");
+      append = word == "-append";
+    }
+    needs_.devices = devices.Hex();
+    if (!request.memory) return {};
+    if (request.snapshots.empty()) return Fail(Code::kBadRequest, "memory of which snapshot?");
+    SB_TRY(memory_, in.host->disk->OpenMemory(request.snapshots.front()));
+    std::string page(kMemoryHeader, '\0');
+    const ssize_t n = ::pread(memory_.get(), page.data(), page.size(), 0);
+    if (n < 0) return FailErrno("read the saved memory");
+    page.resize(static_cast<size_t>(n));
+    SB_TRY(header_, DecodeMemoryHeader(page));
+    return CheckNeeds(header_.needs, needs_);
+  }
+
+  // A machine that boots, or goes on with a memory of its own.
+  Result<> Control(os::VmmPlan& plan) {
+    SB_TRY(control_qemu_, Filled("", &control_));
+    const std::string fd = std::to_string(3 + plan.keep.size());
+    plan.keep.push_back(control_qemu_.get());
+    plan.argv.insert(plan.argv.end(),
+                     {"-chardev", "socket,id=control,fd=" + fd, "-mon", "chardev=control,mode=control"});
+    if (!memory_) return {};
+    plan.argv.insert(plan.argv.end(), {"-incoming", "fd:" + std::to_string(3 + plan.keep.size())});
+    plan.keep.push_back(memory_.get());
+    return {};
   }
 
   // From the template, if there is one by now.
@@ -184,8 +235,11 @@ class MicrovmLaunch : public Launch {
     return {};
   }
 
-  Fd state_, control_qemu_;              // until it has them
-  Fd control_;                           // our end, which nobody reads
+  Fd state_, control_qemu_;  // until it has them
+  Fd control_;               // our end: for those who take snapshots of it
+  Fd memory_;                // that it goes on with
+  MemoryHeader header_;      // of that one
+  MemoryNeeds needs_;
   std::shared_ptr<SiteDir> host_layer_;  // shared with the other machines of this host name
   Fd errors_;                            // what QEMU says; in its own memory limit
   Fd config_;                            // our end: when it closes, QEMU forgets what the guest has not read yet

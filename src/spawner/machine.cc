@@ -22,6 +22,7 @@
 #include "os/process.h"
 #include "os/unix_socket.h"
 #include "spawner/drive_dir.h"
+#include "spawner/live_job.h"
 
 namespace sandbar::spawner {
 namespace {
@@ -193,6 +194,14 @@ Result<> Machine::Freeze(bool frozen) {
   SB_TRYV(parts_.group->Freeze(frozen));
   frozen_ = frozen;
   return {};
+}
+
+Result<std::unique_ptr<Job>> Machine::LiveSnapshot(const LiveSnapshotReq& request) {
+  if (state_ != State::kRunning || frozen_) return Fail(Code::kStopped, "the machine does not run");
+  SB_TRY(Launch::Live live, launch_->ForLiveSnapshot());
+  SB_TRYV(CheckSpace(*host_));
+  LivePlan plan{id_, request.snapshot, request.go_on, live.control, std::move(live.needs)};
+  return LiveJob::Start(host_->disk.get(), parts_.disk, std::move(plan));
 }
 
 void Machine::Kill() {

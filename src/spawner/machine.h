@@ -18,6 +18,7 @@
 #include "base/result.h"
 #include "os/child.h"
 #include "spawner/host.h"
+#include "spawner/job.h"
 #include "spawner/launch.h"
 #include "spawner/parts.h"
 #include "spawner/protocol.h"
@@ -66,6 +67,8 @@ class Machine {
   Result<> SetLimits(const Limits& limits);
   Result<UsageResp> Usage() const;
   Result<> Freeze(bool frozen);
+  // The process that takes a snapshot of it while it runs.
+  Result<std::unique_ptr<Job>> LiveSnapshot(const LiveSnapshotReq& request);
 
   // Monotonic milliseconds (os::BootTimeMs); 0: none.
   int64_t deadline = 0;

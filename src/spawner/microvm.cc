@@ -19,6 +19,7 @@
 #include "os/vmm_jail.h"
 #include "spawner/host.h"
 #include "spawner/initramfs.h"
+#include "spawner/memory_file.h"
 
 namespace sandbar::spawner {
 namespace {
@@ -108,6 +109,21 @@ Result<> CloseRoom(const Microvm& vm) {
   if (!vm.kvm) ::unlink((vm.room + "/dev/kvm").c_str());
   SB_TRY(Fd own, os::OpenPath(vm.room, O_PATH | O_DIRECTORY));
   return os::SetMountAttributes(own.get(), MOUNT_ATTR_RDONLY);
+}
+
+Result<std::string> QemuVersion(const Options& options) {
+  std::string said;
+  SB_TRYV(os::RunProgram({options.qemu.empty() ? kQemu : options.qemu, "--version"}, &said));
+  const size_t at = std::min(said.find("version "), said.size());
+  return said.substr(at, said.find('\n', at) - at);
+}
+
+std::string HostCpu() {
+  auto text = os::ReadFile("/proc/cpuinfo", 1 << 20);
+  const size_t at = text ? text->find("model name") : std::string::npos;
+  if (at == std::string::npos) return "unknown";
+  std::string line = text->substr(at, text->find('\n', at) - at);
+  return line.substr(std::min(line.find(": "), line.size() - 2) + 2);
 }
 
 // In the jail that machines have, with what they have but devices.
@@ -200,7 +216,7 @@ std::vector<std::string> QemuBase(const Microvm& vm, bool kvm, const std::string
   // Without the old timer and interrupt controller Linux does not trust the newer ones, and then no sleep ends.
   std::string type = "microvm,isa-serial=off,pit=on,pic=on,";
   type += vm.modules ? "acpi=on,rtc=on" : "acpi=off,rtc=off";
-  if (memory != QemuMemory::kOwn) type += ",memory-backend=ram";
+  if (memory != QemuMemory::kUnnamed) type += ",memory-backend=ram";
   std::string line = "panic=-1 quiet random.trust_cpu=on";
   if (!kvm) {
     // Nothing here that a guest could measure time against.
@@ -231,7 +247,9 @@ std::vector<std::string> QemuMachine(const Microvm& vm, VmSize size, QemuMemory 
   std::string mib = std::to_string(size.first);
   add({"-kernel", kVmKernel, "-initrd", kVmInitramfs, "-L", "/usr/share/qemu", "-m", mib, "-smp",
        std::to_string(size.second)});
-  if (memory != QemuMemory::kOwn)
+  // Its name is part of what is saved: the same in all of them.
+  if (memory == QemuMemory::kOwn) add({"-object", "memory-backend-ram,id=ram,size=" + mib + "M"});
+  if (memory == QemuMemory::kShared || memory == QemuMemory::kCopy)
     add({"-object", "memory-backend-file,id=ram,mem-path=/proc/self/fd/8,size=" + mib +
                         "M,share=" + (memory == QemuMemory::kShared ? "on" : "off")});
   add({"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"});
@@ -268,6 +286,11 @@ Result<std::unique_ptr<Microvm>> PrepareMicrovm(const Options& options, const st
   if (!modules) return std::unexpected(std::move(modules).error().Context("guest kernel"));
   vm->modules = !modules->empty();
   vm->tsc_khz = MeasureTscKhz();
+  SB_TRY(vm->version, QemuVersion(options));
+  vm->cpu = HostCpu();
+  Checksum sum;
+  sum.Add(*kernel);
+  vm->kernel = sum.Hex();
   vm->room = std::string(kMountDir) + "/qemu";
   SB_TRY(vm->filter, os::BuildVmmFilter());
   std::string initramfs = MakeInitramfs(agent, *modules);

@@ -23,6 +23,9 @@ struct Microvm {
   Fd program;            // O_PATH
   std::string room;      // path of the tree that becomes its root
   std::vector<sock_filter> filter;
+  std::string version;   // of QEMU
+  std::string cpu;       // the host's
+  std::string kernel;    // sum of the guest kernel
   uint64_t tsc_khz = 0;  // an emulated guest cannot find out by itself
   VmTemplates templates;
 };
@@ -34,6 +37,7 @@ Result<std::unique_ptr<Microvm>> PrepareMicrovm(const Options& options, const st
 uint64_t MeasureTscKhz();
 
 enum class QemuMemory {
+  kUnnamed,  // for machines that nobody goes on with
   kOwn,
   kShared,  // fd 8, to be kept as a template
   kCopy     // fd 8, privately
@@ -41,7 +45,7 @@ enum class QemuMemory {
 
 // The words for QEMU that name machine type, kernel and its command line.
 std::vector<std::string> QemuBase(const Microvm& vm, bool kvm, const std::string& init_words,
-                                  QemuMemory memory = QemuMemory::kOwn);
+                                  QemuMemory memory = QemuMemory::kUnnamed);
 // All of them for a machine in the jail. Descriptors: 3 image, 4 disk, 5 the agent's listener, 6 configuration, 7 tap.
 std::vector<std::string> QemuMachine(const Microvm& vm, VmSize size, QemuMemory memory, bool network);
 // It would look for its parts by way of its own path, which it does not have.

@@ -54,6 +54,7 @@ struct ConfigureReq {
   std::string hostname;
   std::vector<std::string> snapshots;  // topmost first, above the layers
   std::vector<DriveMount> mounts;
+  bool memory = false;  // goes on with the memory of the first snapshot
 };
 struct ListReq {};
 struct AttachReq {
@@ -84,6 +85,7 @@ struct ListSnapshotsReq {
 };
 struct RemoveSnapshotReq {
   std::string snapshot;
+  bool memory_only = false;
 };
 struct FlattenReq {
   std::vector<std::string> layers;  // topmost first
@@ -118,11 +120,17 @@ struct RemoveDriveReq {
 struct ListDrivesReq {
   std::string after;
 };  // answered like ListSnapshotsReq
+// A snapshot of a machine that runs, with its memory. It goes on afterwards, or stands still until it is destroyed.
+struct LiveSnapshotReq {
+  std::string machine;
+  std::string snapshot;
+  bool go_on = true;
+};
 struct ShutdownReq {};  // destroy every machine, then exit
 using Request =
     std::variant<HelloReq, BootReq, ConfigureReq, ListReq, AttachReq, SetLimitsReq, SetDeadlineReq, UsageReq, FreezeReq,
                  DestroyReq, DialReq, ShutdownReq, ListSnapshotsReq, RemoveSnapshotReq, FlattenReq, CreateDriveReq,
-                 FreezeDriveReq, RemoveDriveReq, ListDrivesReq, ManifestReq, DiffReq>;
+                 FreezeDriveReq, RemoveDriveReq, ListDrivesReq, ManifestReq, DiffReq, LiveSnapshotReq>;
 
 // Answers
 struct MachineEntry {
@@ -169,12 +177,17 @@ struct UsageResp {
 struct SnapshotsResp {
   std::vector<std::string> snapshots;  // fewer than kSnapshotsPerPage: the last page
 };
+struct LiveSnapshotResp {
+  uint64_t pause_ms = 0;      // how long the guest stood still
+  uint64_t memory_bytes = 0;  // what was written down
+};
 struct ExitedEvent {
   std::string machine;
   int32_t status = 0;
   bool deadline = false;
 };  // tag 0
-using Response = std::variant<OkResp, HelloResp, ErrorResp, BootResp, ListResp, UsageResp, ExitedEvent, SnapshotsResp>;
+using Response = std::variant<OkResp, HelloResp, ErrorResp, BootResp, ListResp, UsageResp, ExitedEvent, SnapshotsResp,
+                              LiveSnapshotResp>;
 
 struct TaggedRequest {
   uint32_t tag = 0;

@@ -9,7 +9,7 @@ std::vector<Request> EveryRequest() {
   Limits limits{2, 3ULL << 30, 400, 5ULL << 40};
   return {HelloReq{7},
           BootReq{"m1", limits, 123456789012, kGvisorEngine},
-          ConfigureReq{"m1", {"a", "b"}, "sha256:x", "host", {"snap_1"}, {{"drv_1", "/data", true, 1000, 1001}}},
+          ConfigureReq{"m1", {"a", "b"}, "sha256:x", "host", {"snap_1"}, {{"drv_1", "/data", true, 1000, 1001}}, true},
           ListReq{},
           AttachReq{"m1"},
           SetLimitsReq{"m1", limits},
@@ -20,14 +20,15 @@ std::vector<Request> EveryRequest() {
           DialReq{"m1", 8080, true},
           ShutdownReq{},
           ListSnapshotsReq{"snap_1"},
-          RemoveSnapshotReq{"snap_1"},
+          RemoveSnapshotReq{"snap_1", true},
           FlattenReq{{"snap_2", "snap_1"}, "flat_1"},
           CreateDriveReq{"drv_1", 5ULL << 40},
           FreezeDriveReq{"drv_1", "drv_1-1"},
           RemoveDriveReq{"drv_1"},
           ListDrivesReq{"drv_1"},
           ManifestReq{"snap_1", true},
-          DiffReq{{"a", "b"}, {"c"}, {"i"}, {"j"}}};
+          DiffReq{{"a", "b"}, {"c"}, {"i"}, {"j"}},
+          LiveSnapshotReq{"m1", "snap_1", false}};
 }
 
 std::vector<Response> EveryResponse() {
@@ -38,7 +39,8 @@ std::vector<Response> EveryResponse() {
           ListResp{{{"m1", 2, 77, 9999999999ULL}, {"m2", 0, 0, 0}}},
           UsageResp{1, 2, 3, 4, 5, 6},
           ExitedEvent{"m1", 137, true},
-          SnapshotsResp{{"snap_1", "snap_2"}}};
+          SnapshotsResp{{"snap_1", "snap_2"}},
+          LiveSnapshotResp{17, 5ULL << 40}};
 }
 
 TEST(Protocol, EveryRequestSurvivesTheRoundTrip) {

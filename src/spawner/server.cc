@@ -119,7 +119,7 @@ void Server::OnJob(uint64_t serial) {
   Unwatch(it->second.work->pidfd());
   auto done = it->second.work->Finish();
   if (!done) log::Warn("{}", done.error().message);
-  if (it->second.owed) ReplyTo(*it->second.owed, done ? Response(OkResp{}) : Response(ToResponse(done.error())));
+  if (it->second.owed) ReplyTo(*it->second.owed, done ? it->second.work->answer() : Response(ToResponse(done.error())));
   jobs_.erase(it);
   background_ = true;
 }

@@ -96,6 +96,7 @@ class Server {
   void Handle(uint32_t tag, const ListDrivesReq& r);
   void Handle(uint32_t tag, const ManifestReq& r);
   void Handle(uint32_t tag, const DiffReq& r);
+  void Handle(uint32_t tag, const LiveSnapshotReq& r);
   void StartWalk(uint32_t tag, const std::vector<std::string>& words, std::vector<Fd> fds);
   Result<> AddJob(std::unique_ptr<Job> job, std::optional<Owed> owed);
   void OnJob(uint64_t serial);

@@ -1,6 +1,8 @@
-// The handlers of requests that a process of its own works on: flattening, and reading snapshots.
+// The handlers of requests that a process of its own works on: flattening and reading snapshots, and taking live ones.
 #include <fcntl.h>
 #include <sys/epoll.h>
+
+#include <algorithm>
 
 #include "os/openat.h"
 #include "spawner/flatten_job.h"
@@ -89,6 +91,19 @@ void Server::Handle(uint32_t tag, const DiffReq& r) {
   if (!opened) return ReplyError(tag, opened.error());
   const size_t after = fds.size() - before;
   StartWalk(tag, {"diff", std::to_string(before), std::to_string(after)}, std::move(fds));
+}
+
+void Server::Handle(uint32_t tag, const LiveSnapshotReq& r) {
+  Slot* slot = Find(r.machine);
+  if (slot == nullptr) return ReplyError(tag, Fail(Code::kNotFound, "there is no such machine").error());
+  auto same = [&](const auto& job) { return job.second.work->machine() == r.machine; };
+  if (std::ranges::any_of(jobs_, same))
+    return ReplyError(tag, Fail(Code::kConflict, "a snapshot of this machine is being made").error());
+  if (jobs_.size() >= kMaxJobs)
+    return ReplyError(tag, Fail(Code::kTooMany, "too many snapshots are being made").error());
+  auto job = slot->machine->LiveSnapshot(r);
+  if (!job) return ReplyError(tag, job.error());
+  if (auto added = AddJob(std::move(*job), Owed{tag, connection_}); !added) ReplyError(tag, added.error());
 }
 
 }  // namespace sandbar::spawner

@@ -165,6 +165,10 @@ void Server::Handle(uint32_t tag, const ListSnapshotsReq& r) {
 void Server::Handle(uint32_t tag, const RemoveSnapshotReq& r) {
   // One that is not there is gone, which is what was asked for.
   if (!host_->disk->SnapshotLayer(r.snapshot)) return Reply(tag, OkResp{});
+  if (r.memory_only) {
+    host_->disk->RemoveMemory(r.snapshot);
+    return Reply(tag, OkResp{});
+  }
   if (auto removed = host_->disk->RemoveSnapshot(r.snapshot); !removed) return ReplyError(tag, removed.error());
   background_ = true;
   Reply(tag, OkResp{});

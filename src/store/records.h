@@ -124,6 +124,7 @@ struct Session {
   std::string snapshot;
   bool snapshot_manual = false;
   std::optional<int64_t> snapshot_expiration_ms;  // asked for this one; absent: the sandbox's
+  std::string snapshot_memory;                    // whether it has the machine's memory: see Snapshot::memory
   std::vector<SessionMount> mounts;
   // Network bytes counted so far, saved now and then: the counters themselves die with the daemon.
   uint64_t carried_ingress = 0, carried_egress = 0;
@@ -142,6 +143,10 @@ struct Snapshot {
   int64_t expiration_ms = 0;  // counted from the last use; 0: never
   std::string runtime, image, cwd, user, home;
   std::string engine, format;  // which engine made it; "dir" | "block": which ones can stand on it
+  // "": files only. "asked": with the machine's memory, because somebody wanted to go on with it; "kept": because the
+  // operator wants that of every stop. Used up by the session that goes on with it.
+  std::string memory;
+  std::string contexts;  // with memory: the interpreters in it, sealed
   uint32_t uid = 1000, gid = 1000;
   std::map<std::string, std::string> image_env;
   std::vector<std::string> image_layers, snapshot_layers;  // topmost first; its own is the first of the second

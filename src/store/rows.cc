@@ -20,14 +20,14 @@ const std::string kSessionColumns =
     "ingress, egress, stop_reason, engine, isolation_class, user, home, uid, gid, image_env, carried_ingress, "
     "carried_egress, source_snapshot, image_layers, snapshot_layers, snapshot, snapshot_manual, "
     "snapshot_expiration_ms, "
-    "mounts";
+    "mounts, snapshot_memory";
 const std::string kCommandColumns =
     "id, session, name, cwd, args, started_at, exit_code, duration_ms, timed_out, oom_killed";
 
 const std::string kSnapshotColumns =
     "id, team, project, sandbox, session, parent, deleted, manual, region, size_bytes, created_at, updated_at, "
     "last_used_at, expiration_ms, runtime, image, cwd, user, home, uid, gid, image_env, image_layers, snapshot_layers, "
-    "durable_at, verified_at, damage, engine, format";
+    "durable_at, verified_at, damage, engine, format, memory, contexts";
 
 const std::string kDriveColumns =
     "id, team, project, name, region, max_size_bytes, state, deleted, created_at, updated_at";
@@ -84,7 +84,8 @@ void Bind(Query& q, const Session& s) {
       .Bind(s.snapshot)
       .Bind(s.snapshot_manual)
       .Bind(s.snapshot_expiration_ms)
-      .Bind(ToJson(s.mounts));
+      .Bind(ToJson(s.mounts))
+      .Bind(s.snapshot_memory);
 }
 
 void Bind(Query& q, const Snapshot& s) {
@@ -93,6 +94,7 @@ void Bind(Query& q, const Snapshot& s) {
   q.Bind(s.expiration_ms).Bind(s.runtime).Bind(s.image).Bind(s.cwd).Bind(s.user).Bind(s.home).Bind(s.uid).Bind(s.gid);
   q.Bind(ToJson(s.image_env)).Bind(ToJson(s.image_layers)).Bind(ToJson(s.snapshot_layers));
   q.Bind(s.durable_at).Bind(s.verified_at).Bind(s.damage).Bind(s.engine).Bind(s.format);
+  q.Bind(s.memory).Bind(s.contexts);
 }
 
 void Bind(Query& q, const Drive& d) {
@@ -191,6 +193,7 @@ Result<Session> ReadSession(const Query& q, int first) {
   c.Json(s.snapshot_layers);
   c.All(s.snapshot, s.snapshot_manual, s.snapshot_expiration_ms);
   c.Json(s.mounts);
+  c.Read(s.snapshot_memory);
   SB_TRYV(c.result());
   return s;
 }
@@ -204,7 +207,7 @@ Result<Snapshot> ReadSnapshot(const Query& q, int first) {
   c.Json(s.image_env);
   c.Json(s.image_layers);
   c.Json(s.snapshot_layers);
-  c.All(s.durable_at, s.verified_at, s.damage, s.engine, s.format);
+  c.All(s.durable_at, s.verified_at, s.damage, s.engine, s.format, s.memory, s.contexts);
   SB_TRYV(c.result());
   return s;
 }

@@ -158,6 +158,11 @@ ALTER TABLE sandboxes ADD COLUMN isolation_class INTEGER NOT NULL DEFAULT 1;
 ALTER TABLE snapshots ADD COLUMN engine TEXT NOT NULL DEFAULT 'namespaces';
 ALTER TABLE snapshots ADD COLUMN format TEXT NOT NULL DEFAULT 'dir';
 )sql",
+    R"sql(
+ALTER TABLE sessions ADD COLUMN snapshot_memory TEXT NOT NULL DEFAULT '';
+ALTER TABLE snapshots ADD COLUMN memory TEXT NOT NULL DEFAULT '';
+ALTER TABLE snapshots ADD COLUMN contexts TEXT NOT NULL DEFAULT '';
+)sql",
 };
 
 }  // namespace sandbar::store

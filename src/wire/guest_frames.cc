@@ -48,6 +48,13 @@ class Writer {
       w_.U8(c.exited ? 1 : 0);
     }
   }
+  void Renames(const std::vector<Renamed>& v) {
+    w_.U32(static_cast<uint32_t>(v.size()));
+    for (const auto& c : v) {
+      w_.Str(c.from);
+      w_.Str(c.to);
+    }
+  }
   std::string Take() { return w_.Take(); }
 
  private:
@@ -120,6 +127,16 @@ class Reader {
       Id(c.id);
       Offset(c.produced);
       Bool(c.exited);
+      v.push_back(std::move(c));
+    }
+  }
+  void Renames(std::vector<Renamed>& v) {
+    uint32_t n = r_.U32();
+    Require(n <= kMaxCommands);
+    for (uint32_t i = 0; i < n && ok_ && r_.ok(); ++i) {
+      Renamed c;
+      Id(c.from);
+      Id(c.to);
       v.push_back(std::move(c));
     }
   }
@@ -225,6 +242,15 @@ void Visit(A& a, Dial& m) {
   a.U32(m.stream);
   a.Port(m.port);
 }
+template <class A>
+void Visit(A& a, Renew& m) {
+  a.Text(m.entropy, kMaxEntropy);
+  a.U64(m.clock_ns);
+  a.Renames(m.commands);
+  a.Text(m.machine_key, kMaxMachineKey);
+}
+template <class A>
+void Visit(A&, Renewed&) {}
 template <class A>
 void Visit(A& a, HelloAck& m) {
   a.U32(m.version);

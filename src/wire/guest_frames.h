@@ -31,6 +31,9 @@
 //
 // A Dial is a stream to a TCP server in the machine, by the same rules, but Data flows both ways: the agent says Dialed
 // when the server has accepted, or FileError; End closes one direction, and the stream is over when both are.
+// A machine that goes on from a saved memory has an agent that knows commands by the names of another session: Renew
+// tells it the new ones, with what a copy must not share with its original (random numbers) or has missed (the time).
+// The agent answers Renewed and says no more until the next Hello.
 // Everything from the guest is hostile: decode with bounds, unknown types or ids close the channel.
 #pragma once
 
@@ -63,6 +66,7 @@ inline constexpr size_t kMaxCommandId = 128;  // bytes; ids are never empty
 inline constexpr size_t kMaxPath = 4095;      // PATH_MAX without the NUL
 inline constexpr size_t kMaxUserName = 256;
 inline constexpr size_t kMaxMachineKey = 64;
+inline constexpr size_t kMaxEntropy = 256;
 inline constexpr size_t kMaxMessage = 4096;         // error texts
 inline constexpr uint64_t kMaxOffset = 1ULL << 60;  // offsets and gaps above this are a lie
 
@@ -157,6 +161,15 @@ struct Dial {
   uint32_t stream = 0;
   uint16_t port = 0;
 };  // to 127.0.0.1:port, or [::1]:port
+struct Renamed {
+  std::string from, to;
+};
+struct Renew {
+  std::string entropy;
+  uint64_t clock_ns = 0;  // real time
+  std::vector<Renamed> commands;
+  std::string machine_key;  // that it says from now on
+};
 
 // guest -> daemon
 struct CommandState {
@@ -210,11 +223,12 @@ struct Quiesced {
 struct Dialed {
   uint32_t stream = 0;
 };  // connected
+struct Renewed {};
 
 using HostFrame = std::variant<Hello, Exec, Ack, ExitAck, Kill, Credit, ReadFile, WriteTar, MakeDir, Data, End, Abort,
-                               Quiesce, Input, Gone, Dial>;
-using GuestFrame =
-    std::variant<HelloAck, ExecStarted, ExecFailed, Output, Gap, Exit, Credit, Data, End, FileError, Quiesced, Dialed>;
+                               Quiesce, Input, Gone, Dial, Renew>;
+using GuestFrame = std::variant<HelloAck, ExecStarted, ExecFailed, Output, Gap, Exit, Credit, Data, End, FileError,
+                                Quiesced, Dialed, Renewed>;
 
 // A whole frame including the length prefix; Hello and HelloAck with the magic in front of it.
 // The position of a type in its variant is its number on the wire: append only.

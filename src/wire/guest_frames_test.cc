@@ -41,7 +41,8 @@ std::vector<HostFrame> HostSamples() {
           Quiesce{5000},
           Input{"cmd_1", "run\n"},
           Gone{},
-          Dial{10, 3000}};
+          Dial{10, 3000},
+          Renew{"entropy", 1234567890123456789, {{"cmd_1", "cmd_2"}}, "k3y"}};
 }
 
 std::vector<GuestFrame> GuestSamples() {
@@ -56,7 +57,8 @@ std::vector<GuestFrame> GuestSamples() {
           End{3},
           FileError{4, FileErrorKind::kNoSpace, "full"},
           Quiesced{true, 3},
-          Dialed{10}};
+          Dialed{10},
+          Renewed{}};
 }
 
 // Encoding is injective, so equal bytes mean equal frames.
@@ -317,6 +319,9 @@ TEST(GuestFrames, RefusesValuesOutOfBounds) {
   EXPECT_FALSE(host(Exec{"a", {}, {}, "/"}));
   EXPECT_FALSE(host(Exec{"a", {"x"}, {}, std::string(kMaxPath + 1, 'x')}));
   EXPECT_FALSE(host(Dial{1, 0}));
+  EXPECT_FALSE(host(Renew{std::string(kMaxEntropy + 1, 'x'), 0, {}}));
+  EXPECT_FALSE(host(Renew{"", 0, {{"cmd_1", ""}}}));
+  EXPECT_FALSE(host(Renew{"", 0, {{std::string(kMaxCommandId + 1, 'x'), "cmd_2"}}}));
   EXPECT_FALSE(host(Kill{"a", 0}));
   EXPECT_FALSE(host(Kill{"a", 65}));
   EXPECT_FALSE(host(ReadFile{1, std::string(kMaxPath + 1, 'x'), "/"}));

@@ -244,6 +244,12 @@ test("snapshots, fork, stop, delete", async () => {
   await ask(`POST ${S}/cmd`, { path: { session: again.session.id }, body: { command: "true" }, status: 410 });
   await ask("GET /x/v1/sandboxes/{name}", { path: { name: "doc-box" } });
   await ask(`POST ${V}/{name}/fork`, { path: { name: "doc-box" }, body: { name: "doc-fork", env: {}, networkPolicy: { mode: "deny-all" } } });
+  const X = "/x/v1/sandboxes/{name}";
+  await ask(`POST ${X}/fork`, { path: { name: "doc-fork" }, body: { name: "doc-live", live: true }, status: 422 });
+  await ask(`POST ${X}/fork`, { path: { name: "doc-fork" }, body: { name: "doc-live" } });
+  await ask(`POST ${X}/pause`, { path: { name: "doc-live" }, status: 422 });
+  assert.equal((await ask(`POST ${X}/resume`, { path: { name: "doc-live" }, body: { from: "disk" } })).resumed, false);
+  await ask(`DELETE ${V}/{name}`, { path: { name: "doc-live" } });
   const from = await ask("POST /v3/sandboxes", { body: { source: { type: "snapshot", snapshotId: snapshot.id } } });
   for (const name of ["doc-fork", "doc-box", from.sandbox.name]) await ask(`DELETE ${V}/{name}`, { path: { name }, query: { deleteOrphanSnapshots: "false" } });
   await ask(`DELETE ${V}/snapshots/{snapshot}`, { path: id });

@@ -23,12 +23,12 @@ export async function readEvents(response, onEvent = () => {}) {
 }
 
 export class Cells {
-  constructor(server, name, language) {
-    Object.assign(this, { server, name, language });
+  constructor(server, name, language, scope = "projectId=prj_test") {
+    Object.assign(this, { server, name, language, scope });
   }
 
   start(code, fields = {}, options = {}) {
-    return this.server.request("POST", `/x/v1/sandboxes/${this.name}/code?projectId=prj_test`, {
+    return this.server.request("POST", `/x/v1/sandboxes/${this.name}/code?${this.scope}`, {
       body: { language: this.language, code, ...fields }, ...options,
     });
   }
@@ -60,6 +60,6 @@ export class Cells {
   }
 
   contexts(method, path = "", body) {
-    return this.server.call(method, `/x/v1/sandboxes/${this.name}/contexts${path}?projectId=prj_test`, { body });
+    return this.server.call(method, `/x/v1/sandboxes/${this.name}/contexts${path}?${this.scope}`, { body });
   }
 }

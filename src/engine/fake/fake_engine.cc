@@ -146,6 +146,10 @@ class FakeMachine final : public Machine {
     co_return usage;
   }
 
+  Task<LiveSnapshot> SnapshotLive(std::string, bool) override {
+    co_return Fail(Code::kUnsupported, "a fake machine has no memory");
+  }
+
   Task<> WaitExit() override {
     while (state_->state != MachineState::kExited) {
       SB_CO_TRYV(co_await state_->ended.Wait());
@@ -259,6 +263,7 @@ class FakeEngine final : public Engine {
     co_return Result<>{};
   }
 
+  Task<> RemoveMemory(std::string) override { co_return Result<>{}; }
   Task<> CreateDrive(std::string drive, uint64_t max_bytes) override {
     SB_CO_TRYV(co_await host_->Meet(host_->faults.create_drive, "create drive"));
     host_->drives[std::move(drive)] = max_bytes;

@@ -7,7 +7,6 @@
 namespace sandbar::engine {
 namespace {
 
-constexpr std::chrono::seconds kAnswerLimit{60};
 constexpr size_t kMaxQueued = 10'000;
 
 Error FromSpawner(const spawner::ErrorResp& e) {
@@ -79,7 +78,7 @@ void Connection::OnResponse(spawner::TaggedResponse response, std::vector<Fd> fd
   pending_.erase(it);
 }
 
-Task<SpawnerReply> Connection::Call(spawner::Request request) {
+Task<SpawnerReply> Connection::Call(spawner::Request request, std::chrono::seconds limit) {
   auto self = shared_from_this();  // the engine may be dropped while we wait
   if (!closed_.empty()) co_return Fail(Code::kUnavailable, "the spawner is gone: " + closed_);
   if (out_.size() >= kMaxQueued) co_return Fail(Code::kUnavailable, "the spawner does not keep up");
@@ -92,7 +91,7 @@ Task<SpawnerReply> Connection::Call(spawner::Request request) {
   tagged.body = std::move(request);
   out_.push_back(Encode(tagged));
   Flush();
-  pending->wake.expires_after(kAnswerLimit);
+  pending->wake.expires_after(limit);
   boost::system::error_code ec;
   if (!pending->result) {
     auto [waited] = co_await pending->wake.async_wait(kToken);

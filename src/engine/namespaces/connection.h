@@ -19,6 +19,10 @@
 
 namespace sandbar::engine {
 
+inline constexpr std::chrono::seconds kAnswerLimit{60};
+// For what takes as long as there is memory to write or read.
+inline constexpr std::chrono::seconds kMemoryLimit{600};
+
 struct SpawnerReply {
   spawner::Response body;
   std::vector<Fd> fds;
@@ -39,7 +43,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Connection(const asio::any_io_executor& ex, Fd socket);
 
   // kUnavailable when the spawner is gone, kTimeout when it does not answer; its own errors as they are.
-  Task<SpawnerReply> Call(spawner::Request request);
+  Task<SpawnerReply> Call(spawner::Request request, std::chrono::seconds limit = kAnswerLimit);
   // Register before the machine can have ended, i.e. before Boot or Attach is sent.
   std::shared_ptr<ExitState> Track(const std::string& machine);
   void MarkExited(const std::string& machine);

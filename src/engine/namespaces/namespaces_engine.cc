@@ -37,6 +37,7 @@ EngineInfo ToInfo(spawner::EngineEntry e, bool copies_snapshots) {
   if (e.id == spawner::kMicrovmEngine) {
     info.attachment = AttachmentKind::kTap;
     info.format = RootfsFormat::kBlock;
+    info.live = true;
   }
   info.copies_snapshots = copies_snapshots;
   info.usable = e.usable;
@@ -69,7 +70,11 @@ class NamespacesMachine : public Machine {
     if (rootfs.mounts.size() > spawner::kMaxMounts) co_return Fail(Code::kBadRequest, "too many mounts");
     for (DriveMount& m : rootfs.mounts)
       request.mounts.push_back({std::move(m.name), std::move(m.path), m.writable, m.uid, m.gid});
-    co_return co_await Ask(std::move(request));
+    request.memory = rootfs.memory;
+    const auto limit = rootfs.memory ? kMemoryLimit : kAnswerLimit;
+    SB_CO_TRY(SpawnerReply reply, co_await connection_->Call(std::move(request), limit));
+    SB_CO_TRYV(Expect<spawner::OkResp>(reply));
+    co_return Result<>{};
   }
 
   Task<asio::local::stream_protocol::socket> Connect() override {
@@ -153,6 +158,19 @@ class NamespacesMachine : public Machine {
     connection_->MarkExited(id_);
     SB_CO_TRY(auto usage, Expect<spawner::UsageResp>(reply));
     co_return FromSpawner(usage);
+  }
+
+  Task<LiveSnapshot> SnapshotLive(std::string snapshot, bool go_on) override {
+    spawner::LiveSnapshotReq request;
+    request.machine = id_;
+    request.snapshot = std::move(snapshot);
+    request.go_on = go_on;
+    SB_CO_TRY(SpawnerReply reply, co_await connection_->Call(std::move(request), kMemoryLimit));
+    SB_CO_TRY(auto taken, Expect<spawner::LiveSnapshotResp>(reply));
+    LiveSnapshot live;
+    live.pause = std::chrono::milliseconds(taken.pause_ms);
+    live.memory_bytes = taken.memory_bytes;
+    co_return live;
   }
 
   Task<> WaitExit() override {
@@ -291,6 +309,13 @@ class NamespacesEngineImpl : public NamespacesEngine {
   Task<> RemoveSnapshot(std::string snapshot) override {
     spawner::RemoveSnapshotReq request;
     request.snapshot = std::move(snapshot);
+    co_return co_await Ask(std::move(request));
+  }
+
+  Task<> RemoveMemory(std::string snapshot) override {
+    spawner::RemoveSnapshotReq request;
+    request.snapshot = std::move(snapshot);
+    request.memory_only = true;
     co_return co_await Ask(std::move(request));
   }
 

@@ -1,0 +1,49 @@
+// A snapshot of a running microVM: a process that has QEMU write its memory down while the guest goes on, up to the
+// moment in which the guest stands still; then the disk is copied, so that both are of that moment, and the guest goes
+// on. Single thread; nothing here waits.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/fd.h"
+#include "base/result.h"
+#include "spawner/disk.h"
+#include "spawner/job.h"
+#include "spawner/memory_file.h"
+
+namespace sandbar::spawner {
+
+struct LivePlan {
+  std::string machine, snapshot;
+  bool go_on = true;  // else the guest stays where it is, for its machine to be destroyed
+  int control = -1;   // QEMU's control socket
+  MemoryNeeds needs;
+};
+
+class LiveJob final : public Job {
+ public:
+  // kConflict when the snapshot exists.
+  static Result<std::unique_ptr<LiveJob>> Start(Disk* disk, const DiskSlot& slot, LivePlan plan);
+  // What was not published goes.
+  ~LiveJob() override;
+
+  int pidfd() const override { return process_.get(); }
+  std::string_view machine() const override { return machine_; }
+  // Publishes the snapshot, or says why there is none.
+  Result<> Finish() override;
+  Response answer() const override { return LiveSnapshotResp{pause_ms_, bytes_}; }
+
+ private:
+  LiveJob(Disk* disk, std::string machine, std::string snapshot)
+      : disk_(disk), machine_(std::move(machine)), snapshot_(std::move(snapshot)) {}
+  Result<> Collect();
+
+  Disk* disk_;
+  std::string machine_, snapshot_;
+  SlotCopy copy_;
+  uint64_t pause_ms_ = 0, bytes_ = 0;
+  Fd process_, report_;
+};
+
+}  // namespace sandbar::spawner

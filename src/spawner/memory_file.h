@@ -1,0 +1,59 @@
+// A machine's memory at rest: a header of one page, then what QEMU says when it is asked to move elsewhere. The header
+// tells what kind of machine can go on with it, and has sums of the bytes and of itself. They are there against decay,
+// not forgery: only the host's root can write where these files lie.
+//
+//   Checksum sum; sum.Add(piece); …
+//   SB_TRY(MemoryHeader header, DecodeMemoryHeader(page));
+//   SB_TRYV(CheckNeeds(header.needs, ours));            // kConflict names what differs
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace sandbar::spawner {
+
+inline constexpr size_t kMemoryHeader = 4096;
+
+// Four sums of 64-bit words, each word mixed in by a step that can be undone: a change within one word always shows.
+class Checksum {
+ public:
+  void Add(std::string_view bytes);
+  std::string Hex() const;
+
+ private:
+  void Word(uint64_t word);
+
+  std::array<uint64_t, 4> lanes_{1, 2, 3, 4};
+  std::array<char, 8> part_{};
+  uint64_t size_ = 0;
+};
+
+// What has to be the same where it goes on.
+struct MemoryNeeds {
+  std::string engine;   // "microvm", "microvm-emulated"
+  std::string qemu;     // its version
+  std::string cpu;      // the host's model
+  std::string kernel;   // sum of the guest kernel
+  std::string devices;  // sum of what QEMU was told to have
+  uint64_t memory_mib = 0;
+  uint32_t vcpus = 0;
+};
+
+struct MemoryHeader {
+  MemoryNeeds needs;
+  uint64_t bytes = 0;  // that follow
+  std::string sum;     // of them
+};
+
+std::string EncodeMemoryHeader(const MemoryHeader& header);
+// kConflict: damaged.
+Result<MemoryHeader> DecodeMemoryHeader(std::string_view page);
+Result<> CheckNeeds(const MemoryNeeds& needs, const MemoryNeeds& have);
+// Reads all of it: the bytes behind the header are those that were written. Leaves the position at their start.
+Result<> CheckMemory(int file, const MemoryHeader& header);
+
+}  // namespace sandbar::spawner

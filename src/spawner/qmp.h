@@ -1,0 +1,43 @@
+// A conversation with a running QEMU on its control socket. The guest may have taken QEMU over, so nothing that it says
+// is believed: a line has a longest length, an answer a deadline, and the worst that a lie can do is to spoil a
+// snapshot of the machine that lied. For a process of its own: it waits.
+//
+//   Qmp qmp(control.get(), deadline);
+//   SB_TRYV(qmp.Ask("cont"));
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace sandbar::spawner {
+
+// The raw value of a key of the outermost object; empty when there is none, or when this is no object.
+std::string_view QmpField(std::string_view object, std::string_view key);
+
+class Qmp {
+ public:
+  // `socket` is not blocking and stays the caller's; `deadline` as os::BootTimeMs counts.
+  Qmp(int socket, int64_t deadline) : socket_(socket), deadline_(deadline) {}
+
+  // Waits for the answer; events that come meanwhile are dropped. `pass` is a descriptor that goes with it.
+  Result<> Ask(std::string_view command, std::string_view arguments = "{}", int pass = -1);
+  // Does not wait for the answer.
+  Result<> Tell(std::string_view command, std::string_view arguments = "{}", int pass = -1);
+  // What has arrived and was not looked at yet; nothing when there is none.
+  Result<std::optional<std::string>> NextLine();
+  int fd() const { return socket_; }
+
+ private:
+  Result<> WaitFor(short events) const;
+
+  int socket_;
+  int64_t deadline_;
+  uint64_t asked_ = 0;
+  std::string buffer_;
+};
+
+}  // namespace sandbar::spawner
