@@ -1,7 +1,7 @@
 #!/bin/bash
 # `make bench`: the release build against bubblewrap, crun and runc on the same rootfs, in one run, and through the SDK.
 # Prints medians and ratios with the budgets beside them; an exceeded budget is said, not an error. Root, Debian 12.
-#   bench/run.sh [create] [sdk] [net] [code] [snapshot] [idle]   default: create sdk net code.   ROUNDS=50, IDLE=1000 by default.
+#   bench/run.sh [create] [sdk] [net] [code] [snapshot] [engines] [idle]   default: create sdk net code.   ROUNDS=50, IDLE=1000 by default.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 . tools/setup.sh
@@ -26,7 +26,9 @@ cleanup() {
     kill "$server" 2>/dev/null && wait "$server" 2>/dev/null || true
     "$bin" down --data "$work/data" >/dev/null 2>&1 || true
   fi
-  if mountpoint -q "$work/rootfs"; then umount "$work/rootfs"; fi
+  for m in "$work/rootfs" "$work/writable"; do
+    if mountpoint -q "$m"; then umount "$m"; fi
+  done
   for m in "$work"/layers/*/; do
     if mountpoint -q "$m"; then umount "$m"; fi
   done
@@ -111,6 +113,16 @@ fi
 if [[ " $what " == *" code "* ]]; then
   images/build.sh --check universal || step "image universal" "$LOGS/images.log" images/build.sh universal
   SANDBAR_URL="http://127.0.0.1:$port" SANDBAR_TOKEN="$token" ROUNDS="$rounds" node bench/code.mjs
+fi
+if [[ " $what " == *" engines "* ]]; then
+  # Their own writable layer above the same files.
+  mkdir -p build/bench "$work/upper" "$work/overlay" "$work/writable" "$work/engines"
+  mount -t overlay -o "lowerdir=$lowers,upperdir=$work/upper,workdir=$work/overlay" overlay "$work/writable"
+  lib=$(dirname "$(dirname "$bin")")
+  clang++-19 -std=c++23 -O2 -Wall -Wextra -Werror -Wno-missing-field-initializers -D_GNU_SOURCE -Isrc bench/restore.cc -o build/bench/restore \
+    "$lib"/libsb_spawner.a "$lib"/libsb_wire.a "$lib"/libsb_os.a "$lib"/libsb_base.a -lboost_json -lboost_container -lz -lseccomp -lcap -lnftables -lmnl -lfmt
+  SANDBAR_URL="http://127.0.0.1:$port" SANDBAR_TOKEN="$token" ROUNDS="${ROUNDS:-5}" "${apart[@]}" node bench/engines.mjs --data "$work/data" \
+    --rootfs "$work/writable" --work "$work/engines" --restore build/bench/restore --bin "$(dirname "$bin")" --kernel "$(dirname "$SANDBAR_IMAGES")/kernel"
 fi
 if [[ " $what " == *" idle "* ]]; then
   SANDBAR_URL="http://127.0.0.1:$port" SANDBAR_TOKEN="$token" node bench/idle.mjs --data "$work/data" --pid "$server" --count "${IDLE:-1000}"

@@ -187,6 +187,9 @@ Task<std::string> EvalRunner::Prepare(const EvalCase* c) {
   using namespace asio::experimental::awaitable_operators;
   const EvalSetup setup = c->body.setup.value_or(EvalSetup());
   BoxSpec spec{setup.image, setup.runtime, setup.snapshot, setup.net.value_or("deny"), kSetupMs + kGraceMs};
+  // Its forks inherit the demand.
+  spec.engine = options_.engine;
+  spec.min_class = options_.min_class;
   SB_CO_TRY(Box box, co_await CreateBox(api_, std::move(spec)));
   Task<> fill = Fill(box, c);
   Task<> stop = Stopped();

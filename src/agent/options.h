@@ -37,6 +37,8 @@ struct EvalOptions {
   std::string model;          // for every case; empty: each case's own
   std::optional<int> trials;  // for every case
   int max_concurrency = 4;
+  std::optional<std::string> engine;  // of every sandbox
+  std::optional<int> min_class;
   std::vector<std::string> tags;               // any of them; empty: all cases
   std::string junit, record, replay, compare;  // files and directories; empty: none
   bool strict = false;

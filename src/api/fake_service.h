@@ -133,8 +133,8 @@ class FakeService : public sandbox::Service {
     sandbox_.created_at = NowMs();
     co_return View(s, "");
   }
-  Task<sandbox::SandboxView> Get(sandbox::Scope s, std::string name, bool resume) override {
-    flag = resume;
+  Task<sandbox::SandboxView> Get(sandbox::Scope s, std::string name, bool start) override {
+    flag = start;
     co_return View(s, std::move(name));
   }
   Task<sandbox::Page<store::Sandbox>> List(sandbox::Scope s, sandbox::ListQuery query) override {

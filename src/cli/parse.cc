@@ -390,6 +390,8 @@ Parsed Parse(int argc, const char* const* argv) {
   if (!raw.run_timeout.empty()) raw.run.timeout_ms = ParseDuration(raw.run_timeout);
   raw.agent.options.engine = raw.agent_isolation.engine;
   raw.agent.options.min_class = raw.agent_isolation.min_class;
+  raw.eval.options.engine = raw.eval_isolation.engine;
+  raw.eval.options.min_class = raw.eval_isolation.min_class;
   if (!raw.agent_timeout.empty()) raw.agent.options.limits.timeout_ms = *ParseDuration(raw.agent_timeout);
   if (raw.agent.options.model.empty()) raw.agent.options.model = Environment("SANDBAR_MODEL");
   if (sub->get_name() == "agent" && raw.agent.options.model.empty())

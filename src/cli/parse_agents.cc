@@ -123,6 +123,7 @@ void AddEval(CLI::App* app, Raw* raw) {
   sub->add_option("--tag", o->tags, "only cases with this tag; several: any of them")
       ->take_all()
       ->allow_extra_args(false);
+  AddIsolation(sub, &raw->eval_isolation);
   sub->add_option("--junit", o->junit, "report as JUnit XML");
   sub->add_option("--compare", o->compare, "table against an earlier run's --json output");
   auto* record = sub->add_option("--record", o->record, "directory for the transcripts");

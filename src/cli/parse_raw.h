@@ -42,6 +42,7 @@ struct Raw {
   IsolationOptions agent_isolation;
   ClaudeWorkerCommand claude_worker;
   EvalCommand eval;
+  IsolationOptions eval_isolation;
   std::string agent_timeout, worker_timeout, worker_idle, run_timeout, exec_timeout, code_timeout, forward_port;
 };
 

@@ -235,7 +235,9 @@ TEST(Parse, AgentAndEval) {
                                          {"eval", "d", "--record", "a", "--replay", "b"},
                                          {"eval", "d", "--model", "m", "--replay", "b"}})
     EXPECT_EQ(ParseWords(wrong).exit_code, 2) << wrong.size() << wrong.back();
-  auto e = ParseWords({"eval", "dir", "--trials", "4", "--tag", "a", "--tag", "b", "--self-test", "--strict"});
+  auto e = ParseWords(
+      {"eval", "dir", "--trials", "4", "--tag", "a", "--tag", "b", "--self-test", "--strict", "--min-class", "2"});
+  EXPECT_EQ(std::get<EvalCommand>(e.options->command).options.min_class, 2);
   ASSERT_TRUE(e.options);
   const auto& eval = std::get<EvalCommand>(e.options->command).options;
   EXPECT_EQ(eval.path, "dir");

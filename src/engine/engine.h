@@ -70,7 +70,6 @@ struct BootRequest {
   Limits limits;
   std::chrono::milliseconds deadline{0};  // wall clock from now; the supervisor kills then, daemon or not. 0: none yet
   bool nesting = false;                   // it runs containers. kUnsupported when its engine says why not
-  std::string memory_of;                  // the snapshot whose memory it will go on from; empty: none
 };
 
 struct MachineSpec {

@@ -17,7 +17,9 @@
 #include <type_traits>
 
 #include "base/log.h"
+#include "base/vm_config.h"
 #include "guest/vm_init.h"
+#include "guest/vm_net.h"
 
 namespace sandbar::guest {
 namespace {
@@ -219,6 +221,8 @@ void Agent::Renew(const wire::Renew& renew) {
   if (!options_.own_kernel) return Violation("nothing to renew");
   if (auto r = RefreshKernel(renew.entropy, static_cast<int64_t>(renew.clock_ns)); !r)
     log::Warn("{}", r.error().message);
+  options_.machine_key = renew.machine_key;
+  if (auto r = ChangeMac(VmMac(renew.machine_key)); !r) log::Warn("{}", r.error().message);
   commands_.Rename(renew.commands);
   connection_->Send(wire::Renewed{});
   EndSession();

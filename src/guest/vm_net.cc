@@ -87,4 +87,10 @@ Result<> ConfigureNetwork(const os::Mac& mac) {
   return Do(socket.get(), SIOCADDRT, &route, "set the default route");
 }
 
+Result<> ChangeMac(const os::Mac& mac) {
+  Fd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!socket) return FailErrno("socket");
+  return SetMac(socket.get(), mac);
+}
+
 }  // namespace sandbar::guest

@@ -8,5 +8,7 @@
 namespace sandbar::guest {
 
 Result<> ConfigureNetwork(const os::Mac& mac);
+// Of a network that is up already.
+Result<> ChangeMac(const os::Mac& mac);
 
 }  // namespace sandbar::guest

@@ -27,7 +27,7 @@ struct Config {
   std::chrono::milliseconds stop_grace{5000};
   std::string isolation = "auto";    // the engine of sandboxes that demand none; "auto": a microVM where there is KVM
   bool allow_tcg_as_class3 = false;  // count an emulated microVM as what it would be on KVM
-  bool allow_nesting_on_class1 = false;            // containers in sandboxes that share the host's kernel, as class 0
+  bool allow_nesting_on_class1 = false;  // containers in sandboxes that share the host's kernel, as class 0
   // What a stop of a persistent sandbox keeps: "disk", or "memory" too where the engine can, so that its processes go
   // on.
   std::string resume = "disk";

@@ -25,15 +25,19 @@ LiveMachine::LiveMachine(Core* core, std::unique_ptr<engine::Machine> machine)
       machine_(std::move(machine)),
       interceptor_(core->ex),
       patience_(core->config.agent_timeout),
+      agent_key_(machine_->AgentKey()),
       tasks_(core->ex) {}
 
 Task<std::unique_ptr<LiveMachine>> LiveMachine::Boot(Core* core, engine::BootRequest request, engine::Rootfs rootfs) {
   rootfs.format = request.format;
-  if (rootfs.memory) request.memory_of = rootfs.snapshots.front();
+  const bool apart = request.network != engine::AttachmentKind::kLocal;
   bool own_kernel = request.format == engine::RootfsFormat::kBlock;
   SB_CO_TRY(auto machine, co_await core->parts.engine->Boot(std::move(request)));
   auto live = std::make_unique<LiveMachine>(core, std::move(machine));
   live->Serve(net::DenyAll());
+  live->apart_ = apart;
+  // An agent out of a saved memory has the key of the machine that was saved.
+  if (rootfs.memory) live->agent_key_.clear();
   if (own_kernel) live->patience_ = std::chrono::milliseconds(core->config.kernel_start_ms);
   engine::MachineSpec spec;
   // The same for all: a pooled machine is configured before anyone has named it.
@@ -58,6 +62,7 @@ Task<std::unique_ptr<LiveMachine>> LiveMachine::Attach(Core* core, store::Sessio
   auto live = std::make_unique<LiveMachine>(core, std::move(machine));
   // On a busy host an emulated one takes its time to answer. Others may not hold up the server's start for so long.
   if (owner.engine == "microvm-emulated") live->patience_ = std::chrono::milliseconds(core->config.kernel_start_ms);
+  live->apart_ = owner.engine != "namespaces";
   live->Identify(owner);
   live->Serve(policy);
   co_return live;
@@ -75,10 +80,12 @@ Task<> LiveMachine::Renew(std::vector<wire::Renamed> commands, MachineListener* 
   FillRandom(renew.entropy.data(), renew.entropy.size());
   renew.clock_ns = static_cast<uint64_t>(NowMs()) * 1'000'000;
   renew.commands = std::move(commands);
+  renew.machine_key = machine_->AgentKey();
   auto link = link_;
   if (!link) co_return Fail(Code::kUnavailable, "the agent of the restored machine does not answer");
   SB_CO_TRYV(co_await link->Renew(std::move(renew)));
   link_ = nullptr;
+  agent_key_ = machine_->AgentKey();
   co_await link->Close();
   Listen(listener);
   patience_ = std::chrono::milliseconds(core_->config.kernel_start_ms);
@@ -113,7 +120,7 @@ Task<> LiveMachine::Dial() {
   closed_early_ = false;
   engine::LinkDeadlines deadlines;
   deadlines.hello = patience_;
-  std::string key = machine_->AgentKey();
+  std::string key = agent_key_;
   auto open = engine::OpenGuestLink(std::move(socket), this, deadlines, std::move(key));
   auto link = co_await WithTimeout(std::move(open), patience_);
   connecting_ = false;
@@ -158,7 +165,14 @@ Task<> LiveMachine::WatchExit() {
   auto r = co_await machine_->WaitExit();
   if (closing_) co_return Result<>{};
   if (!r && r.error().code == Code::kCancelled) co_return Result<>{};
-  Lost(r ? "it ended by itself" : r.error().message);
+  std::string why = r ? "it ended by itself" : r.error().message;
+  if (r && apart_) {
+    // What the host kills for want of memory there is the guest's kernel.
+    auto usage = co_await machine_->GetUsage();
+    if (closing_) co_return Result<>{};
+    if (usage && usage->oom_kills > 0) why = "out of memory: a kernel of its own ends as a whole";
+  }
+  Lost(why);
   co_return Result<>{};
 }
 

@@ -127,7 +127,7 @@ class Saver {
   }
 
   Result<> WriteHeader() const {
-    const std::string page = EncodeMemoryHeader({plan_->needs, bytes_, sum_.Hex(), plan_->key});
+    const std::string page = EncodeMemoryHeader({plan_->needs, bytes_, sum_.Hex()});
     if (::lseek(file_, 0, SEEK_SET) != 0) return FailErrno("seek");
     return os::WriteAll(file_, page);
   }

@@ -19,7 +19,6 @@ struct LivePlan {
   bool go_on = true;  // else the guest stays where it is, for its machine to be destroyed
   int control = -1;   // QEMU's control socket
   MemoryNeeds needs;
-  std::string key;  // see MemoryHeader
 };
 
 class LiveJob final : public Job {

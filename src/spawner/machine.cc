@@ -70,15 +70,6 @@ Result<> CheckEngine(const Host& host, const BootReq& request) {
   return Fail(Code::kUnsupported, "there is no such engine");
 }
 
-// An agent that goes on from a memory knows the key of the machine it came from, and has its address.
-Result<std::string> KeyFor(const Host& host, const std::string& memory_of) {
-  if (memory_of.empty()) return NewLabel("", 32);
-  if (!ValidId(memory_of, 64)) return Fail(Code::kBadRequest, "bad snapshot name");
-  SB_TRY(Fd memory, host.disk->OpenMemory(memory_of));
-  SB_TRY(MemoryHeader header, ReadMemoryHeader(memory.get()));
-  return header.key;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Machine>> Machine::Boot(Host* host, PartPool* pool, const BootReq& request) {
@@ -89,9 +80,7 @@ Result<std::unique_ptr<Machine>> Machine::Boot(Host* host, PartPool* pool, const
   SB_TRYV(CheckEngine(*host, request));
   SB_TRY(m->launch_, MakeLaunch(request.engine));
   m->engine_ = request.engine;
-  if (request.engine == kMicrovmEngine) {
-    SB_TRY(m->agent_key_, KeyFor(*host, request.memory_of));
-  }
+  if (request.engine == kMicrovmEngine) m->agent_key_ = NewLabel("", 32);
   m->nesting_ = request.nesting;
   const bool shared_kernel = request.engine == kNamespacesEngine;
   SB_TRY(m->parts_,
@@ -217,7 +206,7 @@ Result<std::unique_ptr<Job>> Machine::LiveSnapshot(const LiveSnapshotReq& reques
   if (state_ != State::kRunning || frozen_) return Fail(Code::kStopped, "the machine does not run");
   SB_TRY(Launch::Live live, launch_->ForLiveSnapshot());
   SB_TRYV(CheckSpace(*host_));
-  LivePlan plan{id_, request.snapshot, request.go_on, live.control, std::move(live.needs), agent_key_};
+  LivePlan plan{id_, request.snapshot, request.go_on, live.control, std::move(live.needs)};
   return LiveJob::Start(host_->disk.get(), parts_.disk, std::move(plan));
 }
 

@@ -68,7 +68,7 @@ std::string EncodeMemoryHeader(const MemoryHeader& h) {
   ByteWriter w;
   w.Raw(kMagic);
   for (const std::string* text :
-       {&h.needs.engine, &h.needs.qemu, &h.needs.cpu, &h.needs.kernel, &h.needs.devices, &h.sum, &h.key})
+       {&h.needs.engine, &h.needs.qemu, &h.needs.cpu, &h.needs.kernel, &h.needs.devices, &h.sum})
     w.Str(std::string_view(*text).substr(0, kMaxField));
   w.U64(h.needs.memory_mib);
   w.U32(h.needs.vcpus);
@@ -85,8 +85,7 @@ Result<MemoryHeader> DecodeMemoryHeader(std::string_view page) {
   if (page.size() != kMemoryHeader || !page.starts_with(kMagic)) return Damaged();
   ByteReader r(page.substr(kMagic.size()));
   MemoryHeader h;
-  for (std::string* text :
-       {&h.needs.engine, &h.needs.qemu, &h.needs.cpu, &h.needs.kernel, &h.needs.devices, &h.sum, &h.key})
+  for (std::string* text : {&h.needs.engine, &h.needs.qemu, &h.needs.cpu, &h.needs.kernel, &h.needs.devices, &h.sum})
     *text = r.Str(kMaxField);
   h.needs.memory_mib = r.U64();
   h.needs.vcpus = r.U32();

@@ -47,7 +47,6 @@ struct MemoryHeader {
   MemoryNeeds needs;
   uint64_t bytes = 0;  // that follow
   std::string sum;     // of them
-  std::string key;     // that the agent in it says: it was told so when the machine was made (Machine::agent_key)
 };
 
 std::string EncodeMemoryHeader(const MemoryHeader& header);

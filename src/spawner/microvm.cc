@@ -111,19 +111,6 @@ Result<> CloseRoom(const Microvm& vm) {
   return os::SetMountAttributes(own.get(), MOUNT_ATTR_RDONLY);
 }
 
-uint64_t MeasureTscKhz() {
-  auto now = [] {
-    timespec t{};
-    ::clock_gettime(CLOCK_MONOTONIC_RAW, &t);
-    return static_cast<uint64_t>(t.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(t.tv_nsec);
-  };
-  uint64_t from = now(), ticks = __rdtsc();
-  while (now() - from < 10'000'000) {
-  }
-  uint64_t passed = now() - from;
-  return (__rdtsc() - ticks) * 1'000'000 / passed;
-}
-
 // Another one may write its state down in another way. It is not asked: outside of the jail it never runs.
 Result<std::string> Identify(int program) {
   struct stat st{};
@@ -211,6 +198,19 @@ bool KvmKnownToWork(const Microvm& vm, const std::string& kernel_path) {
 }
 
 }  // namespace
+
+uint64_t MeasureTscKhz() {
+  auto now = [] {
+    timespec t{};
+    ::clock_gettime(CLOCK_MONOTONIC_RAW, &t);
+    return static_cast<uint64_t>(t.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(t.tv_nsec);
+  };
+  uint64_t from = now(), ticks = __rdtsc();
+  while (now() - from < 10'000'000) {
+  }
+  uint64_t passed = now() - from;
+  return (__rdtsc() - ticks) * 1'000'000 / passed;
+}
 
 std::vector<std::string> QemuBase(const Microvm& vm, bool kvm, const std::string& init_words, QemuMemory memory) {
   // Without the old timer and interrupt controller Linux does not trust the newer ones, and then no sleep ends.

@@ -34,6 +34,9 @@ struct Microvm {
 // `agent`: bytes of the agent's executable.
 Result<std::unique_ptr<Microvm>> PrepareMicrovm(const Options& options, const std::string& agent);
 
+// Of this host's processors; takes a moment.
+uint64_t MeasureTscKhz();
+
 enum class QemuMemory {
   kUnnamed,  // for machines that nobody goes on with
   kOwn,

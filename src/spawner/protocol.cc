@@ -69,7 +69,7 @@ void Fields(A& a, M& m) {
   if constexpr (std::is_same_v<T, HelloReq>) {
     a(m.version);
   } else if constexpr (std::is_same_v<T, BootReq>) {
-    a.Id(m.machine), LimitFields(a, m.limits), a(m.deadline_ms), a(m.engine), a(m.nesting), a.Id(m.memory_of);
+    a.Id(m.machine), LimitFields(a, m.limits), a(m.deadline_ms), a(m.engine), a(m.nesting);
   } else if constexpr (std::is_same_v<T, ConfigureReq>) {
     a.Id(m.machine), a.Ids(m.layers, kMaxLayers), a.Id(m.image_digest), a.Id(m.hostname);
     a.Ids(m.snapshots, kMaxSnapshotChain);

@@ -40,8 +40,7 @@ struct BootReq {
   Limits limits;
   int64_t deadline_ms = 0;
   uint8_t engine = kNamespacesEngine;
-  bool nesting = false;   // it runs containers
-  std::string memory_of;  // it will go on from the memory of this snapshot; empty: it starts anew
+  bool nesting = false;  // it runs containers
 };  // namespaces, cgroups, net, disk; fds: tcp listener, dns
 struct DriveMount {
   std::string drive;  // writable: a drive; otherwise a state of one

@@ -257,6 +257,7 @@ void Visit(A& a, Renew& m) {
   a.Text(m.entropy, kMaxEntropy);
   a.U64(m.clock_ns);
   a.Renames(m.commands);
+  a.Text(m.machine_key, kMaxMachineKey);
 }
 template <class A>
 void Visit(A&, Renewed&) {}

@@ -168,6 +168,7 @@ struct Renew {
   std::string entropy;
   uint64_t clock_ns = 0;  // real time
   std::vector<Renamed> commands;
+  std::string machine_key;  // that it says from now on
 };
 
 // A tree of files as bytes (wire/tree.h), for machines that are made for nothing else. Packs what the machine wrote to

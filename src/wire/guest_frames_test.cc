@@ -44,7 +44,7 @@ std::vector<HostFrame> HostSamples() {
           Dial{10, 3000},
           PackTree{11, "/data"},
           UnpackTree{12, "/"},
-          Renew{"entropy", 1234567890123456789, {{"cmd_1", "cmd_2"}}}};
+          Renew{"entropy", 1234567890123456789, {{"cmd_1", "cmd_2"}}, "k3y"}};
 }
 
 std::vector<GuestFrame> GuestSamples() {

@@ -85,6 +85,16 @@ test("kill -9 of the daemon: sandbox, processes and output go on", async () => {
   assert.equal((await sh(box, "echo on")).stdout, "on\n");
 });
 
+test("a memory bomb ends the sandbox, and the session says so", async () => {
+  const box = await sandbox({ persistent: false, resources: { vcpus: 1 } });
+  await sh(box, "tail /dev/zero").catch(() => {}); // the answer ends with the machine
+  const failed = await until(async () => {
+    const { session: row } = await session(box);
+    return row.status === "failed" && row;
+  }, "the session has failed");
+  assert.match(failed.stopReason, /out of memory/);
+});
+
 test("kill -9 of its kernel: failed with a reason, and everything is freed", async () => {
   const spawner = await spawnerPid(server.data);
   const earlier = new Set(await machinePids(spawner));

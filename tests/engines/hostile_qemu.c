@@ -236,6 +236,7 @@ int main(int argc, char** argv) {
   int mode = 0;
   for (int i = 1; i < argc; ++i) {
     if (strstr(argv[i], "-- probe")) return 1;
+    if (strcmp(argv[i], "--version") == 0) return puts("QEMU emulator version 99") < 0;
     if (strstr(argv[i], "share=on")) BecomeTemplate();
     if (strcmp(argv[i], "-smp") == 0 && i + 1 < argc) mode = atoi(argv[i + 1]);
   }

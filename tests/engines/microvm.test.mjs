@@ -167,6 +167,27 @@ test("kill -9 of QEMU: failed with a reason, and everything is freed", async () 
   }, "nothing is left");
 });
 
+test("machines of the pool were restored, configured and connected before anybody asked", async () => {
+  const pooled = await startServer({ config: `isolation = "${engine.name}"\n[pool]\nnode24 = 1\n` });
+  try {
+    const machines = async () => machinePids(await spawnerPid(pooled.data));
+    const words = (pid) => readFileSync(`/proc/${pid}/cmdline`, "utf8");
+    const create = () => pooled.create({ runtime: "node24", persistent: false });
+    const remove = ({ sandbox: { name } }) => pooled.call("DELETE", `/v2/sandboxes/${name}?projectId=prj_test`);
+    // The first boots, and meanwhile the template of its size is made; then one that was restored stands by, and is the one
+    // that goes when a sandbox was made and deleted.
+    await until(async () => {
+      const spare = (await machines()).find((pid) => words(pid).includes("-incoming"));
+      const box = await create();
+      assert.equal((await pooled.exec(box.session.id, "true")).exitCode, 0);
+      await remove(box);
+      return spare && !(await machines()).includes(spare);
+    }, "a sandbox got the machine that stood by");
+  } finally {
+    await pooled.stop();
+  }
+});
+
 test("minClass 3 is refused where the machine is only emulated", { skip: engine.name === "microvm" && "KVM works here" }, async () => {
   const refused = await apiError(sandbox({ __isolation: { minClass: 3 } }));
   assert.equal(refused.status, 422, refused.message);

@@ -248,7 +248,6 @@ class NamespacesEngineImpl : public NamespacesEngine {
     boot.limits = ToSpawner(request.limits);
     boot.deadline_ms = request.deadline.count();
     boot.nesting = request.nesting;
-    boot.memory_of = std::move(request.memory_of);
     boot.engine = info_.engine_ids[static_cast<size_t>(engine - info_.engines.begin())];
     auto made = co_await Obtain(std::move(request.machine_id), std::move(boot));
     co_return made;
