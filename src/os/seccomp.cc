@@ -157,7 +157,11 @@ std::vector<SyscallEntry> EntriesWithRules(bool nesting) {
       {SYS_sendmmsg, kAllow, {{{HasAny(3, MSG_OOB)}, no_oob}}},
       {SYS_setsockopt,
        kAllow,
-       {{{Is(1, IPPROTO_TCP), Is(2, TCP_ULP)}, Errno(ENOPROTOOPT)}, {{Is(1, IPPROTO_IP), xtables}, Errno(EPERM)}}},
+       {{{Is(1, IPPROTO_TCP), Is(2, TCP_ULP)}, Errno(ENOPROTOOPT)},
+        {{Is(1, IPPROTO_IP), xtables}, Errno(EPERM)},
+        // The same of IPv6, where higher numbers are options that programs use.
+        {{Is(1, IPPROTO_IPV6), Is(2, 64)}, Errno(EPERM)},
+        {{Is(1, IPPROTO_IPV6), Is(2, 65)}, Errno(EPERM)}}},
   };
   SyscallEntry clone{SYS_clone, kAllow, {}};
   if (!nesting) clone.rules.push_back({{HasAny(0, kNewNamespace)}, Errno(EPERM)});

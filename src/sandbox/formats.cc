@@ -14,7 +14,7 @@ namespace {
 using engine::RootfsFormat;
 
 constexpr char kPlace[] = "/mnt/drive";  // of a drive in a machine that does nothing else
-constexpr std::chrono::hours kLongest{2};
+constexpr std::chrono::minutes kLongest{20};
 constexpr int kAtOnce = 4;  // two machines each
 constexpr uint64_t kUsualDisk = 8ULL << 30;
 constexpr int kVcpus = 2;  // the usual size: there may be a template of it

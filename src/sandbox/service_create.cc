@@ -211,10 +211,11 @@ Task<SandboxView> ServiceImpl::Launch(std::shared_ptr<Session> session, store::S
     // Should we die before the session runs, the supervisor ends what nobody asked for.
     request.deadline = std::chrono::milliseconds(session->row().timeout_ms) + std::chrono::minutes(1);
     auto rootfs = RootfsOf(session->row());
-    SB_CO_TRYV(co_await FitFormats(session->row(), &rootfs));
     if (heritage) {
       rootfs.snapshots = {heritage->snapshot};
       rootfs.memory = true;
+    } else {
+      SB_CO_TRYV(co_await FitFormats(session->row(), &rootfs));
     }
     SB_CO_TRY(live, co_await LiveMachine::Boot(&core_, std::move(request), std::move(rootfs)));
   }

@@ -27,6 +27,7 @@ class BlockJob : public Job {
   ~BlockJob() override;
 
   int pidfd() const override { return child_.pidfd.get(); }
+  std::string_view target() const override { return target_; }
   Result<> Finish() override;
 
  private:

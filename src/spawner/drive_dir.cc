@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 
 #include "os/openat.h"
 #include "spawner/layers.h"
@@ -63,7 +64,10 @@ uint64_t DriveDir::Size(const std::string& path) {
 
 bool DriveDir::Unused(const std::string& path) {
   struct stat st{};
-  return ::lstat((path + "/upper").c_str(), &st) == 0 && Unclaimed(st);
+  std::error_code ec;
+  // A guest's root may give it that owner and mode again; what is in it tells.
+  return ::lstat((path + "/upper").c_str(), &st) == 0 && Unclaimed(st) &&
+         std::filesystem::is_empty(path + "/upper", ec) && !ec;
 }
 
 Result<std::string> DriveDir::Path(const std::string& name) const {

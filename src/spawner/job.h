@@ -20,6 +20,8 @@ class Job {
   virtual Result<> Finish() = 0;
   // For whoever asked, once it is finished.
   virtual Response answer() const { return OkResp{}; }
+  // What it makes, when that takes a processor for long: such ones are few at a time, and end.
+  virtual std::string_view target() const { return {}; }
   // Whose it is; empty: nobody's.
   virtual std::string_view machine() const { return {}; }
 };

@@ -100,7 +100,7 @@ class Saver {
         completed_ = completed_ || status == "\"completed\"";
       }
       if (!QmpField(*line, "error").empty())
-        return Fail(Code::kIo, "QEMU refused to save its memory: " + std::string(line->substr(0, 200)));
+        return Fail(Code::kIo, "QEMU refused to save its memory");
     }
   }
 

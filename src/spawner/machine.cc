@@ -47,13 +47,13 @@ namespace {
 
 // A machine on a full disk would start and fail at the first write; better to say so before. The store is a sparse file
 // on the data directory's disk, so both have to have room.
-Result<> CheckSpace(const Host& host) {
+Result<> CheckSpace(const Host& host, uint64_t wanted = 0) {
   constexpr uint64_t kLeast = 32ULL << 20;
   for (const std::string& path : {host.disk->site_path(), host.options.data}) {
     struct statvfs vfs{};
     if (::statvfs(path.c_str(), &vfs) != 0) return FailErrno("statvfs " + path);
     const uint64_t left = static_cast<uint64_t>(vfs.f_bavail) * vfs.f_frsize;
-    if (left < kLeast)
+    if (left < kLeast + wanted)
       return Fail(Code::kNoSpace, "the server's disk is full: " + std::to_string(left >> 20) +
                                       " MiB left for sandboxes; delete some, or snapshots, and try again");
   }
@@ -205,7 +205,8 @@ Result<> Machine::Freeze(bool frozen) {
 Result<std::unique_ptr<Job>> Machine::LiveSnapshot(const LiveSnapshotReq& request) {
   if (state_ != State::kRunning || frozen_) return Fail(Code::kStopped, "the machine does not run");
   SB_TRY(Launch::Live live, launch_->ForLiveSnapshot());
-  SB_TRYV(CheckSpace(*host_));
+  // The machines of others write to the same store.
+  SB_TRYV(CheckSpace(*host_, 2 * (live.needs.memory_mib << 20)));
   LivePlan plan{id_, request.snapshot, request.go_on, live.control, std::move(live.needs)};
   return LiveJob::Start(host_->disk.get(), parts_.disk, std::move(plan));
 }

@@ -14,6 +14,7 @@ namespace sandbar::spawner {
 namespace {
 
 constexpr size_t kMaxLine = 64 << 10;
+constexpr size_t kMaxSaid = 1 << 20;
 
 // The end of the string that begins at `at`; npos when it has none.
 size_t StringEnd(std::string_view text, size_t at) {
@@ -126,6 +127,9 @@ Result<std::optional<std::string>> Qmp::NextLine() {
     if (n < 0 && errno == EAGAIN) return std::nullopt;
     if (n < 0) return FailErrno("hear QEMU");
     if (n == 0) return Fail(Code::kClosed, "QEMU ended");
+    // What it has to say to us is little; one that never stops would hold us for ever.
+    said_ += static_cast<size_t>(n);
+    if (said_ > kMaxSaid) return Fail(Code::kProtocol, "QEMU says too much");
     buffer_.append(piece.data(), static_cast<size_t>(n));
   }
 }

@@ -37,6 +37,7 @@ class Qmp {
   int socket_;
   int64_t deadline_;
   uint64_t asked_ = 0;
+  size_t said_ = 0;  // bytes, in all
   std::string buffer_;
 };
 

@@ -291,6 +291,16 @@ int Server::Tick() {
     stopping_ = true;
     DestroyAll();
   }
+  for (auto& [serial, job] : jobs_) {
+    if (job.until == 0) continue;
+    if (now < job.until) {
+      if (next == 0 || job.until < next) next = job.until;
+      continue;
+    }
+    log::Warn("a conversion takes too long");
+    job.until = 0;
+    if (auto r = os::SendSignal(job.work->pidfd(), SIGKILL); !r) log::Warn("{}", r.error().message);
+  }
   if (housekeep_at_ != 0 && now >= housekeep_at_) {
     housekeep_at_ = 0;
     background_ = true;

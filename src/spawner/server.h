@@ -55,6 +55,7 @@ class Server {
   struct Running {
     std::unique_ptr<Job> work;
     std::optional<Owed> owed;
+    int64_t until = 0;  // 0: as long as it takes
   };
 
   struct Freeze {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "os/openat.h"
+#include "os/process.h"
 #include "spawner/block_job.h"
 #include "spawner/flatten_job.h"
 #include "spawner/server.h"
@@ -16,6 +17,9 @@ namespace {
 
 constexpr uint64_t kJobKey = 6;
 constexpr size_t kMaxJobs = 8;
+// Making a filesystem can take the square of the number of files, and whoever made the files chose that.
+constexpr size_t kMaxConversions = 4;
+constexpr int64_t kConversionMs = 540'000;  // less than the daemon waits
 
 Result<> OpenLayers(const Host& host, const std::vector<std::string>& snapshots, const std::vector<std::string>& image,
                     std::vector<Fd>& out) {
@@ -46,7 +50,8 @@ Result<> CheckDirs(const Host& host, const std::vector<std::string>& snapshots) 
 Result<> Server::AddJob(std::unique_ptr<Job> job, std::optional<Owed> owed) {
   uint64_t serial = next_serial_++;
   SB_TRYV(Watch(job->pidfd(), EPOLLIN, serial << 3 | kJobKey));
-  jobs_.emplace(serial, Running{std::move(job), owed});
+  const int64_t until = job->target().empty() ? 0 : os::BootTimeMs() + kConversionMs;
+  jobs_.emplace(serial, Running{std::move(job), owed, until});
   return {};
 }
 
@@ -61,8 +66,15 @@ void Server::Handle(uint32_t tag, const FlattenReq& r) {
 }
 
 void Server::Handle(uint32_t tag, const ToBlockReq& r) {
-  if (jobs_.size() >= kMaxJobs) return ReplyError(tag, Fail(Code::kTooMany, "too much is being converted").error());
   if (!ValidId(r.target, 64)) return ReplyError(tag, Fail(Code::kBadRequest, "bad name").error());
+  size_t conversions = 0;
+  for (const auto& [serial, job] : jobs_) {
+    conversions += job.work->target().empty() ? 0 : 1;
+    if (job.work->target() == r.target)
+      return ReplyError(tag, Fail(Code::kTooMany, "this is being converted already; try again later").error());
+  }
+  if (jobs_.size() >= kMaxJobs || conversions >= kMaxConversions)
+    return ReplyError(tag, Fail(Code::kTooMany, "too much is being converted").error());
   // Asked again after a lost answer, or for another machine: done is done.
   if (!r.drive && host_->disk->SnapshotLayer(r.target)) return Reply(tag, OkResp{});
   if (auto path = host_->disk->DrivePath(r.target); r.drive && path && HasVmDisk(*path)) return Reply(tag, OkResp{});

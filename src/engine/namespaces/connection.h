@@ -20,7 +20,7 @@
 namespace sandbar::engine {
 
 inline constexpr std::chrono::seconds kAnswerLimit{60};
-// For what takes as long as there is memory to write or read.
+// For what takes as long as there is memory to write or read, or files to convert.
 inline constexpr std::chrono::seconds kMemoryLimit{600};
 
 struct SpawnerReply {

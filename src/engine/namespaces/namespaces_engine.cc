@@ -348,7 +348,7 @@ class NamespacesEngineImpl : public NamespacesEngine {
     request.source = std::move(layer);
     request.target = std::move(target);
     request.bytes = bytes;
-    co_return co_await Ask(std::move(request));
+    co_return co_await Ask(std::move(request), kMemoryLimit);
   }
 
   Task<> DriveToBlock(std::string source, std::string target) override {
@@ -356,7 +356,7 @@ class NamespacesEngineImpl : public NamespacesEngine {
     request.source = std::move(source);
     request.target = std::move(target);
     request.drive = true;
-    co_return co_await Ask(std::move(request));
+    co_return co_await Ask(std::move(request), kMemoryLimit);
   }
 
   Task<std::optional<RootfsFormat>> DriveFormat(std::string name) override {
@@ -410,8 +410,8 @@ class NamespacesEngineImpl : public NamespacesEngine {
   }
 
   template <class Request>
-  Task<> Ask(Request request) {
-    SB_CO_TRY(SpawnerReply reply, co_await connection_->Call(std::move(request)));
+  Task<> Ask(Request request, std::chrono::seconds limit = kAnswerLimit) {
+    SB_CO_TRY(SpawnerReply reply, co_await connection_->Call(std::move(request), limit));
     SB_CO_TRYV(Expect<spawner::OkResp>(reply));
     co_return Result<>{};
   }
