@@ -5,6 +5,8 @@
 namespace sandbar::engine {
 namespace {
 
+constexpr std::chrono::seconds kWriteOut{20};
+
 class Link : public GuestLink {
  public:
   explicit Link(std::shared_ptr<LinkCore> core) : core_(std::move(core)), tasks_(core_->executor()) {
@@ -48,6 +50,7 @@ class Link : public GuestLink {
   }
   Task<Fd> Dial(uint16_t port) override { return CallDial(core_, port); }
   Task<wire::Quiesced> Quiesce(std::chrono::milliseconds grace) override { return CallQuiesce(core_, grace); }
+  Task<wire::Quiesced> WriteOut() override { return CallQuiesce(core_, kWriteOut, true); }
 
   Task<> Renew(wire::Renew request) override { return CallRenew(core_, std::move(request)); }
 

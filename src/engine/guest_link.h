@@ -77,6 +77,8 @@ class GuestLink {
   // as for Machine::Dial, and kTooMany.
   virtual Task<Fd> Dial(uint16_t port) = 0;
   virtual Task<wire::Quiesced> Quiesce(std::chrono::milliseconds grace) = 0;
+  // Files are written out, and everything goes on.
+  virtual Task<wire::Quiesced> WriteOut() = 0;
   // For a machine that went on from a saved memory: see wire/guest_frames.h. Close the link afterwards and open
   // another.
   virtual Task<> Renew(wire::Renew request) = 0;

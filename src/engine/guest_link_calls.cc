@@ -154,7 +154,7 @@ Task<> CallInput(std::shared_ptr<LinkCore> core, std::string command, std::strin
   co_return Result<>{};
 }
 
-Task<wire::Quiesced> CallQuiesce(std::shared_ptr<LinkCore> core, std::chrono::milliseconds grace) {
+Task<wire::Quiesced> CallQuiesce(std::shared_ptr<LinkCore> core, std::chrono::milliseconds grace, bool go_on) {
   if (core->closed()) co_return std::unexpected(core->Unavailable());
   if (core->quiesce != nullptr) co_return Fail(Code::kConflict, "the machine is being quiesced already");
   LinkCore::QuiesceCall call{Waiter(core->executor()), std::nullopt};
@@ -163,7 +163,7 @@ Task<wire::Quiesced> CallQuiesce(std::shared_ptr<LinkCore> core, std::chrono::mi
     ~Detach() { core.quiesce = nullptr; }
   } detach{*core};
   core->quiesce = &call;
-  core->Send(wire::Quiesce{static_cast<uint64_t>(std::max<int64_t>(grace.count(), 0))});
+  core->Send(wire::Quiesce{static_cast<uint64_t>(std::max<int64_t>(grace.count(), 0)), go_on});
   SB_CO_TRYV(co_await call.waiter.Wait(LinkClock::now() + grace + core->limits().call));
   if (!call.result) co_return std::unexpected(core->Unavailable());
   co_return *call.result;

@@ -166,7 +166,7 @@ class LinkCore {
 // The calls, each a coroutine that holds the core.
 Task<> CallExec(std::shared_ptr<LinkCore> core, wire::Exec request);
 Task<> CallInput(std::shared_ptr<LinkCore> core, std::string command, std::string bytes);
-Task<wire::Quiesced> CallQuiesce(std::shared_ptr<LinkCore> core, std::chrono::milliseconds grace);
+Task<wire::Quiesced> CallQuiesce(std::shared_ptr<LinkCore> core, std::chrono::milliseconds grace, bool go_on = false);
 Task<> CallRenew(std::shared_ptr<LinkCore> core, wire::Renew request);
 Task<std::unique_ptr<FileStream>> CallReadFile(std::shared_ptr<LinkCore> core, wire::ReadFile request);
 Task<std::unique_ptr<FileStream>> CallPackTree(std::shared_ptr<LinkCore> core, wire::PackTree request);

@@ -208,6 +208,7 @@ void Agent::Dispatch(wire::HostFrame& frame) {
         if constexpr (std::is_same_v<M, wire::Abort>) files_.OnAbort(m);
         if constexpr (std::is_same_v<M, wire::Renew>) Renew(m);
         if constexpr (std::is_same_v<M, wire::Quiesce>) {
+          if (m.go_on) return quiescer_.WriteOut();
           commands_.RefuseNew();
           files_.RefuseNew();
           quiescer_.Start(std::chrono::milliseconds(std::min<uint64_t>(m.grace_ms, 3600 * 1000)));

@@ -41,6 +41,13 @@ void Quiescer::Start(milliseconds grace) {
   Tick();
 }
 
+void Quiescer::WriteOut() {
+  if (phase_ != Phase::kIdle) return;
+  clean_ = true;
+  killed_ = 0;
+  Sync();
+}
+
 // kill(-1) reaches every process of the PID namespace but PID 1; anywhere else it would reach the host.
 void Quiescer::SignalEverything(int signal) {
   if (::getpid() == 1) {

@@ -21,6 +21,8 @@ class Quiescer {
       : loop_(loop), commands_(commands), outlet_(outlet), own_kernel_(own_kernel) {}
 
   void Start(std::chrono::milliseconds grace);
+  // Only the files; everything goes on.
+  void WriteOut();
   // After every round of reaping: how many ended.
   void OnReaped(uint32_t ended);
   bool OnReapedPid(pid_t pid);  // true: it was our own sync child

@@ -250,6 +250,20 @@ TEST(Quiesce, EndsEverythingOnSigtermAndReportsClean) {
   EXPECT_TRUE(client.Expect<wire::Quiesced>().clean);
 }
 
+TEST(Quiesce, WritingOutEndsNothing) {
+  TestMachine machine;
+  TestClient client(machine);
+  client.Send(TestClient::Command("a", {"sh", "-c", "echo up; sleep 1000"}));
+  client.Expect<wire::ExecStarted>();
+  EXPECT_EQ(client.Expect<wire::Output>().bytes, "up\n");
+  client.Send(wire::Quiesce{0, true});
+  EXPECT_TRUE(client.Expect<wire::Quiesced>().clean);
+  client.Send(TestClient::Command("b", {"true"}));
+  EXPECT_EQ(client.Finish("b").exit.code, 0);
+  client.Send(wire::Kill{"a", 9});
+  EXPECT_EQ(client.Finish("a").exit.code, 137);
+}
+
 TEST(Quiesce, KillsWhatIgnoresSigterm) {
   TestMachine machine;
   TestClient client(machine);

@@ -77,6 +77,11 @@ std::string Session::WantsMemory(StopCause cause, const Keep& keep) const {
 }
 
 Task<> Session::KeepMemory() {
+  // The disk may have to do without the memory later.
+  if (auto link = live_->link()) {
+    auto written = co_await link->WriteOut();
+    if (!written) log::Warn("session {}: its files are not written out: {}", row_.id, written.error().message);
+  }
   const std::vector<KeptContext> before = IdleContexts();
   auto taken = co_await live_->machine().SnapshotLive(row_.snapshot, false);
   if (taken) {
@@ -86,12 +91,10 @@ Task<> Session::KeepMemory() {
   }
   Error error = std::move(taken).error();
   if (core_->closing || error.code == Code::kCancelled) co_return std::unexpected(std::move(error));
-  if (error.code == Code::kConflict) {
-    // A server before us had begun: it is there, or on its way.
-    SB_CO_TRY(auto snapshots, co_await core_->parts.engine->ListSnapshots());
-    if (std::ranges::find(snapshots, row_.snapshot) != snapshots.end()) co_return Result<>{};
-    co_return std::unexpected(std::move(error));
-  }
+  // A server before us may have begun: it is there, or on its way.
+  SB_CO_TRY(auto snapshots, co_await core_->parts.engine->ListSnapshots());
+  if (std::ranges::find(snapshots, row_.snapshot) != snapshots.end()) co_return Result<>{};
+  if (error.code == Code::kConflict) co_return std::unexpected(std::move(error));
   log::Error("session {}: its memory is not kept: {}", row_.id, error.message);
   memory_lost_ = std::move(error.message);
   row_.snapshot_memory.clear();

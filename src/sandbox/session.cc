@@ -16,6 +16,7 @@ using std::chrono::milliseconds;
 // The supervisor's deadline lies this far behind ours: it is for the case that we are dead or stuck.
 constexpr milliseconds kDeadlineSlack{2000};
 constexpr milliseconds kStopMargin{30000};
+constexpr milliseconds kMemorySaving{600'000};
 constexpr milliseconds kDrainTime{2000};
 
 }  // namespace
@@ -252,9 +253,10 @@ Task<> Session::BeginStop(StopCause cause, std::string why, Keep keep) {
   row_.stop_reason = std::move(why);
   auto saved = co_await Save();
   if (!saved) log::Error("session {}: {}", row_.id, saved.error().message);
-  if (live_ && cause != StopCause::kLost && Deadline() - NowMs() < kStopMargin.count()) {
+  const milliseconds saving = row_.snapshot_memory.empty() ? milliseconds(0) : kMemorySaving;
+  if (live_ && cause != StopCause::kLost && Deadline() - NowMs() < (kStopMargin + saving).count()) {
     // The supervisor must not cut the grace short.
-    const milliseconds enough = core_->config.stop_grace + kStopMargin;
+    const milliseconds enough = core_->config.stop_grace + kStopMargin + saving;
     auto r = co_await live_->machine().SetDeadline(enough);
     if (!r) log::Warn("session {}: deadline: {}", row_.id, r.error().message);
   }
@@ -297,6 +299,8 @@ Task<bool> Session::EndMachine(engine::Usage* usage) {
   CountBytes();
   if (!row_.snapshot_memory.empty()) {
     SB_CO_TRYV(co_await KeepMemory());
+    // Then it is a stop like any other: what was written has to reach the disk.
+    if (row_.snapshot_memory.empty()) SB_CO_TRYV(co_await Drain(true));
   }
   const bool memory = !row_.snapshot_memory.empty();
   auto destroyed = co_await live_->Destroy(memory ? "" : row_.snapshot);

@@ -242,6 +242,8 @@ class MicrovmLaunch : public Launch {
       if (!append) devices.Add(word + "\n");
       append = word == "-append";
     }
+    // A kernel that was told of containers, or not, is told so once.
+    devices.Add(in.nesting ? "nesting" : "");
     needs_.devices = devices.Hex();
     if (!request.memory) return {};
     if (request.snapshots.empty()) return Fail(Code::kBadRequest, "memory of which snapshot?");

@@ -239,6 +239,7 @@ void Visit(A& a, Abort& m) {
 template <class A>
 void Visit(A& a, Quiesce& m) {
   a.U64(m.grace_ms);
+  a.Bool(m.go_on);
 }
 template <class A>
 void Visit(A& a, Input& m) {

@@ -151,6 +151,7 @@ struct Abort {
 };  // daemon gives up on a stream
 struct Quiesce {
   uint64_t grace_ms = 0;
+  bool go_on = false;  // end nothing, only write the files out
 };
 struct Input {
   std::string id;

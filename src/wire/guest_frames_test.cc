@@ -38,7 +38,7 @@ std::vector<HostFrame> HostSamples() {
           Data{8, std::string("\0\xff", 2)},
           End{8},
           Abort{7},
-          Quiesce{5000},
+          Quiesce{5000, true},
           Input{"cmd_1", "run\n"},
           Gone{},
           Dial{10, 3000},

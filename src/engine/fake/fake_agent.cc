@@ -123,7 +123,10 @@ void FakeAgent::Handle(const wire::HostFrame& frame) {
   if (const auto* f = std::get_if<wire::Data>(&frame)) OnData(*f);
   if (const auto* f = std::get_if<wire::End>(&frame)) OnEnd(f->stream);
   if (const auto* f = std::get_if<wire::Abort>(&frame)) uploads_.erase(f->stream);
-  if (const auto* f = std::get_if<wire::Quiesce>(&frame)) tasks_.Spawn(DoQuiesce(milliseconds(f->grace_ms)));
+  if (const auto* f = std::get_if<wire::Quiesce>(&frame)) {
+    if (f->go_on) return Send(wire::Quiesced{true, 0});
+    tasks_.Spawn(DoQuiesce(milliseconds(f->grace_ms)));
+  }
 }
 
 void FakeAgent::OnHello(const wire::Hello& hello) {
