@@ -220,10 +220,11 @@ void Agent::Dispatch(wire::HostFrame& frame) {
 void Agent::Renew(const wire::Renew& renew) {
   // Only a machine with a kernel of its own was ever somebody else's.
   if (!options_.own_kernel) return Violation("nothing to renew");
+  // Two machines that draw the same random numbers must not both go on.
   if (auto r = RefreshKernel(renew.entropy, static_cast<int64_t>(renew.clock_ns)); !r)
-    log::Warn("{}", r.error().message);
+    return Violation(r.error().message.c_str());
   options_.machine_key = renew.machine_key;
-  if (auto r = ChangeMac(VmMac(renew.machine_key)); !r) log::Warn("{}", r.error().message);
+  if (auto r = ChangeMac(VmMac(renew.machine_key)); !r) return Violation(r.error().message.c_str());
   commands_.Rename(renew.commands);
   connection_->Send(wire::Renewed{});
   EndSession();

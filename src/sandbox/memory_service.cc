@@ -70,7 +70,7 @@ Task<SandboxView> ServiceImpl::ForkLive(Scope scope, store::Sandbox source, NewS
   SB_CO_TRYV(CheckLive(*session));
   if (wanted.record.vcpus != session->row().vcpus || wanted.record.memory_mb != session->row().memory_mb)
     co_return Fail(Code::kBadRequest, "resources: a live fork has the size of its source");
-  if (wanted.record.nesting != session->row().nesting)
+  if (wanted.record.isolation.nesting != session->row().nesting)
     co_return Fail(Code::kBadRequest, "nesting: a live fork goes on as its source is");
   if (!wanted.record.mounts.empty())
     co_return Fail(Code::kUnsupported, "mounts: a live fork goes on as it is and cannot get drives");
