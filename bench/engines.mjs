@@ -3,7 +3,7 @@
 //
 //   SANDBAR_URL=… SANDBAR_TOKEN=… node bench/engines.mjs --data DIR --rootfs DIR --work DIR --restore PROGRAM --bin DIR --kernel DIR
 //                                                                                   ROUNDS=5 by default
-import { execFile, execFileSync } from "node:child_process";
+import { execFile, execFileSync, spawn } from "node:child_process";
 import { mkdirSync, readFileSync, readlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { parseArgs, promisify } from "node:util";
@@ -80,15 +80,17 @@ function oci(name, words) {
   spec.process = { ...spec.process, terminal: false, args: ["sleep", "3600"], cwd: "/tmp", env: ["PATH=/vercel/runtimes/node24/bin:/usr/local/bin:/usr/bin:/bin"] };
   spec.root = { path: values.rootfs, readonly: false };
   writeFileSync(join(bundle, "config.json"), JSON.stringify(spec));
-  const tool = (...more) => run(words[0], [...words.slice(1), ...more], { stdio: "ignore" });
+  // Without pipes: what stays in the background would hold them open.
+  const tool = (...more) => new Promise((done, fail) =>
+    spawn(words[0], [...words.slice(1), ...more], { stdio: "ignore" }).once("error", fail).once("exit", (code) =>
+      (code === 0 ? done() : fail(new Error(`${name} ${more.join(" ")}: exit code ${code}`)))));
   let next = 0;
   return {
     name,
     async make() {
       const id = `bench-${name}-${next++}`;
       const pidFile = join(values.work, `${id}.pid`);
-      await new Promise((done, fail) => execFile(words[0], [...words.slice(1), "run", "--detach", "--pid-file", pidFile, "--bundle", bundle, id], { stdio: "ignore" },
-        (error) => (error ? fail(error) : done())).stdout.destroy());
+      await tool("run", "--detach", "--pid-file", pidFile, "--bundle", bundle, id);
       return { id, pid: Number(readFileSync(pidFile)) };
     },
     exec: ({ id }, argv) => tool("exec", "--cwd", "/tmp", id, ...argv),

@@ -156,7 +156,8 @@ TEST_F(LinkTest, AnAgentWithoutTheMachinesKeyIsRefused) {
       auto [ours, theirs] = SocketPair(t->io_);
       Peer peer(std::move(theirs));
       t->group_.Spawn(SayKey(&peer, std::move(key)));
-      auto opened = co_await OpenGuestLink(std::move(ours), &t->events_, {}, "the right one");
+      LinkDeadlines limits;
+      auto opened = co_await OpenGuestLink(std::move(ours), &t->events_, limits, "the right one");
       EXPECT_EQ(opened.error().code, Code::kProtocol);
       EXPECT_NE(opened.error().message.find("not the one that was configured"), std::string::npos);
       co_await t->group_.Close();
@@ -169,7 +170,8 @@ TEST_F(LinkTest, AnAgentWithoutTheMachinesKeyIsRefused) {
 TEST_F(LinkTest, AnAgentWithTheMachinesKeyIsTaken) {
   auto scenario = [](LinkTest* t) -> asio::awaitable<void> {
     t->group_.Spawn(SayKey(t->peer_.get(), "the right one"));
-    auto opened = co_await OpenGuestLink(std::move(*t->ours_), &t->events_, {}, "the right one");
+    LinkDeadlines limits;
+    auto opened = co_await OpenGuestLink(std::move(*t->ours_), &t->events_, limits, "the right one");
     EXPECT_TRUE(opened) << opened.error().message;
     t->link_ = *std::move(opened);
     co_await t->Close();

@@ -134,7 +134,7 @@ Task<> LiveMachine::Reconnect() {
     if (!slept) break;
     pause *= 2;
   }
-  if (!closing_) Lost("no connection to the agent: " + why);
+  if (!closing_) co_await Lose("no connection to the agent: " + why);
   co_return Result<>{};
 }
 
@@ -144,10 +144,14 @@ Task<> LiveMachine::WatchExit() {
   if (closing_) co_return Result<>{};
   if (!r && r.error().code == Code::kCancelled) co_return Result<>{};
   std::string why = r ? "it ended by itself" : r.error().message;
-  if (r && apart_) {
+  co_await Lose(std::move(why));
+  co_return Result<>{};
+}
+
+Task<> LiveMachine::Lose(std::string why) {
+  if (apart_) {
     // What the host kills for want of memory there is the guest's kernel.
     auto usage = co_await machine_->GetUsage();
-    if (closing_) co_return Result<>{};
     if (usage && usage->oom_kills > 0) why = "out of memory: a kernel of its own ends as a whole";
   }
   Lost(why);

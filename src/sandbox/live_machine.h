@@ -71,6 +71,7 @@ class LiveMachine final : private engine::GuestEvents {
   Task<> WatchExit();
   void Serve(net::PolicyRef policy);
   void Lost(const std::string& why);
+  Task<> Lose(std::string why);  // finds out more first
 
   Core* core_;
   std::unique_ptr<engine::Machine> machine_;
