@@ -4,7 +4,7 @@
 //   SANDBAR_URL=… SANDBAR_TOKEN=… node bench/engines.mjs --data DIR --rootfs DIR --work DIR --restore PROGRAM --bin DIR --kernel DIR
 //                                                                                   ROUNDS=5 by default
 import { execFile, execFileSync, spawn } from "node:child_process";
-import { mkdirSync, readFileSync, readlinkSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, readdirSync, readlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { parseArgs, promisify } from "node:util";
 import { machinePids, processes, spawnerPid } from "../tests/faults/host.mjs";
@@ -127,7 +127,8 @@ if (micro) {
   // Its template is made while the first one runs.
   const first = engine(micro);
   const box = await first.make();
-  merged = readlinkSync(`/proc/${(await box.machine())[0]}/fd/3`);
+  const files = (await box.machine()).flatMap((pid) => readdirSync(`/proc/${pid}/fd`).map((fd) => readlinkSync(`/proc/${pid}/fd/${fd}`)));
+  merged = files.find((file) => file.endsWith(".erofs"));
   await first.remove(box);
   for (let i = 0; i < 300 && !readFileSync(join(values.data, "log/spawner.log"), "utf8").includes("template of 2048 MiB"); i++) await sleep(200);
 }
