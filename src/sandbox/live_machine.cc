@@ -11,6 +11,7 @@ constexpr int kReconnects = 6;
 constexpr std::chrono::milliseconds kFirstPause{20};
 // An emulated kernel on a busy host starts slowly; a machine that ends meanwhile is noticed at once.
 constexpr std::chrono::milliseconds kKernelStart{180'000};
+constexpr std::chrono::milliseconds kFirstPatience{1'500};
 
 }  // namespace
 
@@ -28,6 +29,7 @@ Task<std::unique_ptr<LiveMachine>> LiveMachine::Boot(Core* core, engine::BootReq
   auto live = std::make_unique<LiveMachine>(core, std::move(machine));
   live->Serve(net::DenyAll());
   if (own_kernel) live->patience_ = kKernelStart;
+  live->asleep_ = rootfs.memory;
   engine::MachineSpec spec;
   // The same for all: a pooled machine is configured before anyone has named it.
   spec.hostname = "sandbox";
@@ -47,14 +49,27 @@ Task<std::unique_ptr<LiveMachine>> LiveMachine::Attach(Core* core, store::Sessio
   SB_CO_TRY(auto machine, co_await core->parts.engine->Attach(owner.machine_id));
   auto live = std::make_unique<LiveMachine>(core, std::move(machine));
   // On a busy host an emulated one takes its time to answer. Others may not hold up the server's start for so long.
-  if (owner.engine == "microvm-emulated") live->patience_ = kKernelStart;
+  live->asleep_ = owner.engine == "microvm-emulated";
   live->Identify(owner);
   live->Serve(policy);
   co_return live;
 }
 
+// QEMU may look at what we have sent only when something wakes it, which can take minutes when the guest is idle. A new
+// connection wakes it.
+Task<> LiveMachine::DialAsleep() {
+  patience_ = kFirstPatience;
+  auto dialled = co_await Dial();
+  while (!dialled && dialled.error().code == Code::kTimeout && patience_ < kKernelStart && !closing_) {
+    patience_ *= 2;
+    dialled = co_await Dial();
+  }
+  co_return dialled;
+}
+
 Task<> LiveMachine::Connect() {
-  SB_CO_TRYV(co_await Dial());
+  auto dial = asleep_ ? DialAsleep() : Dial();
+  SB_CO_TRYV(co_await std::move(dial));
   tasks_.Spawn(WatchExit());
   co_return Result<>{};
 }
@@ -71,8 +86,7 @@ Task<> LiveMachine::Renew(std::vector<wire::Renamed> commands, MachineListener* 
   link_ = nullptr;
   co_await link->Close();
   Listen(listener);
-  patience_ = kKernelStart;
-  co_return co_await Dial();
+  co_return co_await DialAsleep();
 }
 
 void LiveMachine::Identify(const store::Session& owner) {

@@ -70,6 +70,8 @@ class LiveMachine final : private engine::GuestEvents {
   void OnClosed(const Error& why) override;
 
   Task<> Dial();
+  // Again and again, each time with more patience: see the definition.
+  Task<> DialAsleep();
   Task<> Reconnect();
   Task<> WatchExit();
   void Serve(net::PolicyRef policy);
@@ -82,6 +84,7 @@ class LiveMachine final : private engine::GuestEvents {
   std::shared_ptr<engine::GuestLink> link_;
   MachineListener* listener_ = nullptr;
   std::chrono::milliseconds patience_;  // with an agent that has not answered yet
+  bool asleep_ = false;                 // its kernel ran before we came
   bool closing_ = false;
   bool connecting_ = false;
   bool closed_early_ = false;

@@ -196,7 +196,13 @@ Result<std::unique_ptr<Job>> Machine::LiveSnapshot(const LiveSnapshotReq& reques
   if (state_ != State::kRunning || frozen_) return Fail(Code::kStopped, "the machine does not run");
   SB_TRY(Launch::Live live, launch_->ForLiveSnapshot());
   SB_TRYV(CheckSpace(*host_));
-  LivePlan plan{id_, request.snapshot, request.go_on, live.control, std::move(live.needs)};
+  LivePlan plan;
+  plan.machine = id_;
+  plan.snapshot = request.snapshot;
+  plan.while_running = live.while_running;
+  plan.go_on = request.go_on;
+  plan.control = live.control;
+  plan.needs = std::move(live.needs);
   return LiveJob::Start(host_->disk.get(), parts_.disk, std::move(plan));
 }
 
