@@ -304,11 +304,11 @@ TEST_F(ApiFixture, NativeSnapshots) {
   EXPECT_EQ(Ask("POST", "/x/v1/sandboxes/demo/fork", R"({"live":true})").status, 200);
   EXPECT_TRUE(OnLoop([&] { return service_.fork->live; }));
   EXPECT_EQ(Ask("POST", "/x/v1/sandboxes/demo/pause").status, 200);
-  EXPECT_EQ(OnLoop([&] { return service_.pause; }), "demo");
+  EXPECT_EQ(OnLoop([&] { return service_.paused; }), "demo");
   EXPECT_EQ(Ask("POST", "/x/v1/sandboxes/demo/resume").status, 200);
-  EXPECT_EQ(OnLoop([&] { return service_.resume.second; }), sandbox::ResumeFrom::kEither);
+  EXPECT_EQ(OnLoop([&] { return service_.resume_from; }), sandbox::ResumeFrom::kEither);
   EXPECT_EQ(Ask("POST", "/x/v1/sandboxes/demo/resume", R"({"from":"memory"})").status, 200);
-  EXPECT_EQ(OnLoop([&] { return service_.resume.second; }), sandbox::ResumeFrom::kMemory);
+  EXPECT_EQ(OnLoop([&] { return service_.resume_from; }), sandbox::ResumeFrom::kMemory);
   EXPECT_EQ(Ask("POST", "/x/v1/sandboxes/demo/resume", R"({"from":"tape"})").status, 400);
   json::object race =
       Ask("POST", "/x/v1/race", R"({"source":"demo","command":"make","count":3,"score":"exit"})").Json();

@@ -76,8 +76,8 @@ class FakeService : public sandbox::Service {
 
   // What was asked.
   std::optional<sandbox::ForkSpec> fork;
-  std::string pause;
-  std::pair<std::string, sandbox::ResumeFrom> resume;
+  std::string paused;
+  sandbox::ResumeFrom resume_from = sandbox::ResumeFrom::kEither;
   bool orphans = false;
   sandbox::Scope scope;
   std::optional<sandbox::CreateSpec> create;
@@ -154,11 +154,11 @@ class FakeService : public sandbox::Service {
     co_return sandbox_;
   }
   Task<sandbox::SandboxView> Pause(sandbox::Scope s, std::string name) override {
-    pause = name;
+    paused = name;
     co_return View(s, std::move(name));
   }
   Task<sandbox::SandboxView> Resume(sandbox::Scope s, std::string name, sandbox::ResumeFrom from) override {
-    resume = {name, from};
+    resume_from = from;
     co_return View(s, std::move(name));
   }
   Task<sandbox::SandboxView> Fork(sandbox::Scope s, std::string name, sandbox::ForkSpec spec) override {

@@ -9,6 +9,7 @@ namespace {
 
 constexpr int kReconnects = 6;
 constexpr std::chrono::milliseconds kFirstPause{20};
+constexpr std::chrono::milliseconds kFirstPatience{1'500};
 
 // What the caller is told of a machine with which no connection was made: the words are ours, not the guest's.
 Error NotUp(Error why) {
@@ -36,6 +37,7 @@ Task<std::unique_ptr<LiveMachine>> LiveMachine::Boot(Core* core, engine::BootReq
   auto live = std::make_unique<LiveMachine>(core, std::move(machine));
   live->Serve(net::DenyAll());
   live->apart_ = apart;
+  live->asleep_ = rootfs.memory;
   // An agent out of a saved memory has the key of the machine that was saved.
   if (rootfs.memory) live->agent_key_.clear();
   if (own_kernel) live->patience_ = std::chrono::milliseconds(core->config.kernel_start_ms);
@@ -61,15 +63,29 @@ Task<std::unique_ptr<LiveMachine>> LiveMachine::Attach(Core* core, store::Sessio
   SB_CO_TRY(auto machine, co_await core->parts.engine->Attach(owner.machine_id));
   auto live = std::make_unique<LiveMachine>(core, std::move(machine));
   // On a busy host an emulated one takes its time to answer. Others may not hold up the server's start for so long.
-  if (owner.engine == "microvm-emulated") live->patience_ = std::chrono::milliseconds(core->config.kernel_start_ms);
+  live->asleep_ = owner.engine == "microvm-emulated";
   live->apart_ = owner.engine != "namespaces";
   live->Identify(owner);
   live->Serve(policy);
   co_return live;
 }
 
+// QEMU may look at what we have sent only when something wakes it, which can take minutes when the guest is idle. A new
+// connection wakes it.
+Task<> LiveMachine::DialAsleep() {
+  patience_ = kFirstPatience;
+  auto dialled = co_await Dial();
+  while (!dialled && dialled.error().code == Code::kTimeout &&
+         patience_ < std::chrono::milliseconds(core_->config.kernel_start_ms) && !closing_) {
+    patience_ *= 2;
+    dialled = co_await Dial();
+  }
+  co_return dialled;
+}
+
 Task<> LiveMachine::Connect() {
-  SB_CO_TRYV(co_await Dial());
+  auto dial = asleep_ ? DialAsleep() : Dial();
+  SB_CO_TRYV(co_await std::move(dial));
   tasks_.Spawn(WatchExit());
   co_return Result<>{};
 }
@@ -88,8 +104,7 @@ Task<> LiveMachine::Renew(std::vector<wire::Renamed> commands, MachineListener* 
   agent_key_ = machine_->AgentKey();
   co_await link->Close();
   Listen(listener);
-  patience_ = std::chrono::milliseconds(core_->config.kernel_start_ms);
-  co_return co_await Dial();
+  co_return co_await DialAsleep();
 }
 
 void LiveMachine::Identify(const store::Session& owner) {

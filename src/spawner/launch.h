@@ -64,6 +64,7 @@ class Launch {
   // While it runs: what it takes to write its memory down. kUnsupported where that cannot be.
   struct Live {
     int control = -1;
+    bool while_running = false;  // it can be told which pages have changed since
     MemoryNeeds needs;
   };
   virtual Result<Live> ForLiveSnapshot() const {

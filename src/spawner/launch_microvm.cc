@@ -30,6 +30,7 @@ constexpr int64_t kStartLimitMs = 600'000;    // the first use of an image merge
 constexpr uint32_t kThreads = 128;            // 64 of them for the disk
 constexpr size_t kMaxWords = 600;
 constexpr size_t kMaxFile = 16 << 20;
+constexpr const char* kVmOnKvm = "microvm";
 
 // Files of the site layers: trust store, resolv.conf, host name.
 Result<> AddFiles(int dir, const std::string& prefix, std::vector<VmFile>& out) {
@@ -193,7 +194,8 @@ class MicrovmLaunch : public Launch {
     if (!control_) return Fail(Code::kUnavailable, "the machine is still starting");
     if (has_drives_)
       return Fail(Code::kUnsupported, "a machine with drives cannot be kept with its memory: they are not copied");
-    return Live{control_.get(), needs_};
+    // An emulator's own threads keep the list of changed pages; whether it is whole is not worth finding out.
+    return Live{control_.get(), needs_.engine == kVmOnKvm, needs_};
   }
 
  private:
@@ -234,7 +236,7 @@ class MicrovmLaunch : public Launch {
   Result<> FindMemory(const LaunchInput& in, const ConfigureReq& request) {
     const Microvm& vm = *in.host->microvm;
     const VmSize size = SizeOf(in.limits);
-    needs_ = {vm.kvm ? "microvm" : "microvm-emulated", vm.version, vm.cpu, vm.kernel, "", size.first, size.second};
+    needs_ = {vm.kvm ? kVmOnKvm : "microvm-emulated", vm.version, vm.cpu, vm.kernel, "", size.first, size.second};
     Checksum devices;
     bool append = false;
     for (const std::string& word : QemuMachine(vm, size, QemuMemory::kOwn, true)) {

@@ -64,6 +64,11 @@ class Saver {
     SB_TRYV(qmp_.Ask("getfd", R"({"fdname":"memory"})", write_end.get()));
     if (::lseek(file_, kMemoryHeader, SEEK_SET) < 0) return FailErrno("seek");
     started_at_ = os::BootTimeMs();
+    if (!plan_->while_running) {
+      held_ = true;
+      stopped_at_ = started_at_;
+      SB_TRYV(qmp_.Ask("stop"));
+    }
     return qmp_.Tell("migrate", R"({"uri":"fd:memory"})");
   }
 
@@ -73,8 +78,7 @@ class Saver {
       const int64_t now = os::BootTimeMs();
       if (now - started_at_ > kLimitMs) return Fail(Code::kTimeout, "the memory could not be saved in time");
       if (!held_ && (now - started_at_ > kLiveMs || bytes_ > plan_->needs.memory_mib << 20)) {
-        // Not by "stop": then it would stand still where it goes on, too.
-        SB_TRYV(qmp_.Tell("migrate-set-parameters", R"({"downtime-limit":600000})"));
+        SB_TRYV(qmp_.Tell("stop"));
         held_ = true;
       }
       std::array<pollfd, 2> polled{pollfd{qmp_.fd(), POLLIN, 0}, pollfd{ended ? -1 : stream_.get(), POLLIN, 0}};

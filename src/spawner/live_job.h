@@ -16,8 +16,9 @@ namespace sandbar::spawner {
 
 struct LivePlan {
   std::string machine, snapshot;
-  bool go_on = true;  // else the guest stays where it is, for its machine to be destroyed
-  int control = -1;   // QEMU's control socket
+  bool while_running = false;  // most of the memory is written down before the guest has to stand still
+  bool go_on = true;           // else the guest stays where it is, for its machine to be destroyed
+  int control = -1;            // QEMU's control socket
   MemoryNeeds needs;
 };
 

@@ -207,7 +207,13 @@ Result<std::unique_ptr<Job>> Machine::LiveSnapshot(const LiveSnapshotReq& reques
   SB_TRY(Launch::Live live, launch_->ForLiveSnapshot());
   // The machines of others write to the same store.
   SB_TRYV(CheckSpace(*host_, 2 * (live.needs.memory_mib << 20)));
-  LivePlan plan{id_, request.snapshot, request.go_on, live.control, std::move(live.needs)};
+  LivePlan plan;
+  plan.machine = id_;
+  plan.snapshot = request.snapshot;
+  plan.while_running = live.while_running;
+  plan.go_on = request.go_on;
+  plan.control = live.control;
+  plan.needs = std::move(live.needs);
   return LiveJob::Start(host_->disk.get(), parts_.disk, std::move(plan));
 }
 

@@ -252,6 +252,8 @@ std::vector<std::string> QemuMachine(const Microvm& vm, VmSize size, QemuMemory 
   if (memory == QemuMemory::kShared || memory == QemuMemory::kCopy)
     add({"-object", "memory-backend-file,id=ram,mem-path=/proc/self/fd/8,size=" + mib +
                         "M,share=" + (memory == QemuMemory::kShared ? "on" : "off")});
+  // Whoever goes on with its memory runs, also when this one was made to stand still for it.
+  add({"-global", "migration.store-global-state=off"});
   add({"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"});
   add({"-add-fd", "fd=3,set=1", "-add-fd", "fd=4,set=2"});
   add({"-blockdev", "driver=file,node-name=image-file,filename=/dev/fdset/1,read-only=on,locking=off", "-blockdev",

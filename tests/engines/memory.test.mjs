@@ -1,9 +1,11 @@
 // Machines that go on with their memory: processes, variables and open files continue in a live fork.
 import assert from "node:assert/strict";
+import { open, readdir } from "node:fs/promises";
 import { test } from "node:test";
 import { sh, useSdk } from "../clients/sdk.mjs";
 import { startServer, until } from "../clients/server.mjs";
 import { Cells } from "../code/cells.mjs";
+import { spawnerPid } from "../faults/host.mjs";
 
 const probe = await startServer({ config: 'isolation = "namespaces"\n' });
 const { engines } = await probe.call("GET", "/x/v1/info");
@@ -11,7 +13,7 @@ await probe.stop();
 const engine = engines.find((e) => e.name.startsWith("microvm") && e.usable);
 assert.ok(engine, `no usable microVM: ${engines.map((e) => e.whyNot).join("; ")}`);
 
-const { Sandbox, sandbox, credentials, server } = await useSdk({ config: `isolation = "${engine.name}"\n` });
+const { Sandbox, sandbox, credentials, server } = await useSdk({ config: `isolation = "${engine.name}"\nresume = "memory"\n` });
 const unique = () => `m-${Math.random().toString(36).slice(2, 10)}`;
 const small = { resources: { vcpus: 1 } };
 
@@ -133,6 +135,72 @@ test("paused by name, a sandbox goes on where it was, also with another server",
   await assert.rejects(native("POST", box.name, "resume", { from: "memory" }), (e) => e.status === 409 && /no memory|no snapshot/.test(e.text));
 });
 
+// The files with memory, which only the spawner's own mounts show.
+const memoryDir = async () => `/proc/${await spawnerPid(server.data)}/root/run/sandbar/mnt/store/memory`;
+async function flipBit(snapshot) {
+  const file = await open(`${await memoryDir()}/${snapshot}`, "r+");
+  const { size } = await file.stat();
+  const at = Math.floor(size / 2), byte = Buffer.alloc(1);
+  await file.read(byte, 0, 1, at);
+  byte[0] ^= 4;
+  await file.write(byte, 0, 1, at);
+  await file.close();
+}
+
+test("memory is refused where it does not fit, and when a bit of it has flipped", async () => {
+  const box = await sandbox({ name: unique(), ...small });
+  await sh(box, "echo kept > f; sync");
+  const sleeper = await box.runCommand({ cmd: "sleep", args: ["1000"], detached: true });
+  const { snapshot } = await native("POST", box.name, "pause");
+  const path = `/v2/sandboxes/${box.name}?${scope}`;
+  await server.call("PATCH", path, { body: { resources: { vcpus: 2 } } });
+  await assert.rejects(native("POST", box.name, "resume", {}), (e) => e.status === 409 && /needs the memory size 2048 MiB.*--disk/.test(e.text), "another size");
+  await server.call("PATCH", path, { body: { resources: { vcpus: 1 } } });
+  await flipBit(snapshot.id);
+  await assert.rejects(native("POST", box.name, "resume", {}), (e) => e.status === 409 && /damaged/.test(e.text), "a flipped bit");
+  await native("POST", box.name, "resume", { from: "disk" });
+  const again = await Sandbox.get({ name: box.name, ...credentials });
+  assert.equal((await sh(again, "cat f; pgrep -x sleep")).stdout, "kept\n");
+
+  // A stop keeps the memory too, because the operator wants that; then it may go on without, and says so.
+  await again.runCommand({ cmd: "sleep", args: ["2000"], detached: true });
+  await again.stop();
+  const third = await Sandbox.get({ name: box.name, ...credentials });
+  assert.match((await sh(third, "pgrep -x sleep")).stdout, /^\d+\n$/);
+  const stopped = await server.call("POST", `/v2/sandboxes/sessions/${idOf(third)}/stop`);
+  assert.equal(stopped.snapshot.memory, true);
+  await flipBit(stopped.snapshot.id);
+  const fourth = await Sandbox.get({ name: box.name, ...credentials });
+  assert.equal((await sh(fourth, "cat f; pgrep -x sleep")).stdout, "kept\n");
+  const { notices } = await server.call("GET", `/x/v1/notices?sandbox=${box.name}&${scope}`);
+  assert.match(notices[0].text, /from its files.*damaged/);
+  assert.ok(sleeper);
+});
+
+test("engines without it say who has it", async () => {
+  const box = await sandbox({ name: unique(), __isolation: "namespaces" });
+  for (const [what, body] of [["fork", { live: true }], ["pause", undefined]])
+    await assert.rejects(native("POST", box.name, what, body), (e) => e.status === 422 && e.text.includes(engine.name) && /namespaces/.test(e.text), what);
+  await box.stop();
+  await assert.rejects(native("POST", box.name, "fork", { live: true }), (e) => e.status === 410 && /does not run/.test(e.text));
+});
+
+test("a server that dies in the middle of a fork leaves nothing, and the source goes on", async () => {
+  const [box] = await counting();
+  const asked = native("POST", box.name, "fork", { live: true }).catch(() => {});
+  await until(async () => (await readdir(await memoryDir())).length > 0, "the memory is being written");
+  await server.crash();
+  await asked;
+  await server.start();
+  const at = (await numbers(box)).length;
+  await until(async () => (await numbers(box)).length > at + 2, "the source counts on");
+  await until(async () => {
+    await (await sandbox({ persistent: false, __isolation: "namespaces" })).delete(); // whoever deletes tidies up
+    return (await readdir(await memoryDir())).length === 0;
+  }, "no memory is left");
+  inOrder(await numbers(box));
+});
+
 test("variables go on in both copies", async () => {
   const box = await sandbox({ name: unique(), runtime: "python3.13", ...small });
   await cell(box.name, "n = 1");
@@ -140,4 +208,11 @@ test("variables go on in both copies", async () => {
   assert.equal(await cell(copy.name, "n += 10\nn"), "11");
   assert.equal(await cell(box.name, "n += 1\nn"), "2");
   assert.equal(await cell(copy.name, "n"), "11");
+
+  // One that writes faster than its memory can be written down is held for it, and goes on too.
+  await cell(box.name, "import threading\nb = bytearray(32 << 20)\ndef dirty():\n    global n\n    while True:\n        b[::4096] = bytes(len(b) // 4096)\n        n += 1\nthreading.Thread(target=dirty, daemon=True).start()");
+  const [busy, answer] = await forkLive(box);
+  assert.ok(answer.pauseMs > 0);
+  const seen = Number(await cell(busy.name, "n"));
+  await until(async () => Number(await cell(busy.name, "n")) > seen, "it goes on in the fork");
 });
