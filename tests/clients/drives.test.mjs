@@ -100,7 +100,10 @@ test("no privilege comes from a drive", async () => {
   const box = await sandbox({ mounts: { "/d": d } });
   await sh(box, "cp /usr/bin/id /d/id && chown root /d/id && chmod 4755 /d/id", { sudo: true });
   assert.equal((await sh(box, "stat -c '%a %u' /d/id; /d/id -u")).stdout, `4755 0\n${(await sh(box, "id -u")).stdout}`);
-  assert.notEqual((await sh(box, "mknod /d/null c 1 3 && cat /d/null", { sudo: true })).exitCode, 0);
+  const made = (await sh(box, "mknod /d/null c 1 3", { sudo: true })).exitCode;
+  // The root of a virtual machine may make one; nobody may open it.
+  if (!engine.startsWith("microvm")) assert.notEqual(made, 0);
+  assert.notEqual((await sh(box, "cat /d/null", { sudo: true })).exitCode, 0);
   assert.match((await sh(box, "grep ' /d ' /proc/mounts")).stdout, /nosuid,nodev/);
 });
 
