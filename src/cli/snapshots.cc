@@ -104,9 +104,9 @@ Task<int> Fork(ApiClient* api, const Options* options, ForkCommand command) {
   AddDemand(command.isolation, &fields);
   if (command.live) fields["live"] = true;
   json::value body = std::move(fields);
-  const std::string path = "/x/v1/sandboxes/" + wire::EncodeComponent(command.name) + "/fork";
-  SB_CO_TRY(json::object got,
-            co_await api->Call("POST", command.live ? path : NamedPath(command.name) + "/fork", std::move(body)));
+  const std::string native = "/x/v1/sandboxes/" + wire::EncodeComponent(command.name);
+  std::string path = (command.live ? native : NamedPath(command.name)) + "/fork";
+  SB_CO_TRY(json::object got, co_await api->Call("POST", std::move(path), std::move(body)));
   std::string line = Text(Object(got, "sandbox"), "name") + "\n";
   if (options->json) line = wire::NdjsonLine(got);
   SB_CO_TRYV(Out(line));

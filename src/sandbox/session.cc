@@ -303,7 +303,8 @@ Task<bool> Session::EndMachine(engine::Usage* usage) {
     if (row_.snapshot_memory.empty()) SB_CO_TRYV(co_await Drain(true));
   }
   const bool memory = !row_.snapshot_memory.empty();
-  auto destroyed = co_await live_->Destroy(memory ? "" : row_.snapshot);
+  std::string keep_as = memory ? "" : row_.snapshot;
+  auto destroyed = co_await live_->Destroy(std::move(keep_as));
   if (destroyed) *usage = *destroyed;
   if (destroyed) co_return true;
   // A shutdown came between: the row stays "stopping" and the next start finishes the job.
