@@ -127,7 +127,7 @@ if (micro) {
   // Its template is made while the first one runs.
   const first = engine(micro);
   const box = await first.make();
-  merged = readlinkSync(`/proc/${(await box.machine())[0]}/fd/3`);
+  merged = (await box.machine()).map((pid) => readlinkSync(`/proc/${pid}/fd/3`)).find((file) => file.endsWith(".erofs"));
   await first.remove(box);
   for (let i = 0; i < 300 && !readFileSync(join(values.data, "log/spawner.log"), "utf8").includes("template of 2048 MiB"); i++) await sleep(200);
 }
