@@ -144,12 +144,13 @@ Result<> Make(const Microvm& vm, VmSize size, int ram, int state) {
   Control talk(std::move(control.second));
   auto saved = Save(talk, state);
   if (auto r = os::SendSignal(child.pidfd.get(), SIGKILL); !r) log::Debug("{}", r.error().message);
-  if (saved) return {};
+  // While it still has the memory mapped, that cannot be sealed.
   auto status = os::TryReap(child.pidfd.get());
-  for (int i = 0; i < 100 && status && !status->has_value(); ++i) {
+  for (int i = 0; i < kPatience * 100 && status && !status->has_value(); ++i) {
     ::usleep(10'000);
     status = os::TryReap(child.pidfd.get());
   }
+  if (saved) return {};
   if (status && status->has_value()) log::Warn("microvm template: QEMU ended with {}", **status);
   std::array<char, 600> said{};
   ssize_t n = ::pread(errors.get(), said.data(), said.size(), 0);
