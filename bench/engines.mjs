@@ -3,13 +3,13 @@
 //
 //   SANDBAR_URL=… SANDBAR_TOKEN=… node bench/engines.mjs --data DIR --rootfs DIR --work DIR --restore PROGRAM --bin DIR --kernel DIR
 //                                                                                   ROUNDS=5 by default
-import { execFile, execFileSync, spawn } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
 import { mkdirSync, readFileSync, readdirSync, readlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { parseArgs, promisify } from "node:util";
+import { createInterface } from "node:readline";
+import { parseArgs } from "node:util";
 import { machinePids, processes, spawnerPid } from "../tests/faults/host.mjs";
 
-const run = promisify(execFile);
 const { values } = parseArgs({ options: Object.fromEntries(["data", "rootfs", "work", "restore", "bin", "kernel"].map((n) => [n, { type: "string" }])) });
 const rounds = Number(process.env.ROUNDS ?? 5);
 const { SANDBAR_URL: url, SANDBAR_TOKEN: token } = process.env;
@@ -107,39 +107,55 @@ const contenders = [...usable.map(engine), oci("crun", ["crun", "--root", join(v
 if (usable.includes("gvisor"))
   contenders.push(oci("runsc", ["runsc", "--root", join(values.work, "state-runsc"), "--network=none", "--platform=ptrace", "--ignore-cgroups"]));
 
-const results = new Map(contenders.map((c) => [c.name, { create: [], true: [], node: [], churn: [] }]));
-async function round(c, keep) {
-  const times = keep ? results.get(c.name) : { create: [], true: [], node: [], churn: [] };
-  const [create, box] = await timed(() => c.make());
-  times.create.push(create);
-  try {
-    if (!keep) await sleep(2000);
-    if (!keep) results.get(c.name).idle = await pss(await c.pids(box));
-    for (const [what, argv] of WORK) times[what].push((await timed(() => c.exec(box, argv)))[0]);
-  } finally {
-    await c.remove(box);
-  }
-}
-// The first of each warms what stays warm (images, templates) and is looked at while it is idle.
-for (const c of contenders) await round(c, false);
-let merged;
-if (micro) {
-  // Its template is made while the first one runs.
-  const first = engine(micro);
-  const box = await first.make();
-  const files = (await box.machine()).flatMap((pid) => readdirSync(`/proc/${pid}/fd`).map((fd) => readlinkSync(`/proc/${pid}/fd/${fd}`)));
-  merged = files.find((file) => file.endsWith(".erofs"));
-  await first.remove(box);
-  for (let i = 0; i < 300 && !readFileSync(join(values.data, "log/spawner.log"), "utf8").includes("template of 2048 MiB"); i++) await sleep(200);
-}
-for (let i = 0; i < rounds; i++) for (const c of contenders) await round(c, true);
-if (micro) {
+// A QEMU by hand measures itself; one line in, one out.
+async function bare(merged) {
   const work = join(values.work, "qemu");
   mkdirSync(work);
-  const { stdout } = await run(values.restore, ["--kernel", values.kernel, "--guest", join(values.bin, "sandbar-guest"), "--image", merged, "--work", work,
-    "--rounds", String(rounds), ...(micro === "microvm" ? ["--kvm"] : [])], { maxBuffer: 1 << 20 });
-  results.set("QEMU, restored by hand", JSON.parse(stdout));
+  const child = spawn(values.restore, ["--kernel", values.kernel, "--guest", join(values.bin, "sandbar-guest"), "--image", merged, "--work", work,
+    "--rounds", String(rounds), ...(micro === "microvm" ? ["--kvm"] : [])], { stdio: ["pipe", "pipe", "ignore"] });
+  const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
+  return {
+    name: "QEMU, restored by hand",
+    async measure(last) {
+      child.stdin.write(last ? "idle\n" : "go\n");
+      const { value, done } = await lines.next();
+      if (done) throw new Error("the bare restore failed");
+      return JSON.parse(value);
+    },
+  };
 }
+
+const results = new Map();
+async function round(c, keep, last) {
+  const times = {};
+  if (c.measure) Object.assign(times, await c.measure(last));
+  else {
+    const [create, box] = await timed(() => c.make());
+    times.create = create;
+    try {
+      if (last) await sleep(2000);
+      times.idle = await pss(await c.pids(box));
+      for (const [what, argv] of WORK) times[what] = (await timed(() => c.exec(box, argv)))[0];
+    } finally {
+      await c.remove(box);
+    }
+  }
+  if (!keep) return;
+  const all = results.get(c.name) ?? { create: [], true: [], node: [], churn: [] };
+  for (const what of ["create", "true", "node", "churn"]) all[what].push(times[what]);
+  results.set(c.name, { ...all, idle: times.idle });
+}
+// The first of each warms what stays warm: images, templates.
+for (const c of contenders) await round(c, false, false);
+if (micro) {
+  // Its template was begun while the first one started.
+  for (let i = 0; i < 300 && !readFileSync(join(values.data, "log/spawner.log"), "utf8").includes("template of 2048 MiB"); i++) await sleep(200);
+  const box = await engine(micro).make();
+  const files = (await box.machine()).flatMap((pid) => readdirSync(`/proc/${pid}/fd`).map((fd) => readlinkSync(`/proc/${pid}/fd/${fd}`)));
+  await engine(micro).remove(box);
+  contenders.push(await bare(files.find((file) => file.endsWith(".erofs"))));
+}
+for (let i = 0; i < rounds; i++) for (const c of contenders) await round(c, true, i === rounds - 1);
 
 const column = (list) => `${median(list).toFixed(1)} (${Math.min(...list).toFixed(1)})`.padStart(18);
 console.log(`engines: milliseconds, medians of ${rounds} and the best in brackets; an idle machine's own memory`);

@@ -3,8 +3,9 @@
 //
 //   restore --kernel DIR --guest FILE --image FILE.erofs --work DIR [--kvm] [--memory MIB] [--rounds N]
 //
-// One JSON object: milliseconds from the start of QEMU to the agent's first answer, of `true`, `node -e 1` and 300
-// files in it, and what an idle one takes. Root; links the server's own libraries; bench/run.sh compiles and calls it.
+// For each line of its input one machine and one JSON object: milliseconds from the start of QEMU to the agent's first
+// answer, of `true`, `node -e 1` and 300 files in it, and what it takes (after a while when the line is "idle"). Root;
+// links the server's own libraries; bench/run.sh compiles and calls it.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -19,6 +20,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <iostream>
 #include <map>
 #include <string>
 #include <vector>
@@ -301,12 +303,6 @@ void Prepare(Bench& b) {
   }
 }
 
-void Print(const char* name, const std::vector<double>& list) {
-  std::printf("\"%s\":[", name);
-  for (size_t i = 0; i < list.size(); ++i) std::printf("%s%.2f", i == 0 ? "" : ",", list[i]);
-  std::printf("],");
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -314,23 +310,18 @@ int main(int argc, char** argv) {
   Bench b = Parse(argc, argv);
   Prepare(b);
   MakeTemplate(b);
-  std::vector<double> create, nothing, node, churn;
-  uint64_t idle = 0;
-  for (int i = 1; i <= b.rounds; ++i) {
+  std::string line;
+  for (int i = 1; i <= b.rounds && std::getline(std::cin, line); ++i) {
     Machine machine(b, i);
-    create.push_back(machine.started_ms);
-    if (i == 1) {
-      ::sleep(2);
-      idle = machine.PssKib();
-    }
-    nothing.push_back(machine.Run({"true"}));
-    node.push_back(machine.Run({"node", "-e", "1"}));
-    churn.push_back(machine.Run({"sh", "-c", "mkdir d && for i in $(seq 300); do echo $i > d/$i; done && rm -r d"}));
+    if (line == "idle") ::sleep(2);
+    const uint64_t idle = machine.PssKib();
+    const double nothing = machine.Run({"true"});
+    const double node = machine.Run({"node", "-e", "1"});
+    const double churn =
+        machine.Run({"sh", "-c", "mkdir d && for i in $(seq 300); do echo $i > d/$i; done && rm -r d"});
+    std::printf(R"({"create":%.2f,"true":%.2f,"node":%.2f,"churn":%.2f,"idle":%llu})", machine.started_ms, nothing,
+                node, churn, static_cast<unsigned long long>(idle));
+    std::printf("\n");
+    std::fflush(stdout);
   }
-  std::printf("{");
-  Print("create", create);
-  Print("true", nothing);
-  Print("node", node);
-  Print("churn", churn);
-  std::printf("\"idle\":%llu}\n", static_cast<unsigned long long>(idle));
 }

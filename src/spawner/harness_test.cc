@@ -114,7 +114,9 @@ std::vector<std::string> TestHost::Leftovers() {
   }
   // The instance's own group may stay; machines in it may not.
   std::error_code ec;
-  for (const auto& e : fs::recursive_directory_iterator("/sys/fs/cgroup", ec)) {
+  // Groups of others come and go meanwhile.
+  for (auto it = fs::recursive_directory_iterator("/sys/fs/cgroup", ec); it != fs::end(it); it.increment(ec)) {
+    const auto& e = *it;
     if (e.is_directory(ec) && e.path().string().find(instance + "/") != std::string::npos) found.push_back(e.path());
   }
   for (const auto& e : fs::directory_iterator("/sys/block")) {
