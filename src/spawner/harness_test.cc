@@ -112,13 +112,18 @@ std::vector<std::string> TestHost::Leftovers() {
   for (std::string line; std::getline(mounts, line);) {
     if (line.find(dir_) != std::string::npos || line.find("/run/sandbar") != std::string::npos) found.push_back(line);
   }
-  // The instance's own group may stay; machines in it may not.
-  std::error_code ec;
-  // Groups of others come and go meanwhile.
-  for (auto it = fs::recursive_directory_iterator("/sys/fs/cgroup", ec); it != fs::end(it); it.increment(ec)) {
-    const auto& e = *it;
-    if (e.is_directory(ec) && e.path().string().find(instance + "/") != std::string::npos) found.push_back(e.path());
+  // The instance's own group may stay; machines in it may not. Those of others come and go meanwhile: then once more.
+  std::error_code gone = std::make_error_code(std::errc::interrupted);
+  std::vector<std::string> groups;
+  while (gone) {
+    groups.clear();
+    for (auto it = fs::recursive_directory_iterator("/sys/fs/cgroup", gone); it != fs::end(it); it.increment(gone)) {
+      std::error_code ec;
+      if (it->is_directory(ec) && it->path().string().find(instance + "/") != std::string::npos)
+        groups.push_back(it->path());
+    }
   }
+  found.insert(found.end(), groups.begin(), groups.end());
   for (const auto& e : fs::directory_iterator("/sys/block")) {
     std::ifstream backing(e.path() / "loop/backing_file");
     std::string line;
