@@ -89,8 +89,9 @@ Task<SandboxView> ServiceImpl::ForkLive(Scope scope, store::Sandbox source, NewS
     wanted.heritage = HeritageOf(scope, session->row().id, snapshot);
     wanted.heritage->contexts = StillIdle(idle, session->IdleContexts());
     forked = co_await CreateFrom(std::move(scope), std::move(wanted));
+    if (forked) forked->live = *taken;
   } else {
-    forked = std::unexpected(std::move(taken).error());
+    forked = std::unexpected(taken.error());
   }
   forking_.erase(snapshot);
   // The fork has its own copy of all of it.
@@ -98,7 +99,6 @@ Task<SandboxView> ServiceImpl::ForkLive(Scope scope, store::Sandbox source, NewS
     auto dropped = co_await DropLiveSnapshot(snapshot);
     if (!dropped) log::Warn("{}: {}", snapshot, dropped.error().message);
   }
-  if (forked) forked->live = *taken;
   co_return forked;
 }
 
@@ -137,8 +137,8 @@ Result<std::optional<Heritage>> ServiceImpl::MemoryOf(const Scope& scope, const 
   // Without the list its interpreters are lost, and nothing else.
   auto contexts = core_.vault.Open(snapshot.contexts, "memory/" + snapshot.id);
   auto list = contexts ? DecodeContexts(*contexts) : std::unexpected(contexts.error());
-  if (list) heritage.contexts = *std::move(list);
   if (!list) log::Warn("snapshot {}: {}", snapshot.id, list.error().message);
+  if (list) heritage.contexts = *std::move(list);
   return heritage;
 }
 
