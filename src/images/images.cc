@@ -34,6 +34,8 @@ constexpr Known kKnown[] = {
     {"bun", "vercel/sandbox/bun:latest", "bun"},
     {"universal", "vercel/sandbox/universal:latest", ""},
     {"data", "sandbar/data:latest", ""},
+    {"podman", "sandbar/podman:latest", ""},
+    {"docker", "sandbar/docker:latest", ""},
 };
 
 std::string Text(const json::object& o, std::string_view key) {

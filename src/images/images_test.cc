@@ -136,7 +136,7 @@ TEST(KnownImages, EqualTheRecipes) {
       EXPECT_EQ(nothing_built.ResolveRuntime(field(2)).error().code, Code::kUnsupported) << field(2);
     }
   }
-  EXPECT_EQ(rows, 7);
+  EXPECT_EQ(rows, 9);
 }
 
 }  // namespace

@@ -86,8 +86,8 @@ class LiveMachine final : private engine::GuestEvents {
   MachineListener* listener_ = nullptr;
   std::chrono::milliseconds patience_;  // with an agent that has not answered yet
   std::string agent_key_;               // that the agent has to say; empty: whatever it says, until it was renewed
-  bool apart_ = false;  // the guest has a kernel of its own: of its processes the host's kernel knows none
-  bool asleep_ = false;                 // its kernel ran before we came
+  bool apart_ = false;   // the guest has a kernel of its own: of its processes the host's kernel knows none
+  bool asleep_ = false;  // its kernel ran before we came
   bool closing_ = false;
   bool connecting_ = false;
   bool closed_early_ = false;

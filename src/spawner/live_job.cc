@@ -103,8 +103,7 @@ class Saver {
           return Fail(Code::kIo, "QEMU could not save its memory");
         completed_ = completed_ || status == "\"completed\"";
       }
-      if (!QmpField(*line, "error").empty())
-        return Fail(Code::kIo, "QEMU refused to save its memory");
+      if (!QmpField(*line, "error").empty()) return Fail(Code::kIo, "QEMU refused to save its memory");
     }
   }
 
