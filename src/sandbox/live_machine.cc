@@ -1,5 +1,7 @@
 #include "sandbox/live_machine.h"
 
+#include <cerrno>
+
 #include "base/ids.h"
 #include "base/log.h"
 #include "sandbox/outcome.h"
@@ -13,7 +15,9 @@ constexpr std::chrono::milliseconds kFirstPatience{1'500};
 
 // What the caller is told of a machine with which no connection was made: the words are ours, not the guest's.
 Error NotUp(Error why) {
-  if (why.code == Code::kIo || why.code == Code::kClosed) why.message = "it ended before its agent answered";
+  const bool nobody_listens = why.sys_errno == ECONNREFUSED || why.sys_errno == ENOENT;
+  if (why.code == Code::kIo || why.code == Code::kClosed || nobody_listens)
+    why.message = "it ended before its agent answered";
   if (why.code == Code::kTimeout) why.message = "its agent did not answer in time";
   if (why.code == Code::kIo || why.code == Code::kProtocol) why.code = Code::kUnavailable;
   return std::move(why).Context("the machine did not come up");
