@@ -5,8 +5,10 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <boost/system/system_error.hpp>
 #include <chrono>
+#include <cstring>
 #include <string_view>
 
 namespace sandbar::net {
@@ -17,18 +19,24 @@ constexpr uint16_t kListenerPort = 1;  // every machine's own egress listener: n
 constexpr std::chrono::microseconds kNeighbour{1000};
 constexpr std::string_view kUnpaced = "reno";
 
-Result<Fd> StartConnect(const Endpoint& target, int type) {
+Result<Fd> NewSocket(const Endpoint& target, int type) {
   sockaddr_storage ss{};
-  socklen_t len = ToSockaddr(target, ss);
+  ToSockaddr(target, ss);
   Fd fd(::socket(ss.ss_family, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd) return FailErrno("socket");
-  if (::connect(fd.get(), reinterpret_cast<sockaddr*>(&ss), len) != 0 && errno != EINPROGRESS) {
+  return fd;
+}
+
+Result<> StartConnect(int fd, const Endpoint& target) {
+  sockaddr_storage ss{};
+  socklen_t len = ToSockaddr(target, ss);
+  if (::connect(fd, reinterpret_cast<sockaddr*>(&ss), len) != 0 && errno != EINPROGRESS) {
     int err = errno;
     auto failed = FailErrno("connect " + ToString(target), err);
     failed.error().code = Code::kUnavailable;
     return failed;
   }
-  return fd;
+  return {};
 }
 
 Task<> WaitConnected(Stream* stream, Endpoint target) {
@@ -44,25 +52,39 @@ Task<> WaitConnected(Stream* stream, Endpoint target) {
 }
 
 // A host may have chosen an algorithm that paces what it sends (bbr): good for long ways, and half of the throughput
-// where the other end is a neighbour, because every packet waits for a timer. The handshake told how far it is.
-void SparePacing(int socket) {
-  tcp_info info{};
-  socklen_t len = sizeof(info);
-  if (::getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &len) != 0) return;
-  if (std::chrono::microseconds(info.tcpi_rtt) >= kNeighbour) return;
-  ::setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, kUnpaced.data(), kUnpaced.size());
-}
+// where the other end is a neighbour, because every packet waits for a timer. Once a socket has paced it goes on doing
+// so under any algorithm; so it starts without, and gets the host's choice when the handshake told that it is far.
+class Pacing {
+ public:
+  explicit Pacing(int socket) {
+    socklen_t len = choice_.size();
+    if (::getsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, choice_.data(), &len) != 0) choice_ = {};
+    if (choice_[0] != 0) ::setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, kUnpaced.data(), kUnpaced.size());
+  }
+  void Decide(int socket) const {
+    tcp_info info{};
+    socklen_t len = sizeof(info);
+    const bool known = ::getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &len) == 0;
+    if (choice_[0] == 0 || (known && std::chrono::microseconds(info.tcpi_rtt) < kNeighbour)) return;
+    ::setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, choice_.data(), std::strlen(choice_.data()));
+  }
+
+ private:
+  std::array<char, 17> choice_{};  // with room for a last zero
+};
 
 Task<Stream> Connect(Endpoint target, std::chrono::milliseconds timeout) {
   auto ex = co_await asio::this_coro::executor;
-  SB_CO_TRY(Fd fd, StartConnect(target, SOCK_STREAM));
+  SB_CO_TRY(Fd fd, NewSocket(target, SOCK_STREAM));
   int on = 1;
   ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  const Pacing pacing(fd.get());
+  SB_CO_TRYV(StartConnect(fd.get(), target));
   SB_CO_TRY(Stream stream, MakeStream(ex, std::move(fd)));
   auto waiting = WaitConnected(&stream, target);
   auto connected = co_await WithTimeout(std::move(waiting), timeout);
   if (!connected) co_return std::unexpected(std::move(connected).error());
-  SparePacing(stream.native_handle());
+  pacing.Decide(stream.native_handle());
   co_return stream;
 }
 
@@ -82,7 +104,9 @@ Task<Stream> ConnectOperator(OperatorEndpoint target, std::chrono::milliseconds 
 }
 
 Result<Fd> OpenOperatorUdp(OperatorEndpoint target) {
-  return StartConnect(target.endpoint, SOCK_DGRAM);
+  SB_TRY(Fd fd, NewSocket(target.endpoint, SOCK_DGRAM));
+  SB_TRYV(StartConnect(fd.get(), target.endpoint));
+  return fd;
 }
 
 Result<Stream> MakeStream(const asio::any_io_executor& ex, Fd fd) {
