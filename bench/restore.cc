@@ -117,37 +117,6 @@ struct Listener {
   }
 };
 
-class Control {
- public:
-  explicit Control(Fd fd) : fd_(std::move(fd)) {}
-  std::string Line() {
-    for (;;) {
-      if (size_t end = buffer_.find('\n'); end != std::string::npos) {
-        std::string line = buffer_.substr(0, end);
-        buffer_.erase(0, end + 1);
-        return line;
-      }
-      std::array<char, 4096> piece{};
-      ssize_t n = ::recv(fd_.get(), piece.data(), piece.size(), 0);
-      if (n <= 0) Die("QEMU ended");
-      buffer_.append(piece.data(), static_cast<size_t>(n));
-    }
-  }
-  std::string Ask(const std::string& command) {
-    std::string line = command + "\n";
-    if (::send(fd_.get(), line.data(), line.size(), 0) < 0) Die("tell QEMU");
-    for (;;) {
-      std::string answer = Line();
-      if (answer.starts_with("{\"return\"")) return answer;
-      if (answer.starts_with("{\"error\"")) Die(answer);
-    }
-  }
-
- private:
-  Fd fd_;
-  std::string buffer_;
-};
-
 void MakeTemplate(const Bench& b) {
   Listener listener(b.work + "/template.sock");
   Fd image = Must(os::OpenPath(b.image, O_RDONLY));
@@ -158,16 +127,8 @@ void MakeTemplate(const Bench& b) {
       Words(b, spawner::QemuMemory::kShared,
             {"-chardev", "socket,id=control,fd=9", "-mon", "chardev=control,mode=control"}),
       {image.get(), disk.get(), listener.fd.get(), config.first.get(), image.get(), ram.get(), control.first.get()});
-  Control talk(std::move(control.second));
-  talk.Ask(R"({"execute":"qmp_capabilities"})");
-  for (std::string line;
-       line.find("VSERPORT_CHANGE") == std::string::npos || line.find("config-port") == std::string::npos;)
-    line = talk.Line();
-  ::usleep(500'000);  // as the spawner does
-  talk.Ask(
-      R"({"execute":"migrate-set-capabilities","arguments":{"capabilities":[{"capability":"x-ignore-shared","state":true}]}})");
-  talk.Ask(R"({"execute":"migrate","arguments":{"uri":"exec:cat > )" + b.work + R"(/state"}})");
-  while (talk.Ask(R"({"execute":"query-migrate"})").find("\"completed\"") == std::string::npos) ::usleep(20'000);
+  Fd state = Must(os::OpenPath(b.work + "/state", O_RDWR | O_CREAT | O_TRUNC));
+  if (auto saved = spawner::SaveTemplate(control.second.get(), state.get()); !saved) Die(saved.error().message);
   End(pid);
 }
 

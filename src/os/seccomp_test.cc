@@ -244,6 +244,7 @@ TEST_F(GuestFilter, SmallHolesAreClosed) {
   EXPECT_EQ(Ask(SYS_setsockopt, {0, IPPROTO_IP, 64}), Errno(EPERM));
   EXPECT_EQ(Ask(SYS_setsockopt, {0, IPPROTO_IP, IP_TTL}), kAllow);
   EXPECT_EQ(Ask(SYS_setsockopt, {0, IPPROTO_IPV6, IPV6_TCLASS}), kAllow);
+  for (uint64_t table : {64, 65}) EXPECT_EQ(Ask(SYS_setsockopt, {0, IPPROTO_IPV6, table}), Errno(EPERM)) << table;
   EXPECT_EQ(Ask(SYS_personality, {0}), kAllow);
   EXPECT_EQ(Ask(SYS_personality, {0xffffffff}), kAllow);
   EXPECT_EQ(Ask(SYS_personality, {0x0040000}), Errno(EPERM));  // ADDR_NO_RANDOMIZE

@@ -44,6 +44,10 @@ class BlockTest : public testing::Test {
     EXPECT_FALSE(answer);
     return answer ? Code::kInternal : answer.error().code;
   }
+  std::string Format(const std::string& drive) {
+    auto answer = client_->Call(DriveFormatReq{drive});
+    return answer ? std::get<SnapshotsResp>(answer->body).snapshots.front() : answer.error().message;
+  }
   // A machine of class 1 that runs this and leaves a snapshot.
   void Leave(const std::string& snapshot, const std::string& script, std::vector<DriveMount> mounts = {}) {
     BootReq boot = TestHost::SmallMachine("m-" + snapshot);
@@ -95,21 +99,24 @@ TEST_F(BlockTest, WhatDoesNotFitIsRefusedAndLeavesNothing) {
   EXPECT_THAT(std::get<SnapshotsResp>(left->body).snapshots, testing::ElementsAre("snap_b"));
 }
 
+TEST_F(BlockTest, ADriveWithFilesIsUsedWhateverItsOwnerAndMode) {
+  ASSERT_TRUE(client_->Call(CreateDriveReq{"drv_r", 32 << 20}));
+  // What a drive looks like that nobody has used.
+  Leave("snap_r", "echo kept > /data/f && chown 0:0 /data && chmod 700 /data", {{"drv_r", "/data", true, 0, 0}});
+  EXPECT_EQ(Format("drv_r"), "dir");
+}
+
 TEST_F(BlockTest, ADriveTakesAnothersPlace) {
-  auto format = [&](const std::string& name) {
-    auto answer = client_->Call(DriveFormatReq{name});
-    return answer ? std::get<SnapshotsResp>(answer->body).snapshots.front() : answer.error().message;
-  };
   ASSERT_TRUE(client_->Call(CreateDriveReq{"drv_a", 32 << 20}));
-  EXPECT_EQ(format("drv_a"), "") << "it may become either";
+  EXPECT_EQ(Format("drv_a"), "") << "it may become either";
   Leave("snap_c", "echo hello > /data/f", {{"drv_a", "/data", true, 0, 0}});
-  EXPECT_EQ(format("drv_a"), "dir");
+  EXPECT_EQ(Format("drv_a"), "dir");
   auto made = client_->Call(ToBlockReq{"drv_a", "drv_a-new", true, 0});
   ASSERT_TRUE(made) << made.error().message;
-  EXPECT_EQ(format("drv_a-new"), "block");
+  EXPECT_EQ(Format("drv_a-new"), "block");
   ASSERT_TRUE(client_->Call(ReplaceDriveReq{"drv_a", "drv_a-new"}));
-  EXPECT_EQ(format("drv_a"), "block");
-  EXPECT_THAT(format("drv_a-new"), HasSubstr("not on this host"));
+  EXPECT_EQ(Format("drv_a"), "block");
+  EXPECT_THAT(Format("drv_a-new"), HasSubstr("not on this host"));
   EXPECT_THAT(Look("drives/drv_a", "cat /upper/f"), HasSubstr("hello"));
   EXPECT_THAT(Look("drives/drv_a", "show_super_stats -h"), HasSubstr("Block count:              32768"));
   // A machine of class 1 does not get to see it.

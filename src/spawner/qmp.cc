@@ -134,18 +134,22 @@ Result<std::optional<std::string>> Qmp::NextLine() {
   }
 }
 
+Result<std::string> Qmp::AwaitLine() {
+  for (;;) {
+    SB_TRY(auto line, NextLine());
+    if (line) return *std::move(line);
+    SB_TRYV(WaitFor(POLLIN));
+  }
+}
+
 Result<> Qmp::Ask(std::string_view command, std::string_view arguments, int pass) {
   SB_TRYV(Tell(command, arguments, pass));
   const std::string mine = "\"s" + std::to_string(asked_) + "\"";
   for (;;) {
-    SB_TRY(auto line, NextLine());
-    if (!line) {
-      SB_TRYV(WaitFor(POLLIN));
-      continue;
-    }
-    if (QmpField(*line, "id") != mine) continue;
-    if (!QmpField(*line, "return").empty()) return {};
-    std::string why(QmpField(QmpField(*line, "error"), "desc").substr(0, 200));
+    SB_TRY(std::string line, AwaitLine());
+    if (QmpField(line, "id") != mine) continue;
+    if (!QmpField(line, "return").empty()) return {};
+    std::string why(QmpField(QmpField(line, "error"), "desc").substr(0, 200));
     for (char& c : why)
       if (c < ' ' || c > '~') c = ' ';
     return Fail(Code::kIo, "QEMU refused " + std::string(command) + ": " + why);

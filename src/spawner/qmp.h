@@ -29,6 +29,8 @@ class Qmp {
   Result<> Tell(std::string_view command, std::string_view arguments = "{}", int pass = -1);
   // What has arrived and was not looked at yet; nothing when there is none.
   Result<std::optional<std::string>> NextLine();
+  // The same, and waits for one.
+  Result<std::string> AwaitLine();
   int fd() const { return socket_; }
 
  private:

@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include <array>
-#include <cstring>
 
 #include "base/log.h"
 #include "base/signals.h"
@@ -20,6 +19,7 @@
 #include "os/process.h"
 #include "os/vmm_jail.h"
 #include "spawner/microvm.h"
+#include "spawner/qmp.h"
 #include "spawner/root_dir.h"
 
 namespace sandbar::spawner {
@@ -28,86 +28,12 @@ namespace {
 constexpr size_t kMaxTemplates = 8;
 constexpr int kAttempts = 3;
 constexpr uid_t kNobody = 65534;  // no guest's code runs in it
-constexpr int kPatience = 300;    // seconds for one line
+constexpr int kPatience = 300;    // seconds
 
 Result<std::pair<Fd, Fd>> Pair() {
   int pair[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) return FailErrno("socketpair");
   return std::pair(Fd(pair[0]), Fd(pair[1]));
-}
-
-// QEMU's control protocol, one line at a time; what it says here comes from no guest.
-class Control {
- public:
-  explicit Control(Fd fd) : fd_(std::move(fd)) {
-    timeval limit{kPatience, 0};
-    ::setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-  }
-  Result<std::string> Line() {
-    for (;;) {
-      if (size_t end = buffer_.find('\n'); end != std::string::npos) {
-        std::string line = buffer_.substr(0, end);
-        buffer_.erase(0, end + 1);
-        return line;
-      }
-      std::array<char, 4096> piece{};
-      ssize_t n = ::recv(fd_.get(), piece.data(), piece.size(), 0);
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) return FailErrno("wait for QEMU");
-      if (n == 0) return Fail(Code::kClosed, "QEMU ended");
-      buffer_.append(piece.data(), static_cast<size_t>(n));
-    }
-  }
-  // With a descriptor when `pass` is one.
-  Result<std::string> Ask(const std::string& command, int pass = -1) {
-    std::string line = command + "\n";
-    iovec part{line.data(), line.size()};
-    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> space{};
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    if (pass >= 0) {
-      message.msg_control = space.data();
-      message.msg_controllen = space.size();
-      cmsghdr* head = CMSG_FIRSTHDR(&message);
-      head->cmsg_level = SOL_SOCKET;
-      head->cmsg_type = SCM_RIGHTS;
-      head->cmsg_len = CMSG_LEN(sizeof(int));
-      std::memcpy(CMSG_DATA(head), &pass, sizeof pass);
-    }
-    if (::sendmsg(fd_.get(), &message, MSG_NOSIGNAL) < 0) return FailErrno("tell QEMU");
-    for (;;) {
-      SB_TRY(std::string answer, Line());
-      if (answer.starts_with("{\"return\"")) return answer;
-      if (answer.starts_with("{\"error\"")) return Fail(Code::kIo, answer);
-    }
-  }
-
- private:
-  Fd fd_;
-  std::string buffer_;
-};
-
-Result<> Save(Control& control, int state) {
-  SB_TRYV(control.Ask(R"({"execute":"qmp_capabilities"})"));
-  for (;;) {
-    SB_TRY(std::string line, control.Line());
-    if (line.find("VSERPORT_CHANGE") != std::string::npos && line.find("\"config-port\"") != std::string::npos &&
-        line.find("\"open\": true") != std::string::npos)
-      break;
-  }
-  // Until it really waits; what it does in between every machine would do again.
-  ::usleep(500'000);
-  SB_TRYV(control.Ask(
-      R"({"execute":"migrate-set-capabilities","arguments":{"capabilities":[{"capability":"x-ignore-shared","state":true}]}})"));
-  SB_TRYV(control.Ask(R"({"execute":"getfd","arguments":{"fdname":"state"}})", state));
-  SB_TRYV(control.Ask(R"({"execute":"migrate","arguments":{"uri":"fd:state"}})"));
-  for (;;) {
-    SB_TRY(std::string status, control.Ask(R"({"execute":"query-migrate"})"));
-    if (status.find("\"completed\"") != std::string::npos) return {};
-    if (status.find("\"failed\"") != std::string::npos) return Fail(Code::kIo, status);
-    ::usleep(20'000);
-  }
 }
 
 Result<> Make(const Microvm& vm, VmSize size, int ram, int state) {
@@ -141,8 +67,7 @@ Result<> Make(const Microvm& vm, VmSize size, int ram, int state) {
   plan.argv.insert(plan.argv.end(), {"-chardev", "socket,id=control,fd=9", "-mon", "chardev=control,mode=control"});
   SB_TRY(os::Child child, os::StartVmm(std::move(plan)));
   control.first.Reset();
-  Control talk(std::move(control.second));
-  auto saved = Save(talk, state);
+  auto saved = SaveTemplate(control.second.get(), state);
   if (auto r = os::SendSignal(child.pidfd.get(), SIGKILL); !r) log::Debug("{}", r.error().message);
   // While it still has the memory mapped, that cannot be sealed.
   auto status = os::TryReap(child.pidfd.get());
@@ -213,6 +138,31 @@ const VmTemplate* FindTemplate(Microvm& vm, VmSize size) {
     ++t.failures[size];
   }
   return nullptr;
+}
+
+Result<> SaveTemplate(int control, int state) {
+  Qmp qmp(control, os::BootTimeMs() + kPatience * 1000);
+  SB_TRYV(qmp.Ask("qmp_capabilities"));
+  for (bool waits = false; !waits;) {
+    SB_TRY(std::string line, qmp.AwaitLine());
+    const std::string_view data = QmpField(line, "data");
+    waits = QmpField(line, "event") == "\"VSERPORT_CHANGE\"" && QmpField(data, "id") == "\"config-port\"" &&
+            QmpField(data, "open") == "true";
+  }
+  // Until it really waits; what it does in between every machine would do again.
+  ::usleep(500'000);
+  SB_TRYV(qmp.Ask(
+      "migrate-set-capabilities",
+      R"({"capabilities":[{"capability":"x-ignore-shared","state":true},{"capability":"events","state":true}]})"));
+  SB_TRYV(qmp.Ask("getfd", R"({"fdname":"state"})", state));
+  SB_TRYV(qmp.Tell("migrate", R"({"uri":"fd:state"})"));
+  for (;;) {
+    SB_TRY(std::string line, qmp.AwaitLine());
+    const std::string_view status = QmpField(QmpField(line, "data"), "status");
+    if (QmpField(line, "event") == "\"MIGRATION\"" && status == "\"completed\"") return {};
+    if (status == "\"failed\"" || !QmpField(line, "error").empty())
+      return Fail(Code::kIo, "QEMU could not write its state down");
+  }
 }
 
 std::string RestoreCommands(int state) {

@@ -40,6 +40,10 @@ const VmTemplate* FindTemplate(Microvm& vm, VmSize size);
 // To be called now and then: takes the one that was being made when it is done. True: it is still being made.
 bool CollectTemplate(Microvm& vm);
 
+// Waits until the agent in a QEMU waits for its configuration, and has QEMU write its devices' state to `state`; its
+// memory is a file already. For a process of its own: it may take minutes.
+Result<> SaveTemplate(int control, int state);
+
 // What QEMU is told to go on from a template whose state is fd `state`, without anybody waiting for its answers.
 std::string RestoreCommands(int state);
 
