@@ -48,7 +48,6 @@ class Launch {
   virtual os::CgroupLimits GroupLimits(const Limits& limits) const {
     return {limits.vcpus, limits.memory_bytes, limits.pids};
   }
-  // The disk limit is the size of a device: the slot gets no quota, which could run out below it.
   // What its place on disk may grow to; 0: no limit.
   virtual uint64_t SlotLimit(const Limits& limits) const { return limits.disk_bytes; }
   // How long it may take until the child says that it runs.

@@ -169,10 +169,9 @@ std::optional<int> Machine::OnExit() {
   auto status = os::TryReap(child_.pidfd.get());
   if (status && !status->has_value()) return std::nullopt;
   exit_status_ = status ? **status : 255;
-  if (state_ != State::kEnding) {
-    state_ = State::kExited;
-    if (auto words = launch_->LastWords(); !words.empty()) log::Warn("machine {}: {}", id_, words);
-  }
+  if (state_ != State::kEnding) state_ = State::kExited;
+  // Of one that is ended too: it may have ended on its own before.
+  if (auto words = launch_->LastWords(); !words.empty()) log::Warn("machine {}: {}", id_, words);
   return exit_status_;
 }
 

@@ -1,6 +1,6 @@
 // A conversation with a running QEMU on its control socket. The guest may have taken QEMU over, so nothing that it says
-// is believed: a line has a longest length, an answer a deadline, and the worst that a lie can do is to spoil a
-// snapshot of the machine that lied. For a process of its own: it waits.
+// is believed: a line has a longest length, all of them together too, an answer a deadline, and the worst that a lie
+// can do is to spoil what is saved of the machine that lied. For a process of its own: it waits.
 //
 //   Qmp qmp(control.get(), deadline);
 //   SB_TRYV(qmp.Ask("cont"));

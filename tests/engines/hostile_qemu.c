@@ -224,9 +224,10 @@ static void BecomeTemplate(void) {
     }
     line[n] = 0;
     n = 0;
-    if (strstr(line, "\"migrate\"")) dprintf(9, "{\"return\": {}}\n{\"event\": \"STOP\"}\n");
-    else if (strstr(line, "query-migrate")) dprintf(9, "{\"return\": {\"status\": \"completed\"}}\n");
-    else dprintf(9, "{\"return\": {}}\n");
+    char* id = strstr(line, "\"id\":\"");
+    if (id) dprintf(9, "{\"return\": {}, \"id\": \"%.*s\"}\n", (int)strcspn(id + 6, "\""), id + 6);
+    if (strstr(line, "\"migrate\""))
+      dprintf(9, "{\"event\": \"MIGRATION\", \"data\": {\"status\": \"completed\"}}\n");
     if (strstr(line, "qmp_capabilities"))
       dprintf(9, "{\"event\": \"VSERPORT_CHANGE\", \"data\": {\"open\": true, \"id\": \"config-port\"}}\n");
   }
