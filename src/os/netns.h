@@ -30,8 +30,8 @@ struct MachineNet {
 // and its default route by way of the host's end; a veth's is configured. Only the guest's MAC may be another one: some
 // programs take it for something that no other machine has.
 using Mac = std::array<uint8_t, 6>;
-inline constexpr uint32_t kLinkHostAddress = 0xC0000201;   // 192.0.2.1
-inline constexpr uint32_t kLinkGuestAddress = 0xC0000202;  // 192.0.2.2
+inline constexpr uint32_t kLinkHostAddress = 0xC6336401;   // 198.51.100.1
+inline constexpr uint32_t kLinkGuestAddress = 0xC6336402;  // 198.51.100.2
 inline constexpr uint8_t kLinkPrefix = 30;
 inline constexpr Mac kLinkHostMac = {0x02, 0x53, 0x42, 0x00, 0x00, 0x01};
 inline constexpr Mac kLinkGuestMac = {0x02, 0x53, 0x42, 0x00, 0x00, 0x02};

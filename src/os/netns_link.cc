@@ -46,7 +46,7 @@ table netdev sandbar {
   chain ipv4 {
     @nh,0,8 != 0x45 goto lost
     ip frag-off & 0x3fff != 0 goto lost
-    ip saddr != 192.0.2.2 goto lost
+    ip saddr != 198.51.100.2 goto lost
     ip daddr 0.0.0.0/8 goto lost
     ip daddr 127.0.0.0/8 goto lost
     ip daddr 224.0.0.0/3 goto lost
@@ -55,7 +55,7 @@ table netdev sandbar {
     counter name dropped drop
   }
   chain questions {
-    arp htype 1 arp ptype 0x0800 arp hlen 6 arp plen 4 arp operation request @nh,64,48 0xGUEST arp saddr ip 192.0.2.2 arp daddr ip 192.0.2.1 accept
+    arp htype 1 arp ptype 0x0800 arp hlen 6 arp plen 4 arp operation request @nh,64,48 0xGUEST arp saddr ip 198.51.100.2 arp daddr ip 198.51.100.1 accept
     counter name dropped drop
   }
   chain lost {
@@ -88,7 +88,7 @@ table ip sandbar {
   chain outgoing {
     type filter hook output priority 0; policy drop;
     ct direction reply accept
-    ip daddr 192.0.2.2 meta l4proto tcp accept
+    ip daddr 198.51.100.2 meta l4proto tcp accept
   }
 }
 )";

@@ -199,7 +199,7 @@ TEST_P(LinkNet, OneSourcePortServesTwoTargets) {
       fds[i] = Socket(SOCK_STREAM);
       int one = 1;
       ::setsockopt(fds[i].get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-      sockaddr_in from = Address("192.0.2.2", 40000);
+      sockaddr_in from = Address("198.51.100.2", 40000);
       if (::bind(fds[i].get(), reinterpret_cast<sockaddr*>(&from), sizeof from) != 0) return 1;
       if (Connect(fds[i], targets[i], 443) != 0) return 2;
     }
@@ -218,7 +218,7 @@ TEST_P(LinkNet, OneSourcePortServesTwoTargets) {
 
 TEST_P(LinkNet, DnsArrivesAndTheAnswerComesFromTheServerThatWasAsked) {
   pid_t child = Inside([] {
-    for (const char* server : {"192.0.2.53", "192.0.2.1", "198.51.100.9"}) {
+    for (const char* server : {"192.0.2.53", "198.51.100.1", "198.51.100.9"}) {
       Fd fd = Socket(SOCK_DGRAM);
       sockaddr_in to = Address(server, 53);
       if (::sendto(fd.get(), "query", 5, 0, reinterpret_cast<sockaddr*>(&to), sizeof to) != 5) return 1;
@@ -244,7 +244,7 @@ TEST_P(LinkNet, DnsArrivesAndTheAnswerComesFromTheServerThatWasAsked) {
 TEST_P(LinkNet, TheListenerCannotBeReachedDirectly) {
   EXPECT_EQ(Wait(Inside([] {
               int i = 1;
-              for (const char* ip : {"192.0.2.1", "203.0.113.7", "10.0.0.1"}) {
+              for (const char* ip : {"198.51.100.1", "203.0.113.7", "10.0.0.1"}) {
                 Fd tcp = Socket(SOCK_STREAM);
                 if (Connect(tcp, ip, 1) != ECONNREFUSED) return i;
                 ++i;
@@ -365,7 +365,7 @@ std::vector<Attack> PacketAttacks() {
   std::string bad = TcpPacket({}, 4000, 443, kSyn, kMarker);
   bad[36] ^= 0x55;
   v.push_back({"wrong checksum", FromGuest(bad)});
-  for (uint32_t to : {0xCB007107U, kLinkHostAddress, 0xC0000203U}) {
+  for (uint32_t to : {0xCB007107U, kLinkHostAddress, 0xC6336403U}) {
     v.push_back({"UDP", FromGuest(UdpPacket({.to = to}, 4000, 443, kMarker))});
     v.push_back({"UDP to the DNS socket itself", FromGuest(UdpPacket({.to = to}, 4000, 1, kMarker))});
     v.push_back({"ping", FromGuest(Icmp({.to = to}, 8, kMarker))});

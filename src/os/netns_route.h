@@ -3,7 +3,7 @@
 //
 //   SB_TRYV(AddVeth({"link0", mac}, {"eth0", other}, inner.get()));
 //   SB_TRY(unsigned device, DeviceIndex("link0"));
-//   SB_TRYV(AddAddress(device, 0xC0000201, 30));
+//   SB_TRYV(AddAddress(device, 0xC6336401, 30));
 //   SB_TRYV(LinkUp(device));
 #pragma once
 

@@ -17,6 +17,9 @@ async function fill(d, script) {
   await box.stop();
 }
 
+// gVisor keeps them in its own memory.
+const keepsFifos = engine !== "gvisor";
+
 test("get or create, list, delete", async () => {
   const made = await drive();
   assert.match(made.driveId, /^drv_/);
@@ -72,13 +75,15 @@ test("readers see the last detach, also while somebody writes", async () => {
   await sh(writer, "echo two > /d/f; echo new > /d/n");
   const readers = await Promise.all([1, 2].map(() => sandbox({ mounts: { "/d": d.snapshot() } })));
   for (const reader of readers) {
-    assert.equal((await sh(reader, "cat /d/f; ls /d")).stdout, "one\nf\np\n");
+    assert.equal((await sh(reader, "cat /d/f; ls /d")).stdout, keepsFifos ? "one\nf\np\n" : "one\nf\n");
     assert.match((await sh(reader, "echo x > /d/f", { sudo: true })).stderr, /[Rr]ead-only/);
   }
   // A FIFO in the state is each reader's own.
-  await sh(readers[0], "sleep 600 <>/d/p >/dev/null 2>&1 &");
-  await sh(readers[1], "echo secret 1<>/d/p");
-  assert.equal((await sh(readers[0], "echo own 1<>/d/p; timeout 1 cat /d/p")).stdout, "own\n");
+  if (keepsFifos) {
+    await sh(readers[0], "sleep 600 <>/d/p >/dev/null 2>&1 &");
+    await sh(readers[1], "echo secret 1<>/d/p");
+    assert.equal((await sh(readers[0], "echo own 1<>/d/p; timeout 1 cat /d/p")).stdout, "own\n");
+  }
   await writer.stop();
   assert.equal((await sh(readers[0], "cat /d/f")).stdout, "one\n", "a session keeps the state it started with");
   const later = await sandbox({ mounts: { "/d": { drive: d.name, mode: "read-only" } } });
@@ -104,7 +109,8 @@ test("no privilege comes from a drive", async () => {
   // The root of a virtual machine may make one; nobody may open it.
   if (!engine.startsWith("microvm")) assert.notEqual(made, 0);
   assert.notEqual((await sh(box, "cat /d/null", { sudo: true })).exitCode, 0);
-  assert.match((await sh(box, "grep ' /d ' /proc/mounts")).stdout, /nosuid,nodev/);
+  // gVisor shows no options there; what they would keep out does not exist in it.
+  if (engine !== "gvisor") assert.match((await sh(box, "grep ' /d ' /proc/mounts")).stdout, /nosuid,nodev/);
 });
 
 test("a link at the mount path redirects nothing", async () => {

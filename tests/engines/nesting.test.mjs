@@ -166,11 +166,11 @@ test("deny-all: flushing rules, routes, bridges and spoofed addresses inside cha
   assert.notEqual(spoofed.exitCode, 0, "a foreign address gets no answer");
   await must(attack, "ip addr del 192.0.2.5/24 dev eth0; ip link set dev eth0 address 02:00:00:00:00:99");
   assert.notEqual((await root(attack, "curl -sS -m 5 http://198.51.100.1/")).exitCode, 0, "a foreign MAC neither");
-  await must(attack, "ip link set dev eth0 address 02:53:42:00:00:02; ip link set eth0 up; ip route replace default via 192.0.2.1 dev eth0");
+  await must(attack, "ip link set dev eth0 address 02:53:42:00:00:02; ip link set eth0 up; ip route replace default via 198.51.100.1 dev eth0");
   await denied("afterwards");
   // The host's end: no port of it answers, nor does anything behind it.
   for (const port of [1, 22, 53, 80, tls, server.port]) {
-    const got = await root(attack, `curl -sS -m 5 http://192.0.2.1:${port}/; curl -sk -m 5 https://192.0.2.1:${port}/`);
+    const got = await root(attack, `curl -sS -m 5 http://198.51.100.1:${port}/; curl -sk -m 5 https://198.51.100.1:${port}/`);
     assert.ok(!/path|"name"/.test(got.stdout), `${port}: ${got.stdout}`);
   }
   assert.equal(world.asked.length, before, "no question left the sandbox");

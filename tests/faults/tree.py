@@ -1,8 +1,10 @@
 # A file tree that has everything a file system can hold, changed a little by each call, and its fingerprint.
 #
 #   tree.py N     prints the fingerprint, makes change N (0: the first tree), prints the fingerprint again
+# PLAIN in the environment: the file system keeps neither attributes nor FIFOs.
 import hashlib, json, os, random, shutil, sqlite3, stat, sys
 
+PLAIN = os.environ.get("PLAIN")
 ROOTS = ["/data", "/etc", "/vercel", "/root", "/opt", "/usr/share/perl5"]
 # Made anew for every machine, below what the sandbox itself writes.
 NOT_OURS = {"/etc/hosts", "/etc/hostname", "/etc/resolv.conf", "/etc/ssl"}
@@ -33,7 +35,7 @@ def describe(path, links):
         if s.st_nlink > 1:
             # All links of a file lie in one directory here.
             row.append(links.setdefault((os.path.dirname(path), s.st_ino), path))
-    if not stat.S_ISLNK(s.st_mode):
+    if not stat.S_ISLNK(s.st_mode) and not PLAIN:
         row.append({n: os.getxattr(path, n).hex() for n in sorted(os.listxattr(path)) if n.startswith("user.")})
     return row
 
@@ -78,10 +80,12 @@ def change(n):
     os.chmod(f"{here}/plain", r.choice([0o600, 0o4755, 0o2644, 0o1777, 0o000]))
     os.chown(f"{here}/plain", r.randrange(60000), r.randrange(60000))
     os.utime(f"{here}/plain", ns=(r.randrange(2**40) * 10**6, r.randrange(2**40) * 10**6))
-    os.setxattr(here, "user.note", r.randbytes(40))
+    note = r.randbytes(40)
+    if not PLAIN:
+        os.setxattr(here, "user.note", note)
+        os.mkfifo(f"{here}/fifo")
     os.symlink(r.choice(["plain", "../nowhere", "/etc/passwd"]), f"{here}/link")
     os.link(f"{here}/plain", f"{here}/hard")
-    os.mkfifo(f"{here}/fifo")
     with open(f"{here}/hole", "wb") as f:
         f.seek(r.randrange(1 << 20, 4 << 20))
         f.write(b"end")
@@ -96,7 +100,8 @@ def change(n):
         shutil.rmtree(f"/data/{c}")
         os.makedirs(f"/data/{c}/opaque")
         os.remove(f"/data/{d}/hole") if os.path.exists(f"/data/{d}/hole") else None
-        os.setxattr(f"/data/{d}", "user.note", b"changed")
+        if not PLAIN:
+            os.setxattr(f"/data/{d}", "user.note", b"changed")
     for name in sorted(x for x in os.listdir("/data") if x.startswith("renamed"))[:-3]:
         shutil.rmtree(f"/data/{name}")
     db = sqlite3.connect("/data/book.db")
