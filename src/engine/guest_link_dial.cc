@@ -92,9 +92,10 @@ Task<> RunDown(std::shared_ptr<Relay> relay) {
   co_return Result<>{};
 }
 
-Error ToError(const wire::FileError& e) {
-  if (e.kind == wire::FileErrorKind::kTimeout) return Error{Code::kTimeout, "the server does not accept"};
-  return Error{Code::kUnavailable, "nothing listens there: " + e.message};
+Error ToError(uint16_t port, const wire::FileError& e) {
+  const std::string where = "port " + std::to_string(port);
+  if (e.kind == wire::FileErrorKind::kTimeout) return Error{Code::kTimeout, where + ": the server does not accept"};
+  return Error{Code::kUnavailable, where + ": nothing listens there: " + e.message};
 }
 
 }  // namespace
@@ -116,7 +117,7 @@ Task<Fd> CallDial(std::shared_ptr<LinkCore> core, uint16_t port) {
     SB_CO_TRYV(co_await stream->waiter->Wait(deadline));
   }
   if (core->closed()) co_return std::unexpected(core->Unavailable());
-  if (stream->end && !*stream->end) co_return std::unexpected(ToError(stream->end->error()));
+  if (stream->end && !*stream->end) co_return std::unexpected(ToError(port, stream->end->error()));
   int pair[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0)
     co_return FailErrno("socketpair");

@@ -73,6 +73,7 @@ Agent::Agent(AgentOptions options)
       children_(WatchChildren()) {
   SB_CHECK(children_);
   setup_.written = std::move(options_.written);
+  setup_.own_kernel = options_.own_kernel;
   int channel = options_.stream ? options_.stream.get() : options_.listener.get();
   SB_CHECK(::fcntl(channel, F_SETFL, O_NONBLOCK) == 0);
   // Nobody in the machine may look into the agent, even where the file's mode would allow it.

@@ -9,6 +9,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
+#include <utility>
+
+#include "os/openat.h"
 
 namespace sandbar::guest {
 namespace {
@@ -118,6 +122,16 @@ void Commands::SignalAll(int signal) {
   for (auto& [pid, c] : by_pid_) ::kill(c->running ? -pid : pid, signal);
 }
 
+// Whether our own kernel has killed for want of memory since the last question.
+bool Commands::KilledForMemory() {
+  if (!setup_->own_kernel) return false;
+  auto counts = os::ReadFile("/proc/vmstat", 64 << 10);
+  const size_t at = counts ? counts->find("\noom_kill ") : std::string::npos;
+  if (at == std::string::npos) return false;
+  const uint64_t now = std::strtoull(counts->c_str() + at + 10, nullptr, 10);
+  return now > std::exchange(oom_kills_, now);
+}
+
 bool Commands::OnReaped(pid_t pid, int status) {
   auto it = by_pid_.find(pid);
   if (it == by_pid_.end()) return false;
@@ -132,6 +146,7 @@ bool Commands::OnReaped(pid_t pid, int status) {
   c.timeout.Reset();
   c.code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
   c.timed_out = c.timed_out && c.code == 128 + SIGKILL;
+  c.out_of_memory = c.code == 128 + SIGKILL && KilledForMemory();
   c.duration_ms = Millis(Clock::now() - c.started);
   BeginDrain(c);
   return true;

@@ -82,6 +82,7 @@ class Commands {
     bool finished = false;  // and its output is complete
     bool exit_sent = false;
     bool timed_out = false;
+    bool out_of_memory = false;
     int code = 0;
     uint64_t duration_ms = 0;
   };
@@ -94,6 +95,7 @@ class Commands {
   void OnStatus(Command& c, bool child_gone);
   void FailLaunch(Command& c, const LaunchFailure& failure);
   void OnTimeout(Command& c);
+  bool KilledForMemory();
   size_t Allowance(const Command& c) const;
   void UpdateReading(Command& c);
   void UpdateAll();
@@ -119,6 +121,7 @@ class Commands {
   std::map<std::string, std::unique_ptr<Command>> commands_;
   std::unordered_map<pid_t, Command*> by_pid_;
   std::list<Sink> sinks_;
+  uint64_t oom_kills_ = 0;  // of our own kernel, as far as we have asked
   std::string cursor_;  // where the next round of Pump begins, so that none starves
   size_t held_ = 0;     // sum of the spools' cost
   size_t peak_ = 0;

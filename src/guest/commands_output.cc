@@ -89,7 +89,7 @@ bool Commands::PumpOne(Command& c) {
   }
   if (!c.finished || c.exit_sent || c.spool.sent() < c.spool.end()) return false;
   c.exit_sent = true;
-  outlet_->Send(wire::Exit{c.request.id, c.code, c.timed_out, c.duration_ms, c.spool.end()});
+  outlet_->Send(wire::Exit{c.request.id, c.code, c.timed_out, c.duration_ms, c.spool.end(), c.out_of_memory});
   return true;
 }
 

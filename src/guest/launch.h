@@ -30,6 +30,7 @@ struct ChildSetup {
   // On a kernel without setuid files: a program that commands run as if its bit counted (sudo); empty: none.
   std::string elevated;
   Fd written;  // of a virtual machine: the directory that holds what was written to its root
+  bool own_kernel = false;
 };
 
 enum class LaunchStep : uint8_t { kJoin, kSession, kUser, kCwd, kExec };

@@ -193,7 +193,8 @@ Task<> LiveMachine::Lose(std::string why) {
   if (apart_) {
     // What the host kills for want of memory there is the guest's kernel.
     auto usage = co_await machine_->GetUsage();
-    if (usage && usage->oom_kills > 0) why = "out of memory: a kernel of its own ends as a whole";
+    out_of_memory_ = usage && usage->oom_kills > 0;
+    if (out_of_memory_) why = "out of memory: a kernel of its own ends as a whole";
   }
   Lost(why);
   co_return Result<>{};

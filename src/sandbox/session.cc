@@ -363,7 +363,8 @@ Task<store::Sandbox> Session::End(StopCause cause) {
     cause = StopCause::kLost;
   }
   co_await tasks_.Close();
-  DropContexts("the sandbox has stopped");
+  const bool oom = live_ && live_->out_of_memory();
+  DropContexts(oom ? "oom" : "killed", oom ? OutOfMemory() + ": the sandbox has stopped" : "the sandbox has stopped");
   auto lost = co_await FinishLostCommands();
   if (!lost) log::Error("session {}: {}", row_.id, lost.error().message);
   phase_ = Phase::kEnded;
@@ -405,7 +406,7 @@ Task<> Session::Discard() {
 
 asio::awaitable<void> Session::Detach() {
   co_await tasks_.Close();
-  DropContexts("the server is stopping");
+  DropContexts("killed", "the server is stopping");
   if (phase_ == Phase::kRunning && CountBytes()) co_await Save();
   if (live_) co_await live_->Close();
   for (auto& [id, run] : commands_) run->log->OnProgress({});

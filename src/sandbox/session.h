@@ -158,8 +158,9 @@ class Session final : public MachineListener {
   store::Snapshot MakeSnapshot(const engine::Usage& usage) const;
   Task<> InsertRow(store::Command row);
   Task<> FinishCommand(std::shared_ptr<RunningCommand> run, wire::Exit exit);
-  // Whether a command that died like this was a victim of the memory limit.
-  Task<bool> WasOutOfMemory(int code);
+  // Whether a command that died like this was a victim of the memory limit. `told`: so says the machine's own kernel.
+  Task<bool> WasOutOfMemory(int code, bool told);
+  std::string OutOfMemory() const { return "out of memory (limit " + std::to_string(row_.memory_mb) + " MiB)"; }
   Task<> FinishLostCommands();
   // Holds the output of ended commands to the session's budget, once so much of it is new that a look is worth it.
   Task<> TrimOutput(uint64_t added);
@@ -183,12 +184,12 @@ class Session final : public MachineListener {
   Task<> StartDriver(ContextRef context);
   Task<> SuperviseCell(ContextRef context, std::shared_ptr<CodeCell> cell);
   void PushCell(const CodeContext& context, CodeCell& cell);
-  Task<> EndCell(ContextRef context, std::shared_ptr<CodeCell> cell, int code);
+  Task<> EndCell(ContextRef context, std::shared_ptr<CodeCell> cell, wire::Exit exit);
   void OnDriverOutput(const std::string& command, uint64_t offset, uint8_t stream, std::string_view bytes);
   void OnDriverExit(const wire::Exit& exit);
   // Kills the interpreter and what runs in it.
-  void DropDriver(CodeContext& context, std::string why);
-  void DropContexts(const std::string& why);
+  void DropDriver(CodeContext& context, std::string why, const char* status = "killed");
+  void DropContexts(const char* status, const std::string& why);
   // Interpreters that a daemon before us started: their contexts are lost.
   void KillOldDrivers();
 

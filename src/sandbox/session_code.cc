@@ -236,25 +236,24 @@ Task<> Session::SuperviseCell(ContextRef context, std::shared_ptr<CodeCell> cell
   co_return Result<>{};
 }
 
-Task<> Session::EndCell(ContextRef context, std::shared_ptr<CodeCell> cell, int code) {
+Task<> Session::EndCell(ContextRef context, std::shared_ptr<CodeCell> cell, wire::Exit exit) {
   co_await asio::this_coro::throw_if_cancelled(false);
   const bool pushed = cell->push == CodeCell::Push::kKilled;
   // A death with a known cause is not looked into.
-  const int suspicious = pushed ? 0 : code;
-  auto oom = co_await WasOutOfMemory(suspicious);
+  const int suspicious = pushed ? 0 : exit.code;
+  auto oom = co_await WasOutOfMemory(suspicious, exit.out_of_memory);
   auto usage = co_await live_->machine().GetUsage();
   if (usage) {
     const uint64_t cpu = usage->cpu_ns - std::min(cell->cpu_before_ns, usage->cpu_ns);
     cell->UseMeasured(static_cast<int64_t>(cpu / 1000000), usage->memory_peak_bytes);
   }
-  const bool heap_full = code == kAborted && cell->SaysHeapIsFull();
+  const bool heap_full = exit.code == kAborted && cell->SaysHeapIsFull();
   if ((oom && *oom) || heap_full) {
-    cell->End("oom", fmt::format("out of memory (limit {} MiB): the interpreter was killed, the context starts afresh",
-                                 row_.memory_mb));
+    cell->End("oom", OutOfMemory() + ": the interpreter was killed, the context starts afresh");
   } else if (pushed) {
     cell->End("killed", "it did not stop when interrupted: the interpreter was killed, the context starts afresh");
   } else {
-    cell->End("killed", fmt::format("the interpreter ended with exit code {}, the context starts afresh", code));
+    cell->End("killed", fmt::format("the interpreter ended with exit code {}, the context starts afresh", exit.code));
   }
   if (context->cell == cell) context->cell = nullptr;
   co_return Result<>{};
@@ -277,19 +276,19 @@ void Session::OnDriverExit(const wire::Exit& exit) {
   auto context = ContextOf(exit.id);
   if (!context) return;
   context->Forget();
-  if (context->cell) tasks_.Spawn(EndCell(context, context->cell, exit.code));
+  if (context->cell) tasks_.Spawn(EndCell(context, context->cell, exit));
 }
 
-void Session::DropDriver(CodeContext& context, std::string why) {
+void Session::DropDriver(CodeContext& context, std::string why, const char* status) {
   auto link = live_ ? live_->link() : nullptr;
   if (link && !context.command.empty()) link->Kill(context.command, kSigKill);
   context.Forget();
-  if (auto cell = std::exchange(context.cell, nullptr)) cell->End("killed", std::move(why));
+  if (auto cell = std::exchange(context.cell, nullptr)) cell->End(status, std::move(why));
 }
 
-void Session::DropContexts(const std::string& why) {
+void Session::DropContexts(const char* status, const std::string& why) {
   auto all = std::exchange(contexts_, {});
-  for (auto& [id, context] : all) DropDriver(*context, why);
+  for (auto& [id, context] : all) DropDriver(*context, why, status);
 }
 
 void Session::KillOldDrivers() {

@@ -157,8 +157,9 @@ void Session::OnExit(const wire::Exit& exit) {
   tasks_.Spawn(FinishCommand(run, exit));
 }
 
-Task<bool> Session::WasOutOfMemory(int code) {
+Task<bool> Session::WasOutOfMemory(int code, bool told) {
   if (code != kKilled || phase_ != Phase::kRunning) co_return false;
+  if (told) co_return true;
   auto usage = co_await live_->machine().GetUsage();
   if (!usage) co_return false;
   const bool grew = usage->oom_kills > oom_kills_;
@@ -175,12 +176,12 @@ Task<> Session::FinishCommand(std::shared_ptr<RunningCommand> run, wire::Exit ex
   // A death with a known cause is not looked into.
   const bool explained = run->killed || exit.timed_out;
   const int suspicious = explained ? 0 : exit.code;
-  auto oom = co_await WasOutOfMemory(suspicious);
+  auto oom = co_await WasOutOfMemory(suspicious, exit.out_of_memory);
   // Shown only when it is on record.
   store::Command row = run->row;
   row.oom_killed = noted || (oom && *oom);
   if (row.oom_killed && !noted)
-    log.Note(fmt::format("sandbar: killed: out of memory (limit {} MiB)\n", row_.memory_mb));
+    log.Note("sandbar: killed: " + OutOfMemory() + "\n");
   row.exit_code = std::clamp(exit.code, 0, 255);
   row.timed_out = exit.timed_out;
   const auto longest = static_cast<uint64_t>(std::max<int64_t>(NowMs() - row.started_at, 0));
@@ -223,6 +224,8 @@ Task<> Session::FinishLostCommands() {
   Result<> out;
   for (auto& [id, run] : left) {
     run->row.exit_code = kKilled;
+    run->row.oom_killed = live_ && live_->out_of_memory();
+    if (run->row.oom_killed) run->log->Note("sandbar: killed: " + OutOfMemory() + "\n");
     run->row.duration_ms = std::max<int64_t>(NowMs() - run->row.started_at, 0);
     auto update = [row = run->row](store::Store& store) { return store.UpdateCommand(row); };
     auto updated = co_await core_->Db(std::move(update));

@@ -302,6 +302,7 @@ void Visit(A& a, Exit& m) {
   a.Bool(m.timed_out);
   a.U64(m.duration_ms);
   a.Offset(m.final_offset);
+  a.Bool(m.out_of_memory);
 }
 template <class A>
 void Visit(A& a, FileError& m) {

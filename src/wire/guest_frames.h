@@ -222,6 +222,7 @@ struct Exit {
   bool timed_out = false;
   uint64_t duration_ms = 0;
   uint64_t final_offset = 0;  // all Output (or Gap) up to here was sent before
+  bool out_of_memory = false;  // the machine's own kernel has killed for want of memory; of others the host knows
 };
 struct FileError {
   uint32_t stream = 0;

@@ -53,7 +53,7 @@ std::vector<GuestFrame> GuestSamples() {
           ExecFailed{"cmd_1", ExecFailure::kBadCwd, "no such directory"},
           Output{"cmd_1", 10, 2, "text"},
           Gap{"cmd_1", 14, 1000},
-          Exit{"cmd_1", 137, true, 12345, 1014},
+          Exit{"cmd_1", 137, true, 12345, 1014, true},
           Credit{3, 1},
           Data{3, "x"},
           End{3},

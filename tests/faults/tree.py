@@ -7,7 +7,7 @@ import hashlib, json, os, random, shutil, sqlite3, stat, sys
 PLAIN = os.environ.get("PLAIN")
 ROOTS = ["/data", "/etc", "/vercel", "/root", "/opt", "/usr/share/perl5"]
 # Made anew for every machine, below what the sandbox itself writes.
-NOT_OURS = {"/etc/hosts", "/etc/hostname", "/etc/resolv.conf", "/etc/ssl"}
+NOT_OURS = {"/etc/hosts", "/etc/hostname", "/etc/resolv.conf", "/etc/machine-id", "/etc/ssl"}
 
 
 def paths():

@@ -6,7 +6,7 @@ import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { repo, startServer } from "../clients/server.mjs";
+import { engine, repo, startServer } from "../clients/server.mjs";
 
 let server, scratch, archive;
 before(async () => {
@@ -23,6 +23,12 @@ after(async () => {
 const upload = (session, bytes, cwd = "/tmp") =>
   server.request("POST", `/v2/sandboxes/sessions/${session}/fs/write`, { body: bytes, headers: { "content-type": "application/gzip", "x-cwd": cwd } });
 
+// Where the guest's kernel is its own, its root may do with it what it likes, and what it sends to the outside is dropped
+// there. What remains an attack is what reaches beyond that kernel.
+const WITHIN = engine === "namespaces" ? /^$/ : new RegExp("^FAIL ((namespaces|mounts|devices|procfs|agent|syscalls)[.]|" +
+  "sockets[.](families|raw|ping|netlink|change-network|bind-listener|other-udp|ipv6-outside|urgent-data|upper-layers|packet):|" +
+  "inherited[.](terminal|signals):|host[.]interfaces:)");
+
 for (const sudo of [false, true]) {
   test(`no attack succeeds as ${sudo ? "root" : "the default user"}`, async () => {
     const canary = `canary-${Math.random().toString(36).slice(2)}`;
@@ -38,8 +44,8 @@ for (const sudo of [false, true]) {
       };
       const r = await server.exec(session.id, "/tmp/attacks", ["all"], { sudo, env });
       const lines = r.stdout.split("\n").filter(Boolean);
-      assert.deepEqual(lines.filter((l) => l.startsWith("FAIL")), [], r.stderr);
-      assert.ok(lines.filter((l) => l.startsWith("PASS")).length > 60, `${r.stdout}\n${r.stderr}`);
+      assert.deepEqual(lines.filter((l) => l.startsWith("FAIL") && !WITHIN.test(l)), [], r.stderr);
+      assert.ok(lines.length > 60, `${r.stdout}\n${r.stderr}`);
       assert.equal((await server.exec(session.id, "echo", ["alive"])).stdout, "alive\n");
       await server.call("POST", `/v2/sandboxes/sessions/${session.id}/stop`);
     } finally {
@@ -103,9 +109,11 @@ test("reads of FIFOs, devices and directories answer at once; odd working direct
     const response = await server.request("POST", `/v2/sandboxes/sessions/${session.id}/fs/read`, { body: { path } });
     assert.ok(response.status >= 400 && response.status < 500, `${path}: ${response.status}`);
   }
-  // Masked by an empty file: readable, and nothing in it.
-  const masked = await server.request("POST", `/v2/sandboxes/sessions/${session.id}/fs/read`, { body: { path: "/proc/kmsg" } });
-  assert.equal(await masked.text(), "");
+  if (engine === "namespaces") {
+    // Masked by an empty file: readable, and nothing in it.
+    const masked = await server.request("POST", `/v2/sandboxes/sessions/${session.id}/fs/read`, { body: { path: "/proc/kmsg" } });
+    assert.equal(await masked.text(), "");
+  }
   for (const cwd of ["/proc/self/fd/3", "/proc/self/fd/4", "/proc/1/root", "/proc/1/cwd", "/tmp/f/3"]) {
     const r = await server.exec(session.id, "sh", ["-c", "pwd -P; ls | head -3"], { cwd }).catch((e) => e);
     const text = r.text ?? r.stdout;

@@ -4,19 +4,20 @@ import { createServer } from "node:http";
 import { readFile, rm, writeFile } from "node:fs/promises";
 import { networkInterfaces } from "node:os";
 import { after, before, test } from "node:test";
-import { startServer, until } from "../clients/server.mjs";
+import { engine, hasMemory, startServer, until } from "../clients/server.mjs";
 import { processes } from "../faults/host.mjs";
 
+const HOUR = 3_600_000; // nothing here is about time
 let server, neighbour;
 before(async () => {
   // The sanitizer's quarantine of freed memory would drown what is measured.
   const env = { ASAN_OPTIONS: `${process.env.ASAN_OPTIONS ?? ""}:quarantine_size_mb=8:thread_local_quarantine_size_kb=64` };
   server = await startServer({ config: "[limits]\nmax_running = 64\ndisk_mb = 256\npids = 200\n", env });
-  neighbour = await server.create({ runtime: "node24" });
+  neighbour = await server.create({ runtime: "node24", timeout: HOUR });
 });
 after(() => server?.stop());
 
-const machine = (fields) => server.create({ runtime: "node24", resources: { vcpus: 1 }, ...fields });
+const machine = (fields) => server.create({ runtime: "node24", resources: { vcpus: 1 }, timeout: HOUR, ...fields });
 const neighbourIsFine = async () => assert.equal((await server.exec(neighbour.session.id, "echo", ["fine"])).stdout, "fine\n");
 const daemonRss = async () => Number(/VmRSS:\s+(\d+)/.exec(await readFile(`/proc/${server.pid}/status`, "utf8"))[1]);
 const start = (session, command, args, sudo = false) =>
@@ -47,8 +48,10 @@ for (const sudo of [false, true]) {
   });
 }
 
-test("20 memory bombs at once are killed and reported as OOM; a 21st sandbox is fine", async () => {
-  const bombs = await Promise.all(Array.from({ length: 20 }, () => machine()));
+// A kernel of its own really takes the memory that it was given: only so many are filled at once as the host has room for.
+const bombers = engine === "namespaces" ? 20 : 5;
+test(`${bombers} memory bombs at once are killed and reported as OOM; one sandbox more is fine`, async () => {
+  const bombs = await Promise.all(Array.from({ length: bombers }, () => machine()));
   const bomb = "const a=[];for(;;){const b=Buffer.alloc(64<<20,1);a.push(b)}";
   const results = await Promise.all(bombs.map(({ session }) => server.exec(session.id, "node", ["-e", bomb])));
   for (const r of results) {
@@ -57,6 +60,13 @@ test("20 memory bombs at once are killed and reported as OOM; a 21st sandbox is 
   }
   await neighbourIsFine();
   for (const { session } of bombs) {
+    if (engine === "gvisor") {
+      // Its kernel is one process of the host and ends as a whole.
+      const now = (await server.call("GET", `/v2/sandboxes/sessions/${session.id}`)).session;
+      assert.equal(now.status, "failed");
+      assert.match(now.stopReason, /out of memory/);
+      continue;
+    }
     assert.equal((await server.exec(session.id, "echo", ["still here"])).stdout, "still here\n", "the agent survives its commands");
     await stop(session);
   }
@@ -65,9 +75,12 @@ test("20 memory bombs at once are killed and reported as OOM; a 21st sandbox is 
 test("the sandbox sees its own size", async () => {
   const { session } = await machine();
   const script = "const os=require('os');console.log(os.cpus().length, os.availableParallelism(), Math.round(os.totalmem()/1048576))";
-  assert.equal((await server.exec(session.id, "node", ["-e", script])).stdout, "1 1 2048\n");
+  const [cpus, parallel, mib] = (await server.exec(session.id, "node", ["-e", script])).stdout.split(" ").map(Number);
+  assert.deepEqual([cpus, parallel], [1, 1]);
+  assert.ok(hasMemory(mib, 2048), `${mib} MiB`);
   assert.equal((await server.exec(session.id, "nproc")).stdout, "1\n");
-  assert.match((await server.exec(session.id, "free", ["-m"])).stdout, /Mem:\s+2048\b/);
+  const free = (await server.exec(session.id, "free", ["-m"])).stdout;
+  assert.ok(hasMemory(Number(/Mem:\s+(\d+)/.exec(free)[1]), 2048), free);
   await stop(session);
 });
 
@@ -124,7 +137,8 @@ test("socket buffers count: a machine cannot hold more of the host's memory in t
   await stop(session);
 });
 
-test("native AIO and a host-wide sync are not for guests", async () => {
+const own = engine !== "namespaces" && "the guest's kernel is its own";
+test("native AIO and a host-wide sync are not for guests", { skip: own }, async () => {
   const script = "perl -e 'my $c = 0; my $b = pack(\"Q\", 0); print syscall(206, 1000, $b), \" \", $! + 0, \" \", syscall(162), \"\\n\"'";
   const r = await server.exec(neighbour.session.id, "sh", ["-c", script]);
   assert.equal(r.stdout, "-1 38 0\n", r.stderr);
