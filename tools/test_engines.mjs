@@ -1,19 +1,23 @@
 // The behavioural suites on every engine that this machine can use, and a table of what came of it.
 //
-//   node tools/test_engines.mjs [--write] [--if-usable] [--engine NAME]… [SUITE]…     SUITE: clients, network/policy, …
+//   node tools/test_engines.mjs [--write] [--resume] [--if-usable] [--engine NAME]… [SUITE]…     SUITE: clients, network/policy, …
+//
+// With --write the table goes into docs/engines.md, and what came of each suite is kept in build/test-engines.json as it
+// ends: all of them on an emulated machine take more than an hour. --resume goes on from there, runs only what is missing or failed, and puts what is there into the table too.
 //
 // Suites do not know about engines: they start their servers through tests/clients/server.mjs, which takes the default
-// engine from SANDBAR_TEST_ISOLATION. --write puts the table into docs/engines.md. Exit code 1: something failed; 77: an
-// engine cannot be used here, and that is all right (--if-usable).
+// engine from SANDBAR_TEST_ISOLATION. Exit code 1: something failed; 77: an engine cannot be used here, and that is all
+// right (--if-usable).
 import { spawn } from "node:child_process";
 import { existsSync } from "node:fs";
-import { readFile, readdir, writeFile } from "node:fs/promises";
-import { join } from "node:path";
+import { mkdir, readFile, readdir, writeFile } from "node:fs/promises";
+import { dirname, join } from "node:path";
 import { repo, startServer } from "../tests/clients/server.mjs";
 
 const FOLDERS = ["clients", "network", "security", "previews", "snapshots", "code", "cli", "faults", "containers"];
 const BEGIN = "<!-- table: make test-engines -->", END = "<!-- end of table -->";
 
+const KEPT = join(repo, "build/test-engines.json");
 const args = process.argv.slice(2);
 const write = args.includes("--write");
 const wanted = args.flatMap((a, i) => (args[i - 1] === "--engine" ? [a] : []));
@@ -69,18 +73,24 @@ for (const n of wanted.filter((w) => !names.includes(w))) {
   console.error(`${n} cannot be used here: ${engines.find((e) => e.name === n)?.whyNot ?? "there is no such engine"}`);
   process.exitCode = args.includes("--if-usable") ? 77 : 1;
 }
-const results = new Map();
+await mkdir(dirname(KEPT), { recursive: true });
+const kept = args.includes("--resume") ? await readFile(KEPT, "utf8").catch(() => "{}") : "{}";
+const results = new Map(Object.entries(JSON.parse(kept)));
 for (const suite of await suites()) {
-  results.set(suite, {});
+  const row = results.get(suite) ?? {};
+  results.set(suite, row);
   for (const name of names) {
-    const result = (results.get(suite)[name] = await run(name, suite));
+    if (row[name]?.fail === 0) continue;
+    const { text, ...result } = await run(name, suite);
+    row[name] = result;
+    if (write) await writeFile(KEPT, JSON.stringify(Object.fromEntries(results), null, 1));
     console.error(`${name} ${suite}: ${cell(result)}`);
     if (result.fail === 0) continue;
     process.exitCode = 1;
-    console.error(result.text);
+    console.error(text);
   }
 }
-const text = table(names, results, engines);
+const text = table(engines.filter((e) => [...results.values()].some((row) => row[e.name])).map((e) => e.name), results, engines);
 console.log(text);
 if (write) {
   const file = join(repo, "docs/engines.md");
