@@ -1,16 +1,18 @@
 # The module map: one library per folder of src/, with the folders it may include. Arrows point down only.
 # tools/check_includes.py reads this table and fails the build's checks when an #include disagrees with it.
 #
-# sb_module(<folder> [uses <folder>…] [tests <folder only its tests use>…] [links <library>…])
+# sb_module(<folder> [single_threaded] [uses <folder>…] [tests <folder only its tests use>…] [links <library>…])
+# single_threaded: its tests are left out of the thread sanitizer's build, where every child that they fork has a second
+# thread, the sanitizer's, and may enter no user namespace.
 sb_module(base links fmt::fmt)
 sb_module(assets)
 sb_embed(assets assets.h kLlmsTxt sdk/llms.txt kOpenApiJson sdk/openapi.json kSandbarPy sdk/python/sandbar.py)
 sb_module(async uses base links Boost::headers Threads::Threads)
 sb_module(wire uses base links Boost::json ZLIB::ZLIB)
-sb_module(os uses base links PkgConfig::SECCOMP PkgConfig::CAP PkgConfig::NFTABLES PkgConfig::MNL)
-sb_module(walker uses base os links fmt::fmt OpenSSL::Crypto)
-sb_module(spawner uses base os tests wire)
-sb_module(guest uses base async wire os links ZLIB::ZLIB)
+sb_module(os single_threaded uses base links PkgConfig::SECCOMP PkgConfig::CAP PkgConfig::NFTABLES PkgConfig::MNL)
+sb_module(walker single_threaded uses base os links fmt::fmt OpenSSL::Crypto)
+sb_module(spawner single_threaded uses base os tests wire)
+sb_module(guest single_threaded uses base async wire os links ZLIB::ZLIB)
 sb_module(net uses base async wire links Boost::json OpenSSL::SSL OpenSSL::Crypto PkgConfig::RE2 PkgConfig::IDN2)
 sb_module(images uses base wire links Boost::json)
 sb_module(store uses base wire links PkgConfig::SQLITE)

@@ -18,10 +18,12 @@ set_tests_properties(check.tidy PROPERTIES TIMEOUT 3600 RUN_SERIAL TRUE)
 include(${CMAKE_SOURCE_DIR}/tests/security/CMakeLists.txt OPTIONAL)
 
 # What the spawner promises of every machine, on gVisor. Left out is what only class 1 says in these words.
-add_test(NAME gvisor.spawner COMMAND spawner_test
-  --gtest_filter=SuperviseTest.*:Disks/SnapshotTest.*/0:Disks/ChainTest.*:WalkTest.*-SuperviseTest.AnAgentThatCannotRun*)
-set_tests_properties(gvisor.spawner PROPERTIES LABELS "unit;engines" RUN_SERIAL TRUE TIMEOUT 1800
-  ENVIRONMENT SANDBAR_TEST_ISOLATION=gvisor)
+if(TARGET spawner_test)
+  add_test(NAME gvisor.spawner COMMAND spawner_test
+    --gtest_filter=SuperviseTest.*:Disks/SnapshotTest.*/0:Disks/ChainTest.*:WalkTest.*-SuperviseTest.AnAgentThatCannotRun*)
+  set_tests_properties(gvisor.spawner PROPERTIES LABELS "unit;engines" RUN_SERIAL TRUE TIMEOUT 1800
+    ENVIRONMENT SANDBAR_TEST_ISOLATION=gvisor)
+endif()
 
 # Black-box suites: each *.test.mjs is one entry, run against the programs of this build. They start machines and
 # count what is left on the host, so one at a time.

@@ -5,6 +5,7 @@
 - no stubs left behind, no detached coroutines outside src/async
 - connect(2) only in the one guarded dialler and in local unix-socket code (a second dialler is a hole in the policy)
 - source files stay below 500 lines; a header starts with a comment that says what it is
+- a test macro under an `if` is in braces: it holds an if of its own, and g++ asks whose the else is
 - shell scripts parse and stop at the first error
 """
 import pathlib
@@ -21,6 +22,7 @@ REGISTRY = re.compile(r"registry\.(?:npmjs|yarnpkg)\.|(?:deb|ftp|security|snapsh
 STUB = re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b")
 # Files whose subject is the pattern itself.
 EXEMPT = {"tools/lint.py"}
+BARE_MACRO = re.compile(r"\bif (?:constexpr )?\([^{};]*\)\s+(?:EXPECT|ASSERT)_")
 CONNECT_OK = re.compile(r"^src/(net/(guarded_connect|dialer|http_client)[\w]*|engine/|spawner/|guest/|os/)")
 CONNECT = re.compile(r"(?:::connect\(|(?<![\w.])connect\(|async_connect\()")
 
@@ -52,6 +54,8 @@ def lint(name, text):
             bad(number, "detached task; spawn it in a TaskGroup")
         if product and CONNECT.search(line.split("//")[0]) and not CONNECT_OK.match(name):
             bad(number, "connect outside the guarded dialler")
+    for m in BARE_MACRO.finditer(text) if code else ():
+        bad(text.count("\n", 0, m.end()) + 1, "test macro under an if without braces")
     if code and len(lines) > 500:
         bad(len(lines), "file longer than 500 lines")
     if code and name.endswith(".h") and not text.startswith("//"):
@@ -77,6 +81,8 @@ def self_test():
     assert lint("src/a/a.cc", "// TO" + "DO later\n")
     assert lint("src/api/a.cc", "if (::connect(fd) < 0) {}\n")
     assert not lint("src/net/http_client.cc", "s.async_connect(e, t);\n")
+    assert lint("src/a/a_test.cc", "if (a(b))\n  EXPECT_EQ(c, d);\n")
+    assert not lint("src/a/a_test.cc", "if (a) b();\nEXPECT_EQ(c, d);\n")
     assert lint("src/a/a.h", "#pragma once\n") and not lint("src/a/a.h", "// What.\n#pragma once\n")
 
 

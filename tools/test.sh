@@ -45,16 +45,16 @@ wait_jobs
 if compgen -G 'fuzz/*.cc' >/dev/null; then
   step "compiling (fuzz)" "$LOGS/build-fuzz.log" tools/fuzz.sh build
 fi
+
+# Survivable bugs are fatal here; leaks too. A root-owned image cache is shared with the daemon under test.
+export SANDBAR_FATAL_BUGS=1 SANDBAR_IMAGES
+export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:strict_string_checks=1} UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
 if [ -n "$ALL" ]; then
-  step "compiling (tsan)" "$LOGS/build-tsan.log" configure_and_build tsan build/tsan
+  step "compiling (tsan)" "$LOGS/build-tsan.log" configure_and_build tsan build/tsan unit_tests
   step "compiling (g++ 12)" "$LOGS/build-gcc.log" configure_and_build gcc build/gcc
   ctest --test-dir build/tsan -L unit --output-on-failure
   ctest --test-dir build/gcc -L unit --output-on-failure
   tools/fuzz.sh run 60
 fi
-
-# Survivable bugs are fatal here; leaks too. A root-owned image cache is shared with the daemon under test.
-export SANDBAR_FATAL_BUGS=1 SANDBAR_IMAGES
-export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:strict_string_checks=1} UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
 [ -z "$ENGINES" ] || SANDBAR_BIN=$PWD/build/asan/bin/sandbar exec node tools/test_engines.mjs --write
 exec ctest --test-dir build/asan -j "$(nproc)" --output-on-failure --no-tests=error

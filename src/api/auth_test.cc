@@ -57,7 +57,7 @@ TEST(Jwt, SignatureCoversEverything) {
   for (size_t i = 0; i < token.size(); ++i) {
     std::string changed = token;
     changed[i] = changed[i] == 'A' ? 'B' : 'A';
-    if (changed != token) EXPECT_FALSE(Accepted(changed)) << i;
+    EXPECT_FALSE(Accepted(changed)) << i;
   }
   EXPECT_FALSE(Accepted(Forge(kHeader, Payload(""), std::string(32, 'x'))));
   EXPECT_FALSE(Accepted(token + "="));

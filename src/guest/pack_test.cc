@@ -101,7 +101,9 @@ TEST_F(PackTest, EverythingOfATree) {
   ASSERT_EQ(::stat((dir / "to/d").c_str(), &st), 0);
   EXPECT_EQ(st.st_mtim.tv_sec, 100);
   char value[8] = {};
-  if (attributes) EXPECT_EQ(::getxattr((dir / "to/d/f").c_str(), "user.a", value, sizeof value), 1);
+  if (attributes) {
+    EXPECT_EQ(::getxattr((dir / "to/d/f").c_str(), "user.a", value, sizeof value), 1);
+  }
 }
 
 // `upper` says what was changed, `merged` what became of it, `to` holds the image.

@@ -262,8 +262,9 @@ TEST_P(FallbackTest, OlderKernelsGiveTheSameMachine) {
   ASSERT_NO_FATAL_FAILURE(Begin({"--force-fallback", GetParam()}));
   auto hello = client_->Call(HelloReq{});
   ASSERT_TRUE(hello);
-  if (std::string(GetParam()).find("quota") != std::string::npos)
+  if (std::string(GetParam()).find("quota") != std::string::npos) {
     EXPECT_EQ(std::get<HelloResp>(hello->body).disk_limit, "btrfs (quota groups)");
+  }
   ASSERT_NO_FATAL_FAILURE(StartMachine("m1"));
   ASSERT_NO_FATAL_FAILURE(StartMachine("m2"));
   EXPECT_EQ(Run("stat -c %u:%g /home/user /etc; mv /opt/moved /opt/there && ls /opt; echo hi > /x; cat /x"),

@@ -68,7 +68,9 @@ class GvisorTest : public ::testing::Test {
     auto hello = client_->Call(HelloReq{});
     ASSERT_TRUE(hello);
     for (const EngineEntry& e : std::get<HelloResp>(hello->body).engines) {
-      if (e.id == kGvisorEngine) ASSERT_TRUE(e.usable) << e.why_not;
+      if (e.id == kGvisorEngine) {
+        ASSERT_TRUE(e.usable) << e.why_not;
+      }
     }
   }
   void Begin() {
@@ -225,7 +227,9 @@ TEST_F(GvisorTest, AMemoryBombEndsTheMachineOnly) {
   ASSERT_NO_FATAL_FAILURE(StartMachine("m2"));
   auto out = host_->Run("m1", "dd if=/dev/zero of=/dev/null bs=600M count=1; echo survived");
   auto usage = client_->Call(UsageReq{"m1"});
-  if (usage) EXPECT_LE(std::get<UsageResp>(usage->body).memory_peak_bytes, (256ULL + 64 + 64) << 20);
+  if (usage) {
+    EXPECT_LE(std::get<UsageResp>(usage->body).memory_peak_bytes, (256ULL + 64 + 64) << 20);
+  }
   EXPECT_EQ(Run("echo alive", "m2"), "alive\nexit:0\n");
   auto gone = client_->Call(DestroyReq{"m1"});
   ASSERT_TRUE(gone) << gone.error().message;

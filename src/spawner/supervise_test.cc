@@ -186,7 +186,9 @@ TEST_F(SuperviseTest, AnAgentThatEndsAtOnceIsReported) {
   auto event = client_->NextEvent();
   ASSERT_TRUE(event) << event.error().message;
   EXPECT_EQ(event->status, 5);
-  if (!configured) EXPECT_EQ(configured.error().code, Code::kUnavailable);
+  if (!configured) {
+    EXPECT_EQ(configured.error().code, Code::kUnavailable);
+  }
   EXPECT_EQ(StateOf("m1"), 2);
 }
 

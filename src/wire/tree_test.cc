@@ -68,7 +68,9 @@ TEST(Tree, CutOffIsAnError) {
   for (size_t keep = 0; keep < bytes.size(); ++keep) {
     Said said;
     TreeReader reader(&said);
-    if (reader.Feed(std::string_view(bytes).substr(0, keep))) EXPECT_FALSE(reader.Finish()) << keep;
+    if (reader.Feed(std::string_view(bytes).substr(0, keep))) {
+      EXPECT_FALSE(reader.Finish()) << keep;
+    }
   }
 }
 
