@@ -1,16 +1,16 @@
 // Machines that start where another one has got to: a template is the memory and the device state of a microVM whose
-// agent waits in the initramfs for its configuration, before it has looked at any image or disk. One per size, made by
-// a process of its own when that size is used first; every machine maps the memory privately. Single thread.
+// agent waits in the initramfs for its configuration, before it has looked at any image or disk. One per size and
+// number of drives, made by a process of its own when they are asked for first; every machine maps the memory
+// privately. Single thread.
 //
-//   if (const VmTemplate* t = FindTemplate(vm, {memory_mib, vcpus})) …      // null: boot this one
+//   if (const VmTemplate* t = FindTemplate(vm, {memory_mib, vcpus, drives})) …      // null: boot this one
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "base/fd.h"
 #include "base/result.h"
@@ -19,10 +19,16 @@ namespace sandbar::spawner {
 
 struct Microvm;
 
-using VmSize = std::pair<uint64_t, uint32_t>;  // MiB, vcpus
+struct VmSize {
+  uint64_t mib = 0;
+  uint32_t vcpus = 0;
+  size_t drives = 0;  // devices that it has besides its own
+  auto operator<=>(const VmSize&) const = default;
+};
 
 struct VmTemplate {
-  Fd ram, state;  // sealed: nobody writes to them any more
+  Fd ram, state;        // sealed: nobody writes to them any more
+  int64_t used_at = 0;  // as os::BootTimeMs counts
 };
 
 struct VmTemplates {
@@ -36,6 +42,10 @@ struct VmTemplates {
 
 // Starts making the one that is missing.
 const VmTemplate* FindTemplate(Microvm& vm, VmSize size);
+
+// Whether there is a place for another one, with drives or without: both kinds have their own, so that neither takes
+// anything from the other. When all are taken, the one that nobody has used for long goes.
+bool MakeRoom(VmTemplates& templates, bool drives, int64_t now);
 
 // To be called now and then: takes the one that was being made when it is done. True: it is still being made.
 bool CollectTemplate(Microvm& vm);
