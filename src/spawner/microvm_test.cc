@@ -163,5 +163,29 @@ TEST(Qemu, AMachineFromATemplateHasTheSameDevices) {
   EXPECT_THAT(RestoreCommands(9), HasSubstr("fd:9"));
 }
 
+TEST(VmTemplates, DrivesTakeNothingFromMachinesWithout) {
+  VmTemplates t;
+  constexpr int64_t kNow = 10'000'000, kLong = 3'600'000;
+  auto put = [&](VmSize size, int64_t used_at) { t.ready[size].used_at = used_at; };
+  uint64_t mib = 128;
+  for (; MakeRoom(t, true, kNow); ++mib) put({mib, 1, 1 + mib % 3}, kNow);
+  const size_t with_drives = t.ready.size();
+  EXPECT_EQ(with_drives, 4u) << "whatever sizes are asked for";
+  for (; MakeRoom(t, false, kNow); ++mib) put({mib, 1}, kNow);
+  EXPECT_EQ(t.ready.size(), with_drives + 8) << "as many as there would be without drives";
+  // One that was not used for long makes room, for its own kind only.
+  const VmSize idle{1000, 1}, idle_drive{1000, 1, 2};
+  t.ready.erase(std::prev(t.ready.end()));
+  put(idle, kNow - kLong);
+  EXPECT_FALSE(MakeRoom(t, true, kNow));
+  EXPECT_TRUE(t.ready.contains(idle));
+  EXPECT_TRUE(MakeRoom(t, false, kNow));
+  EXPECT_FALSE(t.ready.contains(idle));
+  t.ready.erase(t.ready.begin());
+  put(idle_drive, kNow - kLong);
+  EXPECT_TRUE(MakeRoom(t, true, kNow));
+  EXPECT_FALSE(t.ready.contains(idle_drive));
+}
+
 }  // namespace
 }  // namespace sandbar::spawner

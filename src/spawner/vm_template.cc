@@ -1,6 +1,7 @@
 #include "spawner/vm_template.h"
 
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -12,9 +13,11 @@
 #include <unistd.h>
 
 #include <array>
+#include <utility>
 
 #include "base/log.h"
 #include "base/signals.h"
+#include "os/confine.h"
 #include "os/mounts.h"
 #include "os/openat.h"
 #include "os/process.h"
@@ -76,7 +79,8 @@ Result<> Make(const Microvm& vm, VmSize size, int ram, int state) {
   }
   SB_TRY(os::Child child, os::StartVmm(std::move(plan)));
   control.first.Reset();
-  auto saved = SaveTemplate(control.second.get(), state);
+  auto saved = os::ConfineToDescriptors(uint64_t{1} << CAP_KILL, {});
+  if (saved) saved = SaveTemplate(control.second.get(), state);
   if (auto r = os::SendSignal(child.pidfd.get(), SIGKILL); !r) log::Debug("{}", r.error().message);
   // While it still has the memory mapped, that cannot be sealed.
   auto status = os::TryReap(child.pidfd.get());
@@ -136,6 +140,7 @@ Result<> Begin(Microvm& vm, VmSize size) {
     ResetSignals();
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) ::_exit(1);
+    os::CloseAllBut({t.making.ram.get(), t.making.state.get(), vm.program.get()});
     auto made = Make(vm, size, t.making.ram.get(), t.making.state.get());
     if (!made) log::Warn("microvm template: {}", made.error().message);
     ::_exit(made ? 0 : 1);
@@ -146,11 +151,24 @@ Result<> Begin(Microvm& vm, VmSize size) {
   return {};
 }
 
+void Start(Microvm& vm, const VmSize& size) {
+  VmTemplates& t = vm.templates;
+  auto failed = t.failures.find(size);
+  if (failed != t.failures.end() && failed->second >= kAttempts) return;
+  if (t.ready.contains(size) || !MakeRoom(t, size.drives != 0, os::BootTimeMs())) return;
+  if (auto begun = Begin(vm, size); !begun) {
+    log::Warn("microvm template: {}", begun.error().message);
+    ++t.failures[size];
+  }
+}
+
 }  // namespace
 
 bool CollectTemplate(Microvm& vm) {
-  Collect(vm.templates);
-  return vm.templates.size.has_value();
+  VmTemplates& t = vm.templates;
+  Collect(t);
+  if (!t.size && t.next) Start(vm, *std::exchange(t.next, std::nullopt));
+  return t.size.has_value();
 }
 
 bool MakeRoom(VmTemplates& t, bool drives, int64_t now) {
@@ -169,18 +187,15 @@ bool MakeRoom(VmTemplates& t, bool drives, int64_t now) {
 
 const VmTemplate* FindTemplate(Microvm& vm, VmSize size) {
   VmTemplates& t = vm.templates;
-  Collect(t);
-  const int64_t now = os::BootTimeMs();
+  const bool busy = CollectTemplate(vm);
   if (auto it = t.ready.find(size); it != t.ready.end()) {
-    it->second.used_at = now;
+    it->second.used_at = os::BootTimeMs();
     return &it->second;
   }
-  auto failed = t.failures.find(size);
-  if (t.size || (failed != t.failures.end() && failed->second >= kAttempts) || !MakeRoom(t, size.drives != 0, now))
-    return nullptr;
-  if (auto begun = Begin(vm, size); !begun) {
-    log::Warn("microvm template: {}", begun.error().message);
-    ++t.failures[size];
+  if (!busy) {
+    Start(vm, size);
+  } else if (t.size != size && (!t.next || t.next->drives != 0)) {
+    t.next = size;
   }
   return nullptr;
 }

@@ -34,13 +34,15 @@ struct VmTemplate {
 struct VmTemplates {
   std::map<VmSize, VmTemplate> ready;
   std::map<VmSize, int> failures;  // after a few there will be no other attempt
+  std::optional<VmSize> next;      // asked for while another one was being made
   // The one that is being made.
   std::optional<VmSize> size;
   Fd process;
   VmTemplate making;
 };
 
-// Starts making the one that is missing.
+// Starts making the one that is missing, or does so when the one that is being made is done: one is remembered, of
+// machines without drives rather than with.
 const VmTemplate* FindTemplate(Microvm& vm, VmSize size);
 
 // Whether there is a place for another one, with drives or without: both kinds have their own, so that neither takes
