@@ -183,11 +183,13 @@ Result<DriveDevice> OpenVmDrive(const Host& host, const DiskSlot& slot, const Dr
   } else if (drive.copy) {
     SB_TRY(Fd work, os::OpenPath(slot.path + "/work", O_RDONLY | O_DIRECTORY));
     SB_TRY(drive.disk, NewDiskFile(work.get(), NewLabel("drive-", 8)));
+    SB_TRY(drive.bytes, SizeOf(disk->get()));
+    return drive;
   } else {
     SB_TRYV(GrowTo(disk->get(), VmDriveBytes(drive.path)));
     drive.disk = *std::move(disk);
   }
-  SB_TRY(drive.bytes, SizeOf(drive.copy ? disk->get() : drive.disk.get()));
+  SB_TRY(drive.bytes, SizeOf(drive.disk.get()));
   return drive;
 }
 

@@ -115,7 +115,8 @@ void Collect(VmTemplates& t) {
   bool good = status && **status == 0 && ::fcntl(t.making.ram.get(), F_ADD_SEALS, kSeals) == 0 &&
               ::fcntl(t.making.state.get(), F_ADD_SEALS, kSeals) == 0;
   if (good) {
-    log::Info("{}: ready, holds {} MiB", Describe(*t.size), HeldMib(t.making));
+    t.making.mib = HeldMib(t.making);
+    log::Info("{}: ready, holds {} MiB", Describe(*t.size), t.making.mib);
     t.making.used_at = os::BootTimeMs();
     t.ready[*t.size] = std::move(t.making);
   } else {
@@ -155,7 +156,7 @@ void Start(Microvm& vm, const VmSize& size) {
   VmTemplates& t = vm.templates;
   auto failed = t.failures.find(size);
   if (failed != t.failures.end() && failed->second >= kAttempts) return;
-  if (t.ready.contains(size) || !MakeRoom(t, size.drives != 0, os::BootTimeMs())) return;
+  if (t.ready.contains(size) || !MakeRoom(t, size, os::BootTimeMs())) return;
   if (auto begun = Begin(vm, size); !begun) {
     log::Warn("microvm template: {}", begun.error().message);
     ++t.failures[size];
@@ -171,18 +172,26 @@ bool CollectTemplate(Microvm& vm) {
   return t.size.has_value();
 }
 
-bool MakeRoom(VmTemplates& t, bool drives, int64_t now) {
-  int there = 0;
-  auto oldest = t.ready.end();
-  for (auto it = t.ready.begin(); it != t.ready.end(); ++it) {
-    if ((it->first.drives != 0) != drives) continue;
-    ++there;
-    if (oldest == t.ready.end() || it->second.used_at < oldest->second.used_at) oldest = it;
+bool MakeRoom(VmTemplates& t, const VmSize& size, int64_t now) {
+  const bool drives = size.drives != 0;
+  const uint64_t most_mib = drives ? t.most_mib / 2 : t.most_mib;
+  // The least that a kernel takes for a list of its pages, and for itself.
+  const uint64_t least_mib = size.mib / 64 + 64;
+  if (least_mib > most_mib) return false;
+  for (;;) {
+    int there = 0;
+    uint64_t held_mib = least_mib;
+    auto oldest = t.ready.end();
+    for (auto it = t.ready.begin(); it != t.ready.end(); ++it) {
+      if ((it->first.drives != 0) != drives) continue;
+      ++there;
+      held_mib += it->second.mib;
+      if (oldest == t.ready.end() || it->second.used_at < oldest->second.used_at) oldest = it;
+    }
+    if (there < (drives ? kMaxWithDrives : kMaxPlain) && held_mib <= most_mib) return true;
+    if (now - oldest->second.used_at < kIdleMs) return false;
+    t.ready.erase(oldest);
   }
-  if (there < (drives ? kMaxWithDrives : kMaxPlain)) return true;
-  if (now - oldest->second.used_at < kIdleMs) return false;
-  t.ready.erase(oldest);
-  return true;
 }
 
 const VmTemplate* FindTemplate(Microvm& vm, VmSize size) {

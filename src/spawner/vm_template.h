@@ -28,10 +28,12 @@ struct VmSize {
 
 struct VmTemplate {
   Fd ram, state;        // sealed: nobody writes to them any more
+  uint64_t mib = 0;     // that it holds of the host's memory
   int64_t used_at = 0;  // as os::BootTimeMs counts
 };
 
 struct VmTemplates {
+  uint64_t most_mib = 0;  // that all of them may hold; those with drives half of it, in addition
   std::map<VmSize, VmTemplate> ready;
   std::map<VmSize, int> failures;  // after a few there will be no other attempt
   std::optional<VmSize> next;      // asked for while another one was being made
@@ -45,9 +47,9 @@ struct VmTemplates {
 // machines without drives rather than with.
 const VmTemplate* FindTemplate(Microvm& vm, VmSize size);
 
-// Whether there is a place for another one, with drives or without: both kinds have their own, so that neither takes
-// anything from the other. When all are taken, the one that nobody has used for long goes.
-bool MakeRoom(VmTemplates& templates, bool drives, int64_t now);
+// Whether there is room for this one. Those with drives and those without have their own, so that neither takes
+// anything from the other. When all is taken, those that nobody has used for long go.
+bool MakeRoom(VmTemplates& templates, const VmSize& size, int64_t now);
 
 // To be called now and then: takes the one that was being made when it is done. True: it is still being made.
 bool CollectTemplate(Microvm& vm);
