@@ -234,7 +234,8 @@ Result<> MountRoot(const VmConfig& config) {
 }
 
 // Its top directory is not the filesystem's, which has a lost+found. The mount is not attached to anything yet.
-Result<Fd> MountDrive(const VmDrive& drive, size_t index) {
+Result<Fd> MountDrive(const VmDrive& drive, size_t index, bool restored) {
+  if (restored) SB_TRYV(Reprobe(VmDriveDisk(index).c_str()));
   SB_TRY(std::string disk, Disk(VmDriveDisk(index).c_str()));
   const std::string at = "/" + VmDriveDisk(index), top = at + "/upper";
   SB_TRYV(Mount(disk.c_str(), at.c_str(), "ext4", MS_NOSUID | MS_NODEV));
@@ -255,7 +256,7 @@ Result<Fd> MountDrive(const VmDrive& drive, size_t index) {
 Result<std::vector<Fd>> MountDrives(const VmConfig& config) {
   std::vector<Fd> trees;
   for (size_t i = 0; i < config.drives.size(); ++i) {
-    SB_TRY(Fd tree, MountDrive(config.drives[i], i));
+    SB_TRY(Fd tree, MountDrive(config.drives[i], i, config.restored));
     trees.push_back(std::move(tree));
   }
   return trees;

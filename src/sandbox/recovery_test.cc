@@ -291,5 +291,32 @@ TEST_F(RecoveryTest, DeadPoolMembersAreReplacedAndOtherSizesBooted) {
   EXPECT_TRUE(world.host.ids().empty());
 }
 
+TEST_F(RecoveryTest, MemoryThatNobodySpeaksOfIsRemoved) {
+  Boot();
+  auto view = world.Create({.name = "box"});
+  auto stopped = world.Run(world.service->Stop(world.scope, view.session.id));
+  ASSERT_TRUE(stopped) << stopped.error().message;
+  const std::string snapshot = world.Run(world.service->Get(world.scope, "box", false))->sandbox.current_snapshot;
+  auto keep = [](store::Snapshot& s) -> Result<> {
+    s.memory = "kept";
+    return {};
+  };
+  world.host.memories = {snapshot};
+  // Died before it was forgotten: it is still there to go on with.
+  ASSERT_TRUE(world.OpenStore()->EditSnapshot(snapshot, keep));
+  ASSERT_TRUE(world.OpenStore()->SetNote("spent/" + snapshot, "1"));
+  Restart();
+  ASSERT_TRUE(world.Until([&] { return world.OpenStore()->Notes("spent/")->empty(); }));
+  EXPECT_TRUE(world.host.memories.contains(snapshot));
+  // Died after that.
+  world.host.faults.remove_memory = FakeFault::kFail;
+  ASSERT_TRUE(world.Run(world.service->Resume(world.scope, "box", ResumeFrom::kDisk)));
+  EXPECT_TRUE((*world.OpenStore()->FindSnapshot(snapshot))->memory.empty());
+  EXPECT_TRUE(world.host.memories.contains(snapshot));
+  world.host.faults.remove_memory = FakeFault::kNone;
+  Restart();
+  EXPECT_TRUE(world.Until([&] { return world.host.memories.empty() && world.OpenStore()->Notes("spent/")->empty(); }));
+}
+
 }  // namespace
 }  // namespace sandbar::sandbox

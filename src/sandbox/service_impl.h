@@ -199,6 +199,8 @@ class ServiceImpl final : public Domain {
   Heritage HeritageOf(Scope scope, std::string session, std::string snapshot);
   Result<std::optional<Heritage>> MemoryOf(const Scope& scope, const store::Snapshot& snapshot, ResumeFrom from);
   Task<> DropMemory(store::Snapshot snapshot);
+  Task<> RemoveSpent(std::string snapshot);
+  Task<> TidyMemory();
   Result<> CheckLive(const Session& session) const;
   Task<> DropLiveSnapshot(std::string snapshot);
   Task<> TidyLiveSnapshots();

@@ -175,8 +175,9 @@ Task<> ServiceImpl::KeepSnapshotsTidy() {
     auto snapshots = co_await Tidy();
     auto drives = co_await TidyDrives();
     auto live = co_await TidyLiveSnapshots();
+    auto memory = co_await TidyMemory();
     auto records = co_await RemoveDisposable();
-    for (const Result<>* done : {&flattened, &snapshots, &drives, &live, &records}) {
+    for (const Result<>* done : {&flattened, &snapshots, &drives, &live, &memory, &records}) {
       if (!*done && !core_.closing) log::Warn("tidying up: {}", done->error().message);
     }
     auto again = co_await collect_.Wait(kTidyEvery);

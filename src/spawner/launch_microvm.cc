@@ -118,13 +118,13 @@ class MicrovmLaunch : public Launch {
     }
     bool fresh = false;
     SB_TRY(Fd disk, OpenVmDisk(in.parts->disk, VmDiskBytes(in.limits.disk_bytes), &fresh));
-    std::vector<Drive> drives;
+    std::vector<DriveDevice> drives;
     SB_TRYV(OpenDrives(in, request, drives));
     has_drives_ = !drives.empty();
-    const VmSize size = SizeOf(in.limits);
+    VmSize size = SizeOf(in.limits);
+    size.drives = drives.size();
     SB_TRYV(FindMemory(in, request));
-    // A template knows of no other devices than its own.
-    const VmTemplate* from = memory_ || !drives.empty() ? nullptr : FindTemplate(*in.host->microvm, size);
+    const VmTemplate* from = memory_ ? nullptr : FindTemplate(*in.host->microvm, size);
     SB_TRY(std::string config_bytes, MakeConfig(in, layers, request, from != nullptr));
     SB_TRY(Fd config, Filled(config_bytes, &config_));
     SB_TRY(auto join, in.parts->group->OpenAgentJoin());
@@ -161,8 +161,7 @@ class MicrovmLaunch : public Launch {
       // Before anything of it runs.
       if (memory_) SB_TRYV(CheckMemory(memory_.get(), header_));
       if (fresh) SB_TRYV(FormatVmDisk(disk.get()));
-      for (const Drive& drive : drives)
-        if (drive.fresh) SB_TRYV(FormatVmDrive(drive.path, drive.disk.get()));
+      for (const DriveDevice& drive : drives) SB_TRYV(FinishVmDrive(drive));
       if (image) return {};
       SB_TRY(Fd made, MergeImage(*in.host, request.layers, request.image_digest, merge));
       p.keep[0] = made.Release();
@@ -204,24 +203,14 @@ class MicrovmLaunch : public Launch {
     return {std::max<uint64_t>(memory >> 20, 128), std::max(limits.vcpus, 1U)};
   }
 
-  struct Drive {
-    std::string path;
-    Fd disk;
-    bool fresh = false;
-    uint64_t bytes = 0;
-  };
-
-  Result<> OpenDrives(const LaunchInput& in, const ConfigureReq& request, std::vector<Drive>& out) {
+  Result<> OpenDrives(const LaunchInput& in, const ConfigureReq& request, std::vector<DriveDevice>& out) {
     for (const DriveMount& mount : request.mounts) {
       SB_TRY(uint64_t copied, CopiedBytes(*in.host, mount));
       copied_ += copied;
     }
     if (copied_ != 0) SB_TRYV(in.host->disk->SetLimit(in.parts->disk, SlotLimit(in.limits)));
     for (const DriveMount& mount : request.mounts) {
-      Drive drive;
-      SB_TRY(drive.path, in.host->disk->DrivePath(mount.drive));
-      SB_TRY(drive.disk, OpenVmDrive(*in.host, in.parts->disk, mount, &drive.fresh));
-      SB_TRY(drive.bytes, SizeOf(drive.disk.get()));
+      SB_TRY(auto drive, OpenVmDrive(*in.host, in.parts->disk, mount));
       out.push_back(std::move(drive));
     }
     return {};
@@ -236,7 +225,7 @@ class MicrovmLaunch : public Launch {
   Result<> FindMemory(const LaunchInput& in, const ConfigureReq& request) {
     const Microvm& vm = *in.host->microvm;
     const VmSize size = SizeOf(in.limits);
-    needs_ = {vm.kvm ? kVmOnKvm : "microvm-emulated", vm.version, vm.cpu, vm.kernel, "", size.first, size.second};
+    needs_ = {vm.kvm ? kVmOnKvm : "microvm-emulated", vm.version, vm.cpu, vm.kernel, "", size.mib, size.vcpus};
     Checksum devices;
     bool append = false;
     for (const std::string& word : QemuMachine(vm, size, QemuMemory::kOwn, true)) {

@@ -1,6 +1,7 @@
 #include "spawner/live_job.h"
 
 #include <fcntl.h>
+#include <linux/btrfs.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -13,6 +14,7 @@
 
 #include "base/log.h"
 #include "base/signals.h"
+#include "os/confine.h"
 #include "os/openat.h"
 #include "os/process.h"
 #include "spawner/qmp.h"
@@ -34,6 +36,7 @@ class Saver {
       : plan_(plan), copy_(copy), file_(file), qmp_(plan->control, os::BootTimeMs() + kLimitMs), piece_(kPipe) {}
 
   Result<> Save() {
+    SB_TRYV(Confine());
     SB_TRYV(Begin());
     auto saved = Stream();
     if (saved) saved = CopySlot(*copy_);
@@ -47,6 +50,17 @@ class Saver {
   uint64_t bytes() const { return bytes_; }
 
  private:
+  // From now on somebody hostile may speak. The copy of the disk is made in directories of root's, which needs no more
+  // than being root.
+  Result<> Confine() {
+    std::array<int, 2> ends{};
+    if (::pipe2(ends.data(), O_CLOEXEC) != 0) return FailErrno("pipe");
+    stream_ = Fd(ends[0]);
+    stream_end_ = Fd(ends[1]);
+    ::fcntl(ends[0], F_SETPIPE_SZ, kPipe);
+    return os::ConfineToDescriptors(0, {BTRFS_IOC_SNAP_CREATE_V2});
+  }
+
   Result<> Begin() {
     // The bytes that are still on their way to the disk go there before the guest stands still.
     if (::syncfs(file_) != 0) return FailErrno("sync");
@@ -56,12 +70,8 @@ class Saver {
         "migrate-set-capabilities",
         R"({"capabilities":[{"capability":"x-ignore-shared","state":false},{"capability":"events","state":true}]})"));
     SB_TRYV(qmp_.Ask("migrate-set-parameters", R"({"max-bandwidth":107374182400,"downtime-limit":50})"));
-    std::array<int, 2> ends{};
-    if (::pipe2(ends.data(), O_CLOEXEC) != 0) return FailErrno("pipe");
-    stream_ = Fd(ends[0]);
-    Fd write_end(ends[1]);
-    ::fcntl(ends[0], F_SETPIPE_SZ, kPipe);
-    SB_TRYV(qmp_.Ask("getfd", R"({"fdname":"memory"})", write_end.get()));
+    SB_TRYV(qmp_.Ask("getfd", R"({"fdname":"memory"})", stream_end_.get()));
+    stream_end_.Reset();
     if (::lseek(file_, kMemoryHeader, SEEK_SET) < 0) return FailErrno("seek");
     started_at_ = os::BootTimeMs();
     if (!plan_->while_running) {
@@ -139,7 +149,7 @@ class Saver {
   const SlotCopy* copy_;
   int file_;
   Qmp qmp_;
-  Fd stream_;
+  Fd stream_, stream_end_;  // QEMU writes to the latter
   std::vector<char> piece_;
   Checksum sum_;
   uint64_t bytes_ = 0;

@@ -244,9 +244,9 @@ std::vector<std::string> QemuBase(const Microvm& vm, bool kvm, const std::string
 std::vector<std::string> QemuMachine(const Microvm& vm, VmSize size, QemuMemory memory, bool network) {
   std::vector<std::string> words = QemuBase(vm, vm.kvm, "", memory);
   auto add = [&](std::initializer_list<std::string> more) { words.insert(words.end(), more); };
-  std::string mib = std::to_string(size.first);
+  std::string mib = std::to_string(size.mib);
   add({"-kernel", kVmKernel, "-initrd", kVmInitramfs, "-L", "/usr/share/qemu", "-m", mib, "-smp",
-       std::to_string(size.second)});
+       std::to_string(size.vcpus)});
   // Its name is part of what is saved: the same in all of them.
   if (memory == QemuMemory::kOwn) add({"-object", "memory-backend-ram,id=ram,size=" + mib + "M"});
   if (memory == QemuMemory::kShared || memory == QemuMemory::kCopy)
@@ -300,6 +300,7 @@ Result<std::unique_ptr<Microvm>> PrepareMicrovm(const Options& options, const st
   vm->containers = ::faccessat(dir->get(), "containers.list", F_OK, 0) == 0;
   vm->modules = !modules->empty();
   vm->tsc_khz = MeasureTscKhz();
+  vm->templates.most_mib = (static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGESIZE) >> 20) / 8;
   SB_TRY(vm->version, Identify(vm->program.get()));
   vm->cpu = HostCpu();
   Checksum sum;

@@ -163,5 +163,49 @@ TEST(Qemu, AMachineFromATemplateHasTheSameDevices) {
   EXPECT_THAT(RestoreCommands(9), HasSubstr("fd:9"));
 }
 
+class VmTemplatesTest : public testing::Test {
+ protected:
+  VmTemplatesTest() { t_.most_mib = 100'000; }
+  void Put(VmSize size, int64_t used_at, uint64_t mib = 100) {
+    t_.ready[size].used_at = used_at;
+    t_.ready[size].mib = mib;
+  }
+  // As somebody would who asks for one size after the other.
+  size_t Fill(size_t drives, uint64_t mib = 100) {
+    const size_t before = t_.ready.size();
+    for (VmSize size{512, 1, drives}; MakeRoom(t_, size, kNow); ++size.mib) Put(size, kNow, mib);
+    return t_.ready.size() - before;
+  }
+  static constexpr int64_t kNow = 10'000'000, kLongAgo = kNow - 3'600'000;
+  VmTemplates t_;
+};
+
+TEST_F(VmTemplatesTest, DrivesTakeNothingFromMachinesWithout) {
+  EXPECT_EQ(Fill(2), 4u);
+  EXPECT_EQ(Fill(0), 8u);
+  // One that was not used for long makes room, for its own kind only.
+  const VmSize plain{512, 1}, drive{512, 1, 2}, wanted{4096, 1}, with_drive{4096, 1, 1};
+  Put(plain, kLongAgo);
+  EXPECT_FALSE(MakeRoom(t_, with_drive, kNow));
+  EXPECT_TRUE(MakeRoom(t_, wanted, kNow));
+  EXPECT_FALSE(t_.ready.contains(plain));
+  Put(drive, kLongAgo);
+  EXPECT_TRUE(MakeRoom(t_, with_drive, kNow));
+  EXPECT_FALSE(t_.ready.contains(drive));
+  EXPECT_EQ(t_.ready.size(), 10u);
+}
+
+TEST_F(VmTemplatesTest, TheyHoldNoMoreThanAShareOfTheHost) {
+  t_.most_mib = 1000;
+  EXPECT_EQ(Fill(1, 300), 2u) << "half of it";
+  EXPECT_EQ(Fill(0, 300), 4u) << "the last begins where there seems to be room";
+  Put({512, 1}, kLongAgo, 300);
+  EXPECT_FALSE(MakeRoom(t_, {1 << 20, 1}, kNow)) << "never fits";
+  EXPECT_TRUE(t_.ready.contains({512, 1})) << "and nothing goes for it";
+  Put({513, 1}, kLongAgo, 300);
+  EXPECT_TRUE(MakeRoom(t_, {16384, 1}, kNow));
+  EXPECT_EQ(t_.ready.size(), 4u) << "as many as it takes";
+}
+
 }  // namespace
 }  // namespace sandbar::spawner

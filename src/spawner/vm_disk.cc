@@ -152,37 +152,56 @@ Result<Fd> OpenVmDisk(const DiskSlot& slot, uint64_t bytes, bool* fresh) {
   return disk;
 }
 
-Result<Fd> OpenVmDrive(const Host& host, const DiskSlot& slot, const DriveMount& mount, bool* fresh) {
-  SB_TRY(std::string path, host.disk->DrivePath(mount.drive));
-  SB_TRY(Fd upper, os::OpenPath(path + "/upper", O_RDONLY | O_DIRECTORY));
-  const uint64_t size = VmDriveBytes(path);
-  const bool block = IsBlockFormat(path + "/upper");
-  if (!block && !(mount.writable && DriveDir::Unused(path)))
+namespace {
+
+Result<uint64_t> SizeOf(int disk) {
+  struct stat st{};
+  if (::fstat(disk, &st) != 0) return FailErrno("stat the disk");
+  return static_cast<uint64_t>(st.st_size);
+}
+
+}  // namespace
+
+Result<DriveDevice> OpenVmDrive(const Host& host, const DiskSlot& slot, const DriveMount& mount) {
+  DriveDevice drive;
+  SB_TRY(drive.path, host.disk->DrivePath(mount.drive));
+  SB_TRY(Fd upper, os::OpenPath(drive.path + "/upper", O_RDONLY | O_DIRECTORY));
+  const bool block = IsBlockFormat(drive.path + "/upper");
+  if (!block && !(mount.writable && DriveDir::Unused(drive.path)))
     return Fail(Code::kConflict, "drive " + mount.drive + " has the format dir, and block is needed here");
   auto disk = os::OpenInside(upper.get(), kVmDiskFile, mount.writable ? O_RDWR : O_RDONLY);
   // Marked without a device: whoever was to format it was killed over that.
-  *fresh = mount.writable && !disk && disk.error().sys_errno == ENOENT;
-  if (*fresh) {
+  drive.fresh = mount.writable && !disk && disk.error().sys_errno == ENOENT;
+  drive.copy = !mount.writable;
+  if (drive.fresh) {
     ::unlinkat(upper.get(), kHalfMade, 0);
-    SB_TRY(Fd made, CreateVmDisk(upper.get(), size, kHalfMade));
+    SB_TRY(drive.disk, CreateVmDisk(upper.get(), VmDriveBytes(drive.path), kHalfMade));
     // From now on this is what it may take.
-    SB_TRYV(host.disk->CreateDrive(mount.drive, DriveDir::Size(path)));
-    return made;
+    SB_TRYV(host.disk->CreateDrive(mount.drive, DriveDir::Size(drive.path)));
+  } else if (!disk) {
+    return std::unexpected(std::move(disk).error());
+  } else if (drive.copy) {
+    SB_TRY(Fd work, os::OpenPath(slot.path + "/work", O_RDONLY | O_DIRECTORY));
+    SB_TRY(drive.disk, NewDiskFile(work.get(), NewLabel("drive-", 8)));
+    SB_TRY(drive.bytes, SizeOf(disk->get()));
+    return drive;
+  } else {
+    SB_TRYV(GrowTo(disk->get(), VmDriveBytes(drive.path)));
+    drive.disk = *std::move(disk);
   }
-  if (!disk) return disk;
-  if (mount.writable) {
-    SB_TRYV(GrowTo(disk->get(), size));
-    return disk;
-  }
-  SB_TRY(Fd work, os::OpenPath(slot.path + "/work", O_RDONLY | O_DIRECTORY));
-  SB_TRY(Fd copy, NewDiskFile(work.get(), NewLabel("drive-", 8)));
-  if (::ioctl(copy.get(), FICLONE, disk->get()) != 0) return FailErrno("copy a drive");
-  return copy;
+  SB_TRY(drive.bytes, SizeOf(drive.disk.get()));
+  return drive;
 }
 
-Result<> FormatVmDrive(const std::string& path, int disk) {
-  SB_TRYV(FormatVmDisk(disk));
-  SB_TRY(Fd upper, os::OpenPath(path + "/upper", O_RDONLY | O_DIRECTORY));
+Result<> FinishVmDrive(const DriveDevice& drive) {
+  if (!drive.fresh && !drive.copy) return {};
+  SB_TRY(Fd upper, os::OpenPath(drive.path + "/upper", O_RDONLY | O_DIRECTORY));
+  if (drive.copy) {
+    SB_TRY(Fd original, os::OpenInside(upper.get(), kVmDiskFile, O_RDONLY));
+    if (::ioctl(drive.disk.get(), FICLONE, original.get()) != 0) return FailErrno("copy a drive");
+    return {};
+  }
+  SB_TRYV(FormatVmDisk(drive.disk.get()));
   if (::renameat(upper.get(), kHalfMade, upper.get(), kVmDiskFile) != 0) return FailErrno("name a drive");
   return {};
 }

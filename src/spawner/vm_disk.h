@@ -50,13 +50,21 @@ Result<> FormatVmDisk(int disk);
 // An empty device in a directory that holds nothing else, which is marked as such.
 Result<Fd> CreateVmDisk(int dir, uint64_t bytes, const char* name = kVmDiskFile);
 
-// A drive's device for a machine. One that was never used becomes one (`fresh`: it has no filesystem yet); one with
-// files in it is kConflict. A machine that may only read gets a copy in its slot that shares everything: a filesystem
-// that was not unmounted has to be mended before it can be read, and nobody mends the original.
-Result<Fd> OpenVmDrive(const Host& host, const DiskSlot& slot, const DriveMount& mount, bool* fresh);
+// A drive's device for a machine, which has to be finished.
+struct DriveDevice {
+  std::string path;    // of the drive
+  Fd disk;             // what the machine gets
+  bool fresh = false;  // it has no filesystem yet
+  bool copy = false;   // it is empty, and becomes a copy
+  uint64_t bytes = 0;
+};
+// One that was never used becomes a device; one with files in it is kConflict. A machine that may only read gets a copy
+// in its slot that shares everything: a filesystem that was not unmounted has to be mended before it can be read, and
+// nobody mends the original.
+Result<DriveDevice> OpenVmDrive(const Host& host, const DiskSlot& slot, const DriveMount& mount);
+// Makes the filesystem, or the copy; takes as long as either does. A drive has its filesystem when it is whole.
+Result<> FinishVmDrive(const DriveDevice& drive);
 // What the copy takes of the slot's limit where the filesystem counts shared blocks for everybody.
 Result<uint64_t> CopiedBytes(const Host& host, const DriveMount& mount);
-// A fresh one, in a process of its own: the drive has it when it is whole.
-Result<> FormatVmDrive(const std::string& path, int disk);
 
 }  // namespace sandbar::spawner

@@ -1,11 +1,11 @@
 // Machines that go on with their memory: processes, variables and open files continue in a live fork.
 import assert from "node:assert/strict";
-import { open, readdir } from "node:fs/promises";
+import { open, readdir, readFile } from "node:fs/promises";
 import { test } from "node:test";
 import { sh, useSdk } from "../clients/sdk.mjs";
 import { startServer, until } from "../clients/server.mjs";
 import { Cells } from "../code/cells.mjs";
-import { spawnerPid } from "../faults/host.mjs";
+import { machinePids, spawnerPid } from "../faults/host.mjs";
 
 const probe = await startServer({ config: 'isolation = "namespaces"\n' });
 const { engines } = await probe.call("GET", "/x/v1/info");
@@ -183,6 +183,32 @@ test("engines without it say who has it", async () => {
     await assert.rejects(native("POST", box.name, what, body), (e) => e.status === 422 && e.text.includes(engine.name) && /namespaces/.test(e.text), what);
   await box.stop();
   await assert.rejects(native("POST", box.name, "fork", { live: true }), (e) => e.status === 410 && /does not run/.test(e.text));
+});
+
+test("who speaks with a QEMU that a guest may own can do nothing else", async () => {
+  const spawner = await spawnerPid(server.data);
+  const earlier = new Set(await machinePids(spawner));
+  const box = await sandbox({ name: unique(), persistent: false, ...small });
+  const about = async (pid, file) => readFile(`/proc/${pid}/${file}`, "utf8").catch(() => "");
+  let qemu;
+  for (const pid of await machinePids(spawner)) if (!earlier.has(pid) && (await about(pid, "comm")).startsWith("qemu")) qemu = pid;
+  process.kill(qemu, "SIGSTOP"); // it does not answer, so whoever asks waits
+  const forking = forkLive(box);
+  let status;
+  try {
+    status = await until(async () => {
+      for (const pid of await machinePids(spawner)) {
+        const text = await about(pid, "status");
+        if (/^Name:\tsandbar-spawner/.test(text) && /\nCapPrm:\t0+\n/.test(text)) return text;
+      }
+    }, "somebody asks for its memory");
+  } finally {
+    process.kill(qemu, "SIGCONT");
+  }
+  assert.match(status, /\nCapEff:\t0+\nCapBnd:\t0+\nCapAmb:\t0+\nNoNewPrivs:\t1\n(.*\n)?Seccomp:\t2\n/);
+  const [copy] = await forking;
+  assert.equal((await sh(copy, "echo on")).stdout, "on\n");
+  await copy.delete();
 });
 
 test("a server that dies in the middle of a fork leaves nothing, and the source goes on", async () => {

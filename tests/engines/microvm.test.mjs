@@ -19,7 +19,7 @@ assert.ok(engine, `no usable microVM: ${engines.map((e) => e.whyNot).join("; ")}
 const world = await makeWorld();
 const echo = (request, response) => response.end(JSON.stringify({ auth: request.headers.authorization, path: request.url }));
 const tls = await world.https(echo);
-const { Sandbox, sandbox, credentials, server } = await useSdk({ config: `isolation = "${engine.name}"\n${world.config()}` });
+const { Drive, Sandbox, sandbox, credentials, server } = await useSdk({ config: `isolation = "${engine.name}"\n${world.config()}` });
 const read = async (box, path) => (await box.readFileToBuffer({ path }))?.toString() ?? null;
 const unique = () => `v-${Math.random().toString(36).slice(2, 10)}`;
 const session = async (box) => server.call("GET", `/v2/sandboxes/sessions/${box.currentSession().sessionId}`);
@@ -82,6 +82,49 @@ test("twenty at once from one template", async () => {
   assert.equal(new Set(seen.map((r) => r.stdout.split("\n")[0])).size, 20, JSON.stringify(seen));
   for (const r of seen) assert.match(r.stdout, /\n1\n$/);
   await Promise.all(boxes.map((box) => box.delete()));
+});
+
+// A machine with these drives that runs the script: what that said, and whether it came from a template.
+async function withDrives(mounts, script) {
+  const spawner = await spawnerPid(server.data);
+  const earlier = new Set(await machinePids(spawner));
+  const box = await sandbox({ ...small, mounts });
+  const last = `serial=drive${Object.keys(mounts).length - 1}\0`;
+  const words = (await machinePids(spawner)).filter((p) => !earlier.has(p)).map((p) => readFileSync(`/proc/${p}/cmdline`, "utf8"));
+  const own = words.find((w) => w.includes(last));
+  assert.ok(own, `no machine with ${last}`);
+  const done = await sh(box, script);
+  assert.equal(done.exitCode, 0, done.stderr);
+  return { box, said: done.stdout, restored: own.includes("-incoming") };
+}
+
+test("machines with drives come from templates of their own, each with its own drives", async () => {
+  const drive = (mib) => Drive.getOrCreate({ name: unique(), maxSize: mib * 2 ** 20, ...credentials });
+  const [a, b, c] = await Promise.all([drive(64), drive(96), drive(128)]);
+  const ready = (n) => until(async () => (await server.spawnerLog()).includes(`template of 2048 MiB with ${n} drives: ready`), "the template is ready");
+  const first = await withDrives({ "/data": a }, "echo first > /data/f; cat /data/f");
+  assert.deepEqual([first.said, first.restored], ["first\n", false], "the first one boots");
+  await first.box.stop();
+  await ready(1);
+  const look = "cat /proc/sys/kernel/random/boot_id; cat /data/f; ls /sys/block | grep -c vd; grep -c ' /data ext4 rw,nosuid,nodev' /proc/mounts; df -m --output=size /data | tail -1";
+  const two = [await withDrives({ "/data": a }, look), await withDrives({ "/data": b }, `echo other > /data/f; ${look}`)];
+  const [x, y] = two.map((t) => t.said.split("\n"));
+  assert.deepEqual([...x.slice(1, 4), ...y.slice(1, 4)], ["first", "3", "1", "other", "3", "1"]);
+  assert.notEqual(x[0], y[0]);
+  assert.ok(Number(x[4]) > 40 && Number(x[4]) < 64 && Number(y[4]) > 64 && Number(y[4]) < 96, "as large as each drive is");
+  assert.deepEqual(two.map((t) => t.restored), [true, true]);
+  assert.equal((await sh(two[0].box, "echo again > /data/f; sync")).exitCode, 0);
+  assert.equal(await read(two[1].box, "/data/f"), "other\n");
+  for (const t of two) await t.box.stop();
+  const reader = await withDrives({ "/data": a.snapshot() }, "cat /data/f; echo x 2>/dev/null > /data/f || echo refused");
+  assert.deepEqual([reader.said, reader.restored], ["again\nrefused\n", true]);
+  // Three at once, and each at the place that it was asked for.
+  const mounts = { "/z": b, "/y": c, "/x": a.snapshot() };
+  const three = await withDrives(mounts, "echo new > /y/f; cat /z/f /y/f /x/f");
+  await three.box.stop();
+  await ready(3);
+  const after = await withDrives(mounts, "cat /z/f /y/f /x/f");
+  assert.deepEqual([three.said, three.restored, after.said, after.restored], ["other\nnew\nagain\n", false, "other\nnew\nagain\n", true]);
 });
 
 test("stop keeps the files, resume has them; snapshot, fork", async () => {

@@ -266,7 +266,11 @@ class FakeEngine final : public Engine {
     co_return Result<>{};
   }
 
-  Task<> RemoveMemory(std::string) override { co_return Result<>{}; }
+  Task<> RemoveMemory(std::string snapshot) override {
+    SB_CO_TRYV(co_await host_->Meet(host_->faults.remove_memory, "remove memory"));
+    host_->memories.erase(snapshot);
+    co_return Result<>{};
+  }
   Task<> CreateDrive(std::string drive, uint64_t max_bytes) override {
     SB_CO_TRYV(co_await host_->Meet(host_->faults.create_drive, "create drive"));
     host_->drives[std::move(drive)] = max_bytes;

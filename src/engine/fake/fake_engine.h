@@ -32,6 +32,7 @@ struct FakeFaults {
   FakeFault set_deadline = FakeFault::kNone;
   FakeFault destroy = FakeFault::kNone;
   FakeFault remove_snapshot = FakeFault::kNone;
+  FakeFault remove_memory = FakeFault::kNone;
   FakeFault create_drive = FakeFault::kNone;
   FakeFault freeze_drive = FakeFault::kNone;
   std::map<std::string, Code> manifest;  // snapshot (empty: any) -> how writing its manifest fails
@@ -62,6 +63,7 @@ class FakeHost {
   std::vector<EngineInfo> engines = {{.name = "fake", .isolation_class = 0}};  // what it pretends to have
   int boots = 0;
   std::set<std::string> snapshots;
+  std::set<std::string> memories;               // of which snapshots
   std::map<std::string, uint64_t> drives;       // with their states; the limit of each
   std::map<std::string, RootfsFormat> formats;  // of drives and states that were used
   std::set<std::string> manifests;              // of which snapshots
