@@ -76,7 +76,7 @@ bool Ask(int socket, char** argv, char** env) {
 Fd CatchSignals() {
   sigset_t caught;
   ::sigemptyset(&caught);
-  for (int signal : {SIGHUP, SIGINT, SIGQUIT, SIGALRM, SIGTERM, SIGUSR1, SIGUSR2}) {
+  for (int signal : kElevateSignals) {
     struct sigaction now{};
     if (::sigaction(signal, nullptr, &now) == 0 && now.sa_handler != SIG_IGN) ::sigaddset(&caught, signal);
   }

@@ -63,14 +63,15 @@ bool ReceiveHeader(int socket, Request& out) {
 }
 
 bool ReceiveStrings(int socket, Request& r) {
-  if (r.header.argc == 0 || r.header.size > kMaxElevateRequest) return false;
-  std::string bytes(r.header.size, '\0');
+  const ElevateHeader& h = r.header;
+  if (h.argc == 0 || h.size > kMaxElevateBytes || uint64_t{h.argc} + h.envc > kMaxElevateStrings) return false;
+  std::string bytes(h.size, '\0');
   for (size_t have = 0; have < bytes.size();) {
     ssize_t n = ::recv(socket, bytes.data() + have, bytes.size() - have, 0);
     if (n <= 0) return false;
     have += static_cast<size_t>(n);
   }
-  return SplitStrings(bytes, r.header.argc, r.header.envc, r.argv, r.env);
+  return SplitStrings(bytes, h.argc, h.envc, r.argv, r.env);
 }
 
 std::optional<ProcessStatus> StatusOf(const std::string& pid) {
@@ -111,6 +112,10 @@ std::optional<ProcessStatus> CallerOf(const ucred& from) {
   Fail("cannot execute it", ExecElevated(file, caller->uid, std::move(r.argv), std::move(r.env)));
 }
 
+void Pass(int signal, pid_t sudo) {
+  if (std::ranges::find(kElevateSignals, signal) != kElevateSignals.end()) ::kill(-sudo, signal);
+}
+
 // Until sudo has ended. Its number stays its own as long as nobody has waited for it.
 int Accompany(int socket, int children, pid_t sudo) {
   std::array<pollfd, 2> ready{{{socket, POLLIN, 0}, {children, POLLIN, 0}}};
@@ -124,7 +129,7 @@ int Accompany(int socket, int children, pid_t sudo) {
     std::array<unsigned char, 64> asked{};
     ssize_t n = ::recv(socket, asked.data(), asked.size(), MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) continue;
-    for (ssize_t i = 0; i < n; ++i) ::kill(-sudo, asked.at(static_cast<size_t>(i)));
+    for (ssize_t i = 0; i < n; ++i) Pass(asked.at(static_cast<size_t>(i)), sudo);
     if (n > 0) continue;
     // The caller is gone.
     ::kill(sudo, SIGKILL);
@@ -185,7 +190,7 @@ std::optional<std::vector<uint32_t>> Numbers(std::string_view text, std::string_
 bool SplitStrings(std::string_view bytes, uint32_t argc, uint32_t envc, std::vector<std::string>& argv,
                   std::vector<std::string>& env) {
   if (!bytes.empty() && bytes.back() != '\0') return false;
-  while (!bytes.empty()) {
+  while (!bytes.empty() && env.size() <= envc) {
     auto& list = argv.size() < argc ? argv : env;
     list.emplace_back(bytes.substr(0, bytes.find('\0')));
     bytes.remove_prefix(list.back().size() + 1);

@@ -11,8 +11,10 @@
 //   agent: int32_t, as waitpid tells it
 #pragma once
 
+#include <signal.h>
 #include <sys/types.h>
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <set>
@@ -27,10 +29,12 @@
 
 namespace sandbar::guest {
 
-inline constexpr size_t kMaxElevations = 256;            // at a time
-inline constexpr uint32_t kMaxElevateRequest = 4 << 20;  // bytes of strings: more than exec takes
-inline constexpr unsigned kElevateSeconds = 20;          // for the whole request
+inline constexpr size_t kMaxElevations = 256;          // at a time
+inline constexpr uint32_t kMaxElevateBytes = 2 << 20;  // of strings: what exec takes
+inline constexpr uint32_t kMaxElevateStrings = 1 << 17;
+inline constexpr unsigned kElevateSeconds = 20;  // for the whole request
 inline constexpr size_t kElevateFds = 4;
+inline constexpr std::array kElevateSignals = {SIGHUP, SIGINT, SIGQUIT, SIGALRM, SIGTERM, SIGUSR1, SIGUSR2};
 
 struct ElevateHeader {
   uint32_t argc = 0, envc = 0;

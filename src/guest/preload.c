@@ -81,18 +81,19 @@ static Elf64_auxv_t* Auxiliary(char** env, unsigned long type) {
   return 0;
 }
 
-static void TakeCaller(char** argv, char** env, const char* number) {
+static int TakeCaller(char** argv, char** env, const char* number) {
   struct stat st;
-  if (Raw(SYS_newfstatat, AT_FDCWD, (long)"/proc/self/exe", (long)&st, 0, 0) != 0) return;
-  if (st.st_uid != 0 || (st.st_mode & S_ISUID) == 0 || Raw(SYS_getuid, 0, 0, 0, 0, 0) != 0) return;
+  if (Raw(SYS_newfstatat, AT_FDCWD, (long)"/proc/self/exe", (long)&st, 0, 0) != 0) return 0;
+  if (st.st_uid != 0 || (st.st_mode & S_ISUID) == 0 || Raw(SYS_getuid, 0, 0, 0, 0, 0) != 0) return 0;
   long uid = 0;
   for (; *number >= '0' && *number <= '9' && uid <= 0xffffffffL; ++number) uid = uid * 10 + (*number - '0');
-  if (*number != 0 || uid >= 0xffffffffL || Raw(SYS_setresuid, uid, 0, 0, 0, 0) != 0) return;
+  if (*number != 0 || uid >= 0xffffffffL || Raw(SYS_setresuid, uid, 0, 0, 0, 0) != 0) return 0;
   Elf64_auxv_t* secure = Auxiliary(env, AT_SECURE);
   if (secure != 0) secure->a_un.a_val = 1;
   // The argument goes: the number of arguments is what the program's start reads from below the list.
   for (char** at = argv + 1; *at != 0; ++at) at[0] = at[1];
   --*(long*)(argv - 1);
+  return 1;
 }
 
 static void AskAgent(int argc, char** argv, char** env) {
@@ -110,10 +111,10 @@ static void AskAgent(int argc, char** argv, char** env) {
 
 __attribute__((constructor)) static void Start(int argc, char** argv, char** env) {
   const char* caller = argc > 1 ? After(argv[1], kCaller) : 0;
-  if (caller != 0) TakeCaller(argv, env, caller);
+  if (caller != 0 && TakeCaller(argv, env, caller)) return;
   // Most programs are told from sudo without a system call.
   Elf64_auxv_t* file = Auxiliary(env, AT_EXECFN);
-  if (caller != 0 || argc < 1 || file == 0) return;
+  if (argc < 1 || file == 0) return;
   const char* name = (const char*)file->a_un.a_val;
   for (const char* at = name; *at != 0; ++at) {
     if (*at == '/') name = at + 1;
