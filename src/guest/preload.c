@@ -1,8 +1,10 @@
-// For guests on gVisor, whose kernel lacks two things. Every program of the image loads this (/etc/ld.so.preload, below
-// the image's layers). No library is linked: it must load beside any libc.
+// For guests on gVisor, whose kernel lacks three things. Every program of the image loads this (/etc/ld.so.preload,
+// below the image's layers). No library is linked: it must load beside any libc.
 //
 // Some versions do not know AT_NO_AUTOMOUNT and answer EINVAL, which ends `ls` and `stat` of current distributions:
 // the same calls are made without that flag, which means nothing in a machine without automounts.
+//
+// close_range up to the largest number is refused, and PAM then closes 65,536 descriptors one by one, for a second.
 //
 // Setuid bits do not count. A sudo that was started without root becomes a client of the agent (elevate_client.h), and
 // the agent runs the same file as root, with the caller as its first argument. A kernel would have set the real user;
@@ -11,6 +13,7 @@
 #define _GNU_SOURCE
 #include <elf.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <sys/auxv.h>
 #include <sys/stat.h>
@@ -52,6 +55,10 @@ int fstatat(int dir, const char* restrict path, struct stat* restrict out, int f
 
 int fstatat64(int dir, const char* restrict path, struct stat64* restrict out, int flags) {
   return (int)Call(SYS_newfstatat, dir, (long)path, (long)out, flags & ~AT_NO_AUTOMOUNT, 0);
+}
+
+int close_range(unsigned first, unsigned last, int flags) {
+  return (int)Call(SYS_close_range, first, last > INT_MAX ? INT_MAX : last, flags, 0, 0);
 }
 
 // libc made up its mind before TakeCaller.
