@@ -68,6 +68,8 @@ bool Ask(int socket, char** argv, char** env) {
   for (; *env != nullptr; ++env, ++header.envc) strings.append(*env, std::strlen(*env) + 1);
   header.size = static_cast<uint32_t>(strings.size());
   header.mask = ::umask(0);
+  for (size_t i = 0; i < header.limits.size(); ++i)
+    ::getrlimit(static_cast<__rlimit_resource_t>(i), &header.limits.at(i));
   Fd directory(::open(".", O_PATH | O_DIRECTORY | O_CLOEXEC));
   return directory && SendHeader(socket, header, {0, 1, 2, directory.get()}) && SendAll(socket, strings);
 }

@@ -28,51 +28,10 @@ namespace {
 
 struct Request {
   ElevateHeader header;
-  ucred from{};
+  std::optional<ProcessStatus> caller;
   std::array<Fd, kElevateFds> fds;
   std::vector<std::string> argv, env;
 };
-
-// False: not a request. Whatever came with it goes with this process.
-bool ReceiveHeader(int socket, Request& out) {
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(ucred)) + CMSG_SPACE(kElevateFds * sizeof(int))> control{};
-  iovec part{&out.header, sizeof out.header};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  if (::recvmsg(socket, &message, MSG_CMSG_CLOEXEC) != sizeof out.header || (message.msg_flags & MSG_CTRUNC) != 0)
-    return false;
-  bool named = false, equipped = false;
-  for (cmsghdr* c = CMSG_FIRSTHDR(&message); c != nullptr; c = CMSG_NXTHDR(&message, c)) {
-    if (c->cmsg_level != SOL_SOCKET) continue;
-    if (c->cmsg_type == SCM_CREDENTIALS && c->cmsg_len == CMSG_LEN(sizeof(ucred))) {
-      std::memcpy(&out.from, CMSG_DATA(c), sizeof out.from);
-      named = true;
-    }
-    // Nobody sends these by accident: a process that was made to write to this socket by another one is not its caller.
-    if (c->cmsg_type == SCM_RIGHTS && c->cmsg_len == CMSG_LEN(kElevateFds * sizeof(int))) {
-      std::array<int, kElevateFds> fds{};
-      std::memcpy(fds.data(), CMSG_DATA(c), sizeof fds);
-      for (size_t i = 0; i < fds.size(); ++i) out.fds.at(i) = Fd(fds.at(i));
-      equipped = true;
-    }
-  }
-  return named && equipped;
-}
-
-bool ReceiveStrings(int socket, Request& r) {
-  const ElevateHeader& h = r.header;
-  if (h.argc == 0 || h.size > kMaxElevateBytes || uint64_t{h.argc} + h.envc > kMaxElevateStrings) return false;
-  std::string bytes(h.size, '\0');
-  for (size_t have = 0; have < bytes.size();) {
-    ssize_t n = ::recv(socket, bytes.data() + have, bytes.size() - have, 0);
-    if (n <= 0) return false;
-    have += static_cast<size_t>(n);
-  }
-  return SplitStrings(bytes, h.argc, h.envc, r.argv, r.env);
-}
 
 std::optional<ProcessStatus> StatusOf(const std::string& pid) {
   Fd file(::open(("/proc/" + pid + "/status").c_str(), O_RDONLY | O_CLOEXEC));
@@ -89,9 +48,63 @@ std::optional<ProcessStatus> CallerOf(const ucred& from) {
   return caller;
 }
 
+// False: not a request. Whatever came with it goes with this process.
+bool ReceiveHeader(int socket, Request& out) {
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(ucred)) + CMSG_SPACE(kElevateFds * sizeof(int))> control{};
+  iovec part{&out.header, sizeof out.header};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  if (::recvmsg(socket, &message, MSG_CMSG_CLOEXEC) != sizeof out.header || (message.msg_flags & MSG_CTRUNC) != 0)
+    return false;
+  bool equipped = false;
+  for (cmsghdr* c = CMSG_FIRSTHDR(&message); c != nullptr; c = CMSG_NXTHDR(&message, c)) {
+    if (c->cmsg_level != SOL_SOCKET) continue;
+    if (c->cmsg_type == SCM_CREDENTIALS && c->cmsg_len == CMSG_LEN(sizeof(ucred))) {
+      ucred from{};
+      std::memcpy(&from, CMSG_DATA(c), sizeof from);
+      out.caller = CallerOf(from);
+    }
+    // Nobody sends these by accident: a process that was made to write to this socket by another one is not its caller.
+    if (c->cmsg_type == SCM_RIGHTS && c->cmsg_len == CMSG_LEN(kElevateFds * sizeof(int))) {
+      std::array<int, kElevateFds> fds{};
+      std::memcpy(fds.data(), CMSG_DATA(c), sizeof fds);
+      for (size_t i = 0; i < fds.size(); ++i) out.fds.at(i) = Fd(fds.at(i));
+      equipped = true;
+    }
+  }
+  return equipped;
+}
+
+bool ReceiveStrings(int socket, Request& r) {
+  const ElevateHeader& h = r.header;
+  if (h.argc == 0 || h.size > kMaxElevateBytes || uint64_t{h.argc} + h.envc > kMaxElevateStrings) return false;
+  std::string bytes(h.size, '\0');
+  for (size_t have = 0; have < bytes.size();) {
+    ssize_t n = ::recv(socket, bytes.data() + have, bytes.size() - have, 0);
+    if (n <= 0) return false;
+    have += static_cast<size_t>(n);
+  }
+  return SplitStrings(bytes, h.argc, h.envc, r.argv, r.env);
+}
+
 [[noreturn]] void Fail(const char* what, int error) {
   ::dprintf(2, error != 0 ? "sudo: %s: %s\n" : "sudo: %s\n", what, std::strerror(error));
   ::_exit(1);
+}
+
+// The caller's, as far as they are not more than anybody has.
+void TakeLimits(const std::array<rlimit, RLIM_NLIMITS>& limits) {
+  for (size_t i = 0; i < limits.size(); ++i) {
+    const auto resource = static_cast<__rlimit_resource_t>(i);
+    rlimit now{};
+    if (::getrlimit(resource, &now) != 0) continue;
+    now.rlim_max = std::min(now.rlim_max, limits.at(i).rlim_max);
+    now.rlim_cur = std::min(now.rlim_max, limits.at(i).rlim_cur);
+    ::setrlimit(resource, &now);
+  }
 }
 
 [[noreturn]] void RunSudo(const ChildSetup& setup, Request& r) {
@@ -99,7 +112,7 @@ std::optional<ProcessStatus> CallerOf(const ucred& from) {
   for (int fd : {0, 1, 2}) {
     if (::dup2(r.fds.at(static_cast<size_t>(fd)).get(), fd) != fd) ::_exit(1);
   }
-  const auto caller = CallerOf(r.from);
+  const auto& caller = r.caller;
   if (!caller) Fail("not for this process", 0);
   ::umask(r.header.mask & 0777);
   if (::setrlimit(RLIMIT_NOFILE, &setup.files) != 0 || !BecomeUser(caller->uid, caller->gid, caller->groups, 0))
@@ -109,6 +122,7 @@ std::optional<ProcessStatus> CallerOf(const ucred& from) {
   ResetSignals();
   const Fd file = OpenElevated(setup.elevated);
   if (!file) Fail((setup.elevated + " must be a file of root with its setuid bit, and no drive's").c_str(), 0);
+  TakeLimits(r.header.limits);
   Fail("cannot execute it", ExecElevated(file, caller->uid, std::move(r.argv), std::move(r.env)));
 }
 

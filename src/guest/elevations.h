@@ -12,6 +12,7 @@
 #pragma once
 
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include <array>
@@ -40,6 +41,7 @@ struct ElevateHeader {
   uint32_t argc = 0, envc = 0;
   uint32_t size = 0;  // of the strings, each with its NUL
   uint32_t mask = 0;  // umask
+  std::array<rlimit, RLIM_NLIMITS> limits{};
 };
 
 // False: not exactly that many strings.

@@ -99,11 +99,12 @@ class Elevation : public testing::Test {
 };
 
 TEST_F(Elevation, RunsAsRootForTheCallerWithItsGroupsDirectoryDescriptorsAndEnvironment) {
-  auto r = Run(
-      "mkdir sub; cd sub; umask 027; export X=1 LD_LIBRARY_PATH=/x; echo in | ." +
-      Up("read line; echo $UID $EUID $(id -G) $PWD $X [$LD_LIBRARY_PATH] $line $(umask) $# $0; echo e >&2; exit 7") +
-      "; echo $?");
-  EXPECT_EQ(r.out, "12345 0 12345 4242 " + dir_ + "/sub 1 [] in 0027 0 up\n7\n");
+  auto r =
+      Run("mkdir sub; cd sub; umask 027; ulimit -Sn 99; ulimit -Hn 100; export X=1 LD_LIBRARY_PATH=/x; echo in | ." +
+          Up("read line; echo $UID $EUID $(id -G) $PWD $X [$LD_LIBRARY_PATH] $line $(umask) $(ulimit -Sn) $(ulimit "
+             "-Hn) $# $0; echo e >&2; exit 7") +
+          "; echo $?");
+  EXPECT_EQ(r.out, "12345 0 12345 4242 " + dir_ + "/sub 1 [] in 0027 99 100 0 up\n7\n");
   EXPECT_EQ(r.err, "e\n");
 }
 
@@ -160,7 +161,7 @@ TEST_F(Elevation, WhoSaysNothingOrNonsenseHoldsNobodyUp) {
   silent.clear();
   EXPECT_TRUE(Eventually([&] { return Run(Up("echo $EUID")).out == "0\n"; }));
   // Without descriptors, and with lengths of its own.
-  for (const ElevateHeader& h : {ElevateHeader{1, 0, 2, 0}, ElevateHeader{UINT32_MAX, UINT32_MAX, UINT32_MAX, 0}}) {
+  for (const ElevateHeader& h : {ElevateHeader{1, 0, 2}, ElevateHeader{UINT32_MAX, UINT32_MAX, UINT32_MAX}}) {
     Fd fd = Connect();
     EXPECT_EQ(::recv(fd.get(), &ready, 1, 0), 1);
     ASSERT_EQ(::send(fd.get(), &h, sizeof h, MSG_NOSIGNAL), static_cast<ssize_t>(sizeof h));

@@ -9,7 +9,7 @@
 // Setuid bits do not count. A sudo that was started without root becomes a client of the agent (elevate_client.h), and
 // the agent runs the same file as root, with the caller as its first argument. A kernel would have set the real user;
 // here the program does it to itself, before its own code runs. Where this is not loaded, that argument is one that
-// sudo refuses.
+// sudo refuses. Linked to be initialized before all other libraries.
 #define _GNU_SOURCE
 #include <elf.h>
 #include <fcntl.h>

@@ -108,15 +108,16 @@ Result<> CopyAgent(Host& h) {
   SB_TRY(Fd gvisor, os::EnsureDir(dir.get(), "gvisor", 0755));
   SB_TRYV(os::WriteFileAt(gvisor.get(), "agent", bytes, 0555));
   const auto beside = std::filesystem::path(h.options.guest).parent_path();
-  SB_TRY(std::string library, os::ReadFile(beside / "sandbar-preload.so", kMaxAgent));
-  SB_TRYV(os::WriteFileAt(gvisor.get(), "preload.so", library, 0555));
+  auto library = os::ReadFile(beside / "sandbar-preload.so", kMaxAgent);
+  if (library) SB_TRYV(os::WriteFileAt(gvisor.get(), "preload.so", *library, 0555));
+  if (!library) log::Warn("guests on gVisor have no sudo in scripts: {}", library.error().message);
   // A layer for below all others: the place where the agent is mounted, so that no snapshot gets it, and what makes
   // every program load that library.
   SB_TRY(Fd layer, os::EnsureDir(dir.get(), "below", 0755));
   SB_TRY(Fd tmp, os::EnsureDir(layer.get(), "tmp", 01777));
   SB_TRYV(os::EnsureDir(tmp.get(), ".sandbar", 0755));
   SB_TRY(Fd etc, os::EnsureDir(layer.get(), "etc", 0755));
-  SB_TRYV(os::WriteFileAt(etc.get(), "ld.so.preload", "/tmp/.sandbar/preload.so\n", 0644));
+  if (library) SB_TRYV(os::WriteFileAt(etc.get(), "ld.so.preload", "/tmp/.sandbar/preload.so\n", 0644));
   return {};
 }
 

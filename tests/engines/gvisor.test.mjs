@@ -147,7 +147,7 @@ test("kill -9 of its kernel: failed with a reason, and everything is freed", asy
   const before = await inventory(server);
   const box = await sandbox({ persistent: false });
   assert.equal((await sh(box, "echo up")).stdout, "up\n");
-  const [machine] = (await machinePids(spawner)).filter((pid) => !earlier.has(pid));
+  const machine = await until(async () => (await machinePids(spawner)).find((pid) => !earlier.has(pid)), "its first process is listed");
   process.kill(kernelOf(machine), "SIGKILL");
   const failed = await until(async () => {
     const { session: row } = await session(box);
