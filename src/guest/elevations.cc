@@ -113,7 +113,7 @@ void TakeLimits(const std::array<rlimit, RLIM_NLIMITS>& limits) {
     if (::dup2(r.fds.at(static_cast<size_t>(fd)).get(), fd) != fd) ::_exit(1);
   }
   const auto& caller = r.caller;
-  if (!caller) Fail("not for this process", 0);
+  if (!caller) Fail("neither for root nor for processes with a system-call filter", 0);
   ::umask(r.header.mask & 0777);
   if (::setrlimit(RLIMIT_NOFILE, &setup.files) != 0 || !BecomeUser(caller->uid, caller->gid, caller->groups, 0))
     Fail("cannot become the caller", errno);
