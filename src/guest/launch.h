@@ -27,7 +27,7 @@ struct ChildSetup {
   Fd null;                   // /dev/null, or the reading end of an empty pipe
   std::vector<Fd> join_fds;  // writing "0" moves the writer into the commands' cgroups
   rlimit files{};            // RLIMIT_NOFILE as it was before the agent raised its own
-  // On a kernel without setuid files: a program that commands run as if its bit counted (sudo); empty: none.
+  // On a kernel without setuid files: a program that runs as if its bit counted (elevated.h); empty: none.
   std::string elevated;
   Fd written;  // of a virtual machine: the directory that holds what was written to its root
   bool own_kernel = false;

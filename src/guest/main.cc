@@ -1,5 +1,6 @@
-// sandbar-guest --listen-fd N | --stream-fd N [--join-fds A,B,…] [--elevate FILE]
-// As the first program of a virtual machine it takes no arguments (guest/vm_init.h).
+// sandbar-guest --listen-fd N | --stream-fd N [--join-fds A,B,…] [--elevate FILE [--elevate-at SOCKET]]
+// As the first program of a virtual machine it takes no arguments (guest/vm_init.h). Under the name that
+// guest/elevate_client.h says it is a sudo.
 #include <fcntl.h>
 #include <sys/reboot.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "guest/agent.h"
+#include "guest/elevate_client.h"
 #include "guest/launch.h"
 #include "guest/vm_init.h"
 
@@ -77,10 +79,11 @@ int RunVm(bool probe) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc > 0 && argv[0] == sandbar::guest::kElevateWord) return sandbar::guest::RunElevateClient(argc, argv, environ);
   if (::getpid() == 1 && std::string_view(argv[0]) == "/init")
     return RunVm(argc > 1 && std::string_view(argv[1]) == "probe");
   std::vector<int> listen, stream, join;
-  std::string elevated;
+  std::string elevated, elevate_at;
   bool ok = argc % 2 == 1;
   for (int i = 1; i + 1 < argc; i += 2) {
     std::string_view flag = argv[i];
@@ -90,12 +93,16 @@ int main(int argc, char** argv) {
       ok = ok && ParseFds(argv[i + 1], 0, stream);
     } else if (flag == "--elevate") {
       elevated = argv[i + 1];
+    } else if (flag == "--elevate-at") {
+      elevate_at = argv[i + 1];
     } else {
       ok = ok && flag == "--join-fds" && ParseFds(argv[i + 1], 3, join);
     }
   }
   if (!ok || listen.size() + stream.size() != 1) {
-    std::fprintf(stderr, "usage: sandbar-guest --listen-fd N | --stream-fd N [--join-fds A,B] [--elevate FILE]\n");
+    std::fprintf(stderr,
+                 "usage: sandbar-guest --listen-fd N | --stream-fd N [--join-fds A,B] [--elevate FILE [--elevate-at "
+                 "SOCKET]]\n");
     return 2;
   }
   if (!stream.empty() && stream[0] < 3) stream[0] = MoveAway(stream[0]);
@@ -110,6 +117,7 @@ int main(int argc, char** argv) {
   if (!stream.empty()) options.stream = sandbar::Fd(stream[0]);
   for (int fd : join) options.join_fds.emplace_back(fd);
   options.elevated = std::move(elevated);
+  options.elevate_at = std::move(elevate_at);
   sandbar::guest::Agent agent(std::move(options));
   agent.Run();
 }

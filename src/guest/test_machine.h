@@ -58,8 +58,9 @@ struct MachineOptions {
   std::chrono::milliseconds worker_stall{20000};
   bool break_join = false;   // the cgroup cannot be joined
   bool real_binary = false;  // exec the static program instead of running the sanitized code
-  std::string elevated;      // of the agent's options; in the machine's directory
-  bool stream = false;       // one socket pair for all clients, see TestMachine::stream()
+  // Of the agent's options; in the machine's directory. Processes ask at "door", and load our library.
+  std::string elevated;
+  bool stream = false;  // one socket pair for all clients, see TestMachine::stream()
 };
 
 class TestMachine {
@@ -142,9 +143,30 @@ class TestMachine {
     stream_.Reset();
     agent_options.join_fds.push_back(std::move(join));
     agent_options.worker_stall = options.worker_stall;
-    if (!options.elevated.empty()) agent_options.elevated = dir_ + "/" + options.elevated;
+    if (!options.elevated.empty()) {
+      agent_options.elevated = dir_ + "/" + options.elevated;
+      agent_options.elevate_at = dir_ + "/door";
+      Preload();
+    }
     Agent agent(std::move(agent_options));
     agent.Run();
+  }
+
+  // For every program that is executed in the machine; setuid bits in its directory do not count.
+  void Preload() {
+    Require(::mount(dir_.c_str(), dir_.c_str(), nullptr, MS_BIND, nullptr) == 0, "bind");
+    Require(::mount("none", dir_.c_str(), nullptr, MS_REMOUNT | MS_BIND | MS_NOSUID, nullptr) == 0, "nosuid");
+    const std::string layer = dir_ + "/etc";
+    Require(::mkdir(layer.c_str(), 0755) == 0, "mkdir");
+    Require(::mount("tmpfs", layer.c_str(), "tmpfs", 0, nullptr) == 0, "mount tmpfs");
+    for (const char* name : {"/up", "/work"}) Require(::mkdir((layer + name).c_str(), 0755) == 0, "mkdir");
+    std::filesystem::copy_file(
+        BinaryPath().replace(BinaryPath().rfind('/') + 1, std::string::npos, "sandbar-preload.so"),
+        dir_ + "/preload.so");
+    WriteWhole(layer + "/up/ld.so.preload", dir_ + "/preload.so\n");
+    WriteWhole(layer + "/up/group", ReadWhole("/etc/group"));
+    const std::string data = "lowerdir=/etc,upperdir=" + layer + "/up,workdir=" + layer + "/work";
+    Require(::mount("overlay", "/etc", "overlay", 0, data.c_str()) == 0, "mount overlay");
   }
 
   std::string dir_;

@@ -23,7 +23,6 @@ struct Host;
 struct Gvisor {
   Fd runsc;                        // O_PATH; not there when it does not work
   std::vector<std::string> flags;  // the platform and what else this version wants to be told
-  bool preload = false;            // its guests need src/guest/preload.c
   std::string why_not;
 };
 

@@ -21,27 +21,20 @@ namespace sandbar::spawner {
 namespace {
 
 constexpr int kProbeMs = 20'000;
-constexpr int kProbeExit = 42, kProbeExitOld = 43;
-constexpr const char* kProbeVersion = "probe-2";  // another one asks other questions
-constexpr const char* kPreloadMark = "preload";   // in what is remembered, after the flags
+constexpr int kProbeExit = 42;
+constexpr const char* kProbeVersion = "probe-3";  // another one asks other questions
 constexpr const char* kRemembered = "/run/sandbar";
 constexpr const char* kRememberedName = "gvisor-probe";
 
-// An executable of x86-64, the headers of 64-bit ELF with one segment and a few instructions:
-//   exit(statx(AT_FDCWD, "/", AT_NO_AUTOMOUNT, …) == 0 ? 42 : 43)
+// An executable of x86-64, the headers of 64-bit ELF with one segment and a few instructions: exit(42)
 constexpr std::string_view kProgram(
     "\x7f"
     "ELF\x02\x01\x01\0\0\0\0\0\0\0\0\0"
     "\x02\0\x3e\0\x01\0\0\0\x78\0\x40\0\0\0\0\0\x40\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x40\0\x38\0\x01\0\0\0\0\0\0\0"
-    "\x01\0\0\0\x05\0\0\0\0\0\0\0\0\0\0\0\0\0\x40\0\0\0\0\0\0\0\x40\0\0\0\0\0\xb2\0\0\0\0\0\0\0\xb2\0\0\0\0\0\0\0"
+    "\x01\0\0\0\x05\0\0\0\0\0\0\0\0\0\0\0\0\0\x40\0\0\0\0\0\0\0\x40\0\0\0\0\0\x84\0\0\0\0\0\0\0\x84\0\0\0\0\0\0\0"
     "\0\x10\0\0\0\0\0\0"
-    "\xbf\x9c\xff\xff\xff\x48\x8d\x35\x2c\0\0\0"
-    "\xba\0\x08\0\0\x41\xba\xff\x07\0\0"
-    "\x4c\x8d\x84\x24\0\xfc\xff\xff"
-    "\xb8\x4c\x01\0\0\x0f\x05"
-    "\xbf\x2a\0\0\0\x85\xc0\x74\x02\xff\xc7"
-    "\xb8\x3c\0\0\0\x0f\x05\x2f\0",
-    178);
+    "\xbf\x2a\0\0\0\xb8\x3c\0\0\0\x0f\x05",
+    132);
 
 Result<Fd> ProbeRoot() {
   std::vector<os::MountOption> options = {{"mode", "0755"}, {"size", "1m"}};
@@ -54,8 +47,8 @@ std::string FirstLine(const std::string& text) {
   return text.substr(0, text.find('\n'));
 }
 
-// True: its guests need the preloaded library. Waits: only at start.
-Result<bool> RunOnce(const GvisorJail& jail) {
+// Waits: only at start.
+Result<> RunOnce(const GvisorJail& jail) {
   SB_TRY(os::Child child, StartGvisorJail(jail));
   pollfd p{child.pidfd.get(), POLLIN, 0};
   int n = 0;
@@ -66,7 +59,7 @@ Result<bool> RunOnce(const GvisorJail& jail) {
   ::poll(&p, 1, kProbeMs);
   SB_TRY(auto status, os::TryReap(child.pidfd.get()));
   if (late) return Fail(Code::kTimeout, "it hangs");
-  if (status == kProbeExit || status == kProbeExitOld) return status == kProbeExitOld;
+  if (status == kProbeExit) return {};
   auto said = os::ReadJailStatus(child.status.get());
   return Fail(Code::kUnsupported,
               said ? "it ended with " + std::to_string(status.value_or(-1)) : FirstLine(said.error().message));
@@ -111,7 +104,6 @@ Result<std::vector<std::string>> Probe(Host& host, int runsc) {
       SB_TRY(Fd root, ProbeRoot());
       jail.root = root.get();
       auto worked = RunOnce(jail);
-      if (worked && *worked) jail.flags.emplace_back(kPreloadMark);
       if (worked) return jail.flags;
       log::Info("gVisor with {}: {}", jail.flags.front(), worked.error().message);
       last = worked.error();
@@ -186,11 +178,6 @@ Gvisor FindGvisor(Host& host) {
     }
     gvisor.flags = std::move(*flags);
     if (key) Remember(*key, gvisor.flags);
-  }
-  if (gvisor.flags.back() == kPreloadMark) {
-    gvisor.flags.pop_back();
-    gvisor.preload = ::access((std::string(kMountDir) + "/gvisor/preload.so").c_str(), R_OK) == 0;
-    if (!gvisor.preload) log::Warn("this runsc does not know AT_NO_AUTOMOUNT, and sandbar-preload.so is missing");
   }
   gvisor.runsc = std::move(*runsc);
   return gvisor;

@@ -107,18 +107,17 @@ Result<> CopyAgent(Host& h) {
   SB_TRY(h.agent, os::OpenInside(dir.get(), "agent", O_PATH));
   SB_TRY(Fd gvisor, os::EnsureDir(dir.get(), "gvisor", 0755));
   SB_TRYV(os::WriteFileAt(gvisor.get(), "agent", bytes, 0555));
-  auto library = os::ReadFile(std::filesystem::path(h.options.guest).parent_path() / "sandbar-preload.so", kMaxAgent);
+  const auto beside = std::filesystem::path(h.options.guest).parent_path();
+  auto library = os::ReadFile(beside / "sandbar-preload.so", kMaxAgent);
   if (library) SB_TRYV(os::WriteFileAt(gvisor.get(), "preload.so", *library, 0555));
-  // Layers for below all others: the place where the agent is mounted, so that no snapshot gets it, and in one of them
-  // what makes every program load that library.
-  for (const char* name : {"below", "below-preload"}) {
-    SB_TRY(Fd layer, os::EnsureDir(dir.get(), name, 0755));
-    SB_TRY(Fd tmp, os::EnsureDir(layer.get(), "tmp", 01777));
-    SB_TRYV(os::EnsureDir(tmp.get(), ".sandbar", 0755));
-    if (std::string_view(name) == "below") continue;
-    SB_TRY(Fd etc, os::EnsureDir(layer.get(), "etc", 0755));
-    SB_TRYV(os::WriteFileAt(etc.get(), "ld.so.preload", "/tmp/.sandbar/preload.so\n", 0644));
-  }
+  if (!library) log::Warn("guests on gVisor have no sudo in scripts: {}", library.error().message);
+  // A layer for below all others: the place where the agent is mounted, so that no snapshot gets it, and what makes
+  // every program load that library.
+  SB_TRY(Fd layer, os::EnsureDir(dir.get(), "below", 0755));
+  SB_TRY(Fd tmp, os::EnsureDir(layer.get(), "tmp", 01777));
+  SB_TRYV(os::EnsureDir(tmp.get(), ".sandbar", 0755));
+  SB_TRY(Fd etc, os::EnsureDir(layer.get(), "etc", 0755));
+  if (library) SB_TRYV(os::WriteFileAt(etc.get(), "ld.so.preload", "/tmp/.sandbar/preload.so\n", 0644));
   return {};
 }
 

@@ -10,6 +10,9 @@ namespace {
 // there: the directory with the agent.
 constexpr const char* kAgentDir = "/tmp/.sandbar";
 
+// There are no setuid files: sudo asks the agent (src/guest/preload.c, elevations.h). In a filesystem of gVisor's own.
+constexpr const char* kSudoSocket = "/dev/.sandbar-sudo";
+
 // gVisor's own: its heap, and the threads of its two programs.
 constexpr uint64_t kKernelMemory = 64 << 20;
 constexpr uint32_t kKernelThreads = 256;
@@ -35,8 +38,7 @@ class GvisorLaunchImpl : public RootDirLaunch {
   Result<os::Child> Start(const LaunchInput& in, const ConfigureReq& request) override {
     for (const DriveMount& mount : request.mounts) SB_TRYV(CheckPlace(mount.path));
     root_ = std::make_unique<RootDir>(in.host);
-    SB_TRYV(
-        root_->Mount(*in.parts, in.limits, request, InMountDir(in.host->gvisor.preload ? "below-preload" : "below")));
+    SB_TRYV(root_->Mount(*in.parts, in.limits, request, InMountDir("below")));
     GvisorJail jail;
     jail.host = in.host;
     jail.parts = in.parts;
@@ -47,7 +49,13 @@ class GvisorLaunchImpl : public RootDirLaunch {
     jail.limits = in.limits;
     jail.listener = in.listener;
     jail.cpus = in.cpus;
-    jail.args = {std::string(kAgentDir) + "/agent", "--stream-fd", "0", "--elevate", "/usr/bin/sudo"};
+    jail.args = {std::string(kAgentDir) + "/agent",
+                 "--stream-fd",
+                 "0",
+                 "--elevate",
+                 "/usr/bin/sudo",
+                 "--elevate-at",
+                 kSudoSocket};
     jail.binds.push_back({"/agent", kAgentDir, false});
     std::vector<std::string> places;
     places.reserve(request.mounts.size());

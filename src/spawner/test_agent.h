@@ -59,7 +59,7 @@ inline constexpr const char* kStreamAgent = R"c(
 #include <sys/wait.h>
 #include <unistd.h>
 int main(int argc, char** argv) {
-  if (argc != 5 || strcmp(argv[1], "--stream-fd") || strcmp(argv[2], "0") || strcmp(argv[3], "--elevate")) return 3;
+  if (argc != 7 || strcmp(argv[1], "--stream-fd") || strcmp(argv[2], "0") || strcmp(argv[3], "--elevate")) return 3;
   for (;;) {
     static char script[65536];
     char c;

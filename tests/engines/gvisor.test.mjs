@@ -43,6 +43,52 @@ test("the kernel is gVisor's, and of the host nothing is seen", async () => {
   assert.deepEqual([info.engine, info.isolationClass], ["gvisor", 2]);
 });
 
+test("sudo in a script: the image's own, with environment, directory and input of whoever calls it", async () => {
+  const box = await sandbox();
+  const script = `cd /usr/lib; umask 027
+    MINE=kept sudo sh -c 'echo $(id -u) $SUDO_USER $MINE $PWD $(umask); exit 7'; echo $?
+    echo piped | sudo tee /etc/mine; sudo cat /etc/mine
+    sudo -u nobody id -un; sudo A=5 -- sh -c 'echo $A'; sudo -i pwd
+    sudo sh -c 'kill -9 $$'; echo $?
+    sudo sh -c 'sudo -u vercel-sandbox sudo id -un'
+    sudo sleep 0.1 & wait $!; echo $?
+    mkdir /tmp/gone; cd /tmp/gone; rmdir /tmp/gone; sudo id -u`;
+  const { stdout, stderr } = await sh(box, script);
+  assert.equal(stdout, `0 vercel-sandbox kept /usr/lib 0027\n7\npiped\npiped\nnobody\n5\n/root\n137\nroot\n0\n0\n`, stderr);
+  const own = await box.runCommand("sudo", ["sh", "-c", "echo $(id -u) $SUDO_USER"]);
+  assert.equal(await own.stdout(), "0 vercel-sandbox\n", "as a command of its own");
+});
+
+test("sudo: the image's sudoers decide", async () => {
+  const box = await sandbox();
+  await sh(box, `groupadd ops; useradd -G ops carol; useradd bob
+    echo '%ops ALL=(root) NOPASSWD: /usr/bin/id' > /etc/sudoers.d/ops`, { sudo: true });
+  const as = (user, script) => sh(box, `sudo -u ${user} sh -c '${script}'`);
+  assert.equal((await as("carol", "sudo -n id -u")).stdout, "0\n");
+  for (const [user, script] of [["carol", "sudo -n cat /etc/shadow"], ["bob", "sudo -n id -u"], ["carol", "sudo --sandbar-caller=0 id -u"],
+    ["bob", "bash -c \"exec -a sandbar-elevate /tmp/.sandbar/agent /dev/.sandbar-sudo sudo --sandbar-caller=0 id -u\""]]) {
+    const refused = await as(user, script);
+    assert.notEqual(refused.exitCode, 0, `${user}: ${script}: ${refused.stdout}`);
+    assert.equal(refused.stdout, "", `${user}: ${script}`);
+  }
+  // Without the library nobody is root by mistake.
+  await sh(box, "rm /etc/ld.so.preload", { sudo: true });
+  const bare = await box.runCommand("sudo", ["id", "-u"]);
+  assert.deepEqual([bare.exitCode, await bare.stdout()], [1, ""]);
+});
+
+for (const signal of ["SIGKILL", "SIGTERM"]) {
+  test(`${signal} for a command reaches what sudo started in it`, async () => {
+    const box = await sandbox();
+    const command = await box.runCommand({ cmd: "sh", args: ["-c", "sudo sh -c 'sleep 1000; true'; true"], detached: true });
+    const sleeps = async () => (await sh(box, "pgrep -cx sleep")).stdout.trim();
+    await until(async () => (await sleeps()) === "1", "it runs");
+    await command.kill(signal);
+    assert.equal((await command.wait()).exitCode, signal === "SIGKILL" ? 137 : 143);
+    await until(async () => (await sleeps()) === "0", "it has ended");
+  });
+}
+
 test("stop keeps the files, resume has them; snapshot, fork", async () => {
   const box = await sandbox({ name: unique() });
   await sh(box, "mkdir d && echo one > d/a && ln -s a d/l && chmod 750 d && echo t > /tmp/t");
@@ -101,7 +147,7 @@ test("kill -9 of its kernel: failed with a reason, and everything is freed", asy
   const before = await inventory(server);
   const box = await sandbox({ persistent: false });
   assert.equal((await sh(box, "echo up")).stdout, "up\n");
-  const [machine] = (await machinePids(spawner)).filter((pid) => !earlier.has(pid));
+  const machine = await until(async () => (await machinePids(spawner)).find((pid) => !earlier.has(pid)), "its first process is listed");
   process.kill(kernelOf(machine), "SIGKILL");
   const failed = await until(async () => {
     const { session: row } = await session(box);
