@@ -122,8 +122,8 @@ class Commands {
   std::unordered_map<pid_t, Command*> by_pid_;
   std::list<Sink> sinks_;
   uint64_t oom_kills_ = 0;  // of our own kernel, as far as we have asked
-  std::string cursor_;  // where the next round of Pump begins, so that none starves
-  size_t held_ = 0;     // sum of the spools' cost
+  std::string cursor_;      // where the next round of Pump begins, so that none starves
+  size_t held_ = 0;         // sum of the spools' cost
   size_t peak_ = 0;
 };
 

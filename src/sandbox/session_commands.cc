@@ -180,8 +180,7 @@ Task<> Session::FinishCommand(std::shared_ptr<RunningCommand> run, wire::Exit ex
   // Shown only when it is on record.
   store::Command row = run->row;
   row.oom_killed = noted || (oom && *oom);
-  if (row.oom_killed && !noted)
-    log.Note("sandbar: killed: " + OutOfMemory() + "\n");
+  if (row.oom_killed && !noted) log.Note("sandbar: killed: " + OutOfMemory() + "\n");
   row.exit_code = std::clamp(exit.code, 0, 255);
   row.timed_out = exit.timed_out;
   const auto longest = static_cast<uint64_t>(std::max<int64_t>(NowMs() - row.started_at, 0));

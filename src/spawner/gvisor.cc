@@ -65,15 +65,10 @@ Result<> MakeTree(Preparation& p, const GvisorJail& jail) {
 }
 
 void MakeCommand(Preparation& p, const GvisorJail& jail) {
-  // Files are shared although nobody else has them: otherwise what was written, and when, is in runsc's memory only until
-  // somebody asks for a sync, and gone with it when it is killed.
-  p.words = {"/runsc",
-             "--root=/state",
-             "--ignore-cgroups",
-             "--network=sandbox",
-             "--overlay2=none",
-             "--file-access=shared",
-             "--file-access-mounts=shared"};
+  // Files are shared although nobody else has them: otherwise what was written, and when, is in runsc's memory only
+  // until somebody asks for a sync, and gone with it when it is killed.
+  p.words = {"/runsc",          "--root=/state",        "--ignore-cgroups",           "--network=sandbox",
+             "--overlay2=none", "--file-access=shared", "--file-access-mounts=shared"};
   p.words.insert(p.words.end(), jail.flags.begin(), jail.flags.end());
   p.words.emplace_back("run");
   if (!jail.probe) p.words.emplace_back("--detach");

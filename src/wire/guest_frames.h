@@ -221,7 +221,7 @@ struct Exit {
   int32_t code = 0;  // shell style: 128+n for a signal
   bool timed_out = false;
   uint64_t duration_ms = 0;
-  uint64_t final_offset = 0;  // all Output (or Gap) up to here was sent before
+  uint64_t final_offset = 0;   // all Output (or Gap) up to here was sent before
   bool out_of_memory = false;  // the machine's own kernel has killed for want of memory; of others the host knows
 };
 struct FileError {
