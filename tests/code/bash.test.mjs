@@ -74,8 +74,8 @@ test("artifacts, also with names that need care", async () => {
 
 test("background jobs go on, and what they print comes with a later cell", async () => {
   const n = number();
-  await sh.ok(`(sleep 0.1; echo late ${n}) &`);
-  let seen = "";
+  await sh.ok(`rm -f go; (until [ -e go ]; do sleep 0.05; done; echo late ${n}) &`);
+  let seen = (await sh.ok("touch go")).stdout;
   for (let i = 0; i < 200 && !seen.includes(`late ${n}`); i++) seen += (await sh.ok("sleep 0.05")).stdout;
   assert.match(seen, new RegExp(`late ${n}`));
 });

@@ -79,7 +79,7 @@ static int run_one(const struct attack_group* group, const struct attack* attack
   fflush(stdout);
   pid_t pid = fork();
   if (pid == 0) {
-    alarm(60);
+    alarm(180);
     _exit(attack->run());
   }
   int status = 0;
