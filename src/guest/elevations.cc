@@ -233,7 +233,7 @@ Result<> Elevations::Listen(const std::string& path) {
   const mode_t mask = ::umask(0);  // for everybody
   const bool bound = listener_ && ::bind(listener_.get(), reinterpret_cast<sockaddr*>(&at), sizeof at) == 0;
   ::umask(mask);
-  if (!bound || ::listen(listener_.get(), kMaxElevations) != 0) return FailErrno("listen at " + path);
+  if (!bound || ::listen(listener_.get(), 4 * kMaxElevations) != 0) return FailErrno("listen at " + path);
   watch_ = loop_->Add(listener_.get(), EPOLLIN, [this](uint32_t) { OnAccept(); });
   return {};
 }
