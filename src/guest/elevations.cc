@@ -108,7 +108,7 @@ void TakeLimits(const std::array<rlimit, RLIM_NLIMITS>& limits) {
 }
 
 [[noreturn]] void RunSudo(const ChildSetup& setup, Request& r) {
-  ::setsid();
+  ::setpgid(0, 0);
   for (int fd : {0, 1, 2}) {
     if (::dup2(r.fds.at(static_cast<size_t>(fd)).get(), fd) != fd) ::_exit(1);
   }
@@ -136,17 +136,15 @@ int Accompany(int socket, int children, pid_t sudo) {
   int status = 0;
   while (::waitpid(sudo, &status, WNOHANG) == 0) {
     ::poll(ready.data(), ready.size(), -1);
-    std::array<signalfd_siginfo, 4> ended;
-    if (ready[1].revents != 0) [[maybe_unused]]
-      ssize_t n = ::read(children, ended.data(), sizeof ended);
+    signalfd_siginfo ended{};
+    ssize_t n = ready[1].revents != 0 ? ::read(children, &ended, sizeof ended) : 0;
     if (ready[0].revents == 0) continue;
     std::array<unsigned char, 64> asked{};
-    ssize_t n = ::recv(socket, asked.data(), asked.size(), MSG_DONTWAIT);
+    n = ::recv(socket, asked.data(), asked.size(), MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) continue;
     for (ssize_t i = 0; i < n; ++i) Pass(asked.at(static_cast<size_t>(i)), sudo);
     if (n > 0) continue;
     // The caller is gone.
-    ::kill(sudo, SIGKILL);
     ::kill(-sudo, SIGKILL);
     ready[0].fd = -1;
     ready[0].revents = 0;
@@ -158,7 +156,7 @@ int Accompany(int socket, int children, pid_t sudo) {
   ResetSignals();
   ::alarm(kElevateSeconds);
   // Nothing of the agent's is held here: it must see its connections end.
-  if (!JoinCgroups(setup) || ::dup2(client, 3) != 3) ::_exit(1);
+  if (!JoinCgroups(setup) || ::setsid() < 0 || ::dup2(client, 3) != 3) ::_exit(1);
   ::close_range(4, kLastFd, 0);
   const int socket = 3, on = 1;
   Request request;
@@ -176,6 +174,8 @@ int Accompany(int socket, int children, pid_t sudo) {
   const int children = ::signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
   const pid_t sudo = children < 0 ? -1 : ::fork();
   if (sudo == 0) RunSudo(setup, request);
+  // Both do it: whoever is first, there is a group to signal.
+  if (sudo > 0) ::setpgid(sudo, sudo);
   // A pipe's end is seen when sudo's copies are closed.
   for (Fd& fd : request.fds) fd.Reset();
   const int32_t status = sudo < 0 ? 1 << 8 : Accompany(socket, children, sudo);
@@ -233,7 +233,7 @@ Result<> Elevations::Listen(const std::string& path) {
   const mode_t mask = ::umask(0);  // for everybody
   const bool bound = listener_ && ::bind(listener_.get(), reinterpret_cast<sockaddr*>(&at), sizeof at) == 0;
   ::umask(mask);
-  if (!bound || ::listen(listener_.get(), kMaxElevations) != 0) return FailErrno("listen at " + path);
+  if (!bound || ::listen(listener_.get(), 4 * kMaxElevations) != 0) return FailErrno("listen at " + path);
   watch_ = loop_->Add(listener_.get(), EPOLLIN, [this](uint32_t) { OnAccept(); });
   return {};
 }

@@ -30,7 +30,7 @@
 
 namespace sandbar::guest {
 
-inline constexpr size_t kMaxElevations = 256;          // at a time
+inline constexpr size_t kMaxElevations = 64;           // at a time
 inline constexpr uint32_t kMaxElevateBytes = 2 << 20;  // of strings: what exec takes
 inline constexpr uint32_t kMaxElevateStrings = 1 << 17;
 inline constexpr unsigned kElevateSeconds = 20;  // for the whole request

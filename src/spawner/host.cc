@@ -110,7 +110,7 @@ Result<> CopyAgent(Host& h) {
   const auto beside = std::filesystem::path(h.options.guest).parent_path();
   auto library = os::ReadFile(beside / "sandbar-preload.so", kMaxAgent);
   if (library) SB_TRYV(os::WriteFileAt(gvisor.get(), "preload.so", *library, 0555));
-  if (!library) log::Warn("guests on gVisor have no sudo in scripts: {}", library.error().message);
+  if (!library) log::Warn("guests on gVisor have no sudo: {}", library.error().message);
   // A layer for below all others: the place where the agent is mounted, so that no snapshot gets it, and what makes
   // every program load that library.
   SB_TRY(Fd layer, os::EnsureDir(dir.get(), "below", 0755));
