@@ -196,7 +196,11 @@ Result<UsageResp> Machine::Usage() const {
 
 Result<> Machine::Freeze(bool frozen) {
   if (state_ != State::kRunning) return Fail(Code::kStopped, "the machine does not run");
-  SB_TRYV(parts_.group->Freeze(frozen));
+  if (auto done = parts_.group->Freeze(frozen); !done) {
+    // Whoever hears that it failed takes it for one that runs.
+    if (auto r = parts_.group->Freeze(false); frozen && !r) log::Error("{}: {}", id_, r.error().message);
+    return done;
+  }
   frozen_ = frozen;
   return {};
 }
