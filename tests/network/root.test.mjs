@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import net from "node:net";
 import { test } from "node:test";
 import { sh, useSdk } from "../clients/sdk.mjs";
-import { until } from "../clients/server.mjs";
+import { engine, until } from "../clients/server.mjs";
 import { makeWorld } from "./world.mjs";
 
 const world = await makeWorld();
@@ -88,13 +88,19 @@ attempt("transparent", lambda: (lambda s: s.setsockopt(socket.SOL_IP, 19, 1))(so
 attempt("ulp", lambda: (lambda s: s.setsockopt(socket.IPPROTO_TCP, 31, b"tls"))(socket.socket()))
 `;
 
+// Where the guest has a kernel of its own, this is its own network, and nobody else's; what it sends must still be what the
+// link lets through (src/os/netns_link_test.cc sends it every kind of frame).
+const own = engine !== "namespaces";
+const ITS_OWN = /^(for kind|    for address)|^attempt\("(flush|route|unroute|address|device|down|namespace|port start|raw \w+|packet|sctp|mark|transparent|ulp)"/;
+const script = attacks.split("\n").filter((line) => !own || !ITS_OWN.test(line)).join("\n");
+
 for (const sudo of [false, true]) {
   test(`${sudo ? "root" : "the default user"} finds no way around the proxy`, async () => {
     const box = await sandbox({ runtime: "python3.13" });
-    const done = await box.runCommand({ cmd: "python3", args: ["-c", attacks], sudo });
+    const done = await box.runCommand({ cmd: "python3", args: ["-c", script], sudo });
     const lines = (await done.stdout()).split("\n").filter(Boolean);
     assert.equal(done.exitCode, 0, await done.stderr());
-    assert.equal(lines.length, 35, lines.join("\n"));
+    assert.equal(lines.length, own ? 13 : 35, lines.join("\n"));
     assert.deepEqual(lines.filter((l) => l.endsWith(": ok")), []);
     // What is neither TCP nor DNS fails at once, is counted, and is told like any other refusal.
     const session = box.currentSession().sessionId;
