@@ -118,6 +118,7 @@ class EgressCustomTest : public EgressTest {
     resolver_.Add("api.example.test", "127.0.0.1");
     resolver_.Add("other.example.test", "127.0.0.1");
   }
+  ~EgressCustomTest() override { StopLoop(); }
   Fd Connected(const std::string& opening) {
     Fd guest = Dial(tcp_port_);
     EXPECT_TRUE(SendAll(guest.get(), opening));

@@ -109,7 +109,9 @@ class EgressTest : public ::testing::Test {
     config_.resolver = "127.0.0.1:9";
     config_.first_byte_timeout = std::chrono::milliseconds(300);
   }
-  ~EgressTest() override {
+  ~EgressTest() override { StopLoop(); }
+  // Before anything goes that the loop may still look at: members of derived fixtures go before this one.
+  void StopLoop() {
     if (egress_) Close();
     work_.reset();
     if (thread_.joinable()) thread_.join();

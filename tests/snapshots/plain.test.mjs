@@ -1,15 +1,17 @@
 // A store of plain directories (disk.limit = "none"): sessions are stacked there, not copied.
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
-import { startServer } from "../clients/server.mjs";
+import { engine, startServer } from "../clients/server.mjs";
 
-const server = await startServer({ config: '[disk]\nlimit = "none"\n' });
-after(() => server.stop());
+// A virtual machine's disk is a device, and has to be copied without its bytes.
+const skip = engine.startsWith("microvm") && "microVMs need the btrfs store";
+const server = skip ? undefined : await startServer({ config: '[disk]\nlimit = "none"\n' });
+after(() => server?.stop());
 const query = "projectId=prj_test";
 const resume = async (name) => (await server.call("GET", `/v2/sandboxes/${name}?${query}&resume=true`)).session.id;
 const stop = (session) => server.call("POST", `/v2/sandboxes/sessions/${session}/stop`);
 
-test("files survive a chain of stops, a flatten and a fork", async () => {
+test("files survive a chain of stops, a flatten and a fork", { skip }, async () => {
   let session = (await server.create({ name: "chain", runtime: "node24" })).session.id;
   const rounds = 13; // a chain of twelve is made into one
   for (let i = 0; i < rounds; i++) {
@@ -27,6 +29,6 @@ test("files survive a chain of stops, a flatten and a fork", async () => {
   assert.equal((await server.exec(fork.session.id, ...look)).stdout, seen);
 });
 
-test("a limit that cannot hold is refused", async () => {
+test("a limit that cannot hold is refused", { skip }, async () => {
   await assert.rejects(startServer({ config: '[limits]\ndisk_mb = 64\n[disk]\nlimit = "none"\n' }), /limits.disk_mb` needs `disk.limit/);
 });
