@@ -204,8 +204,10 @@ Task<> ServiceImpl::TidyMemory() {
 
 Task<SandboxView> ServiceImpl::Resume(Scope scope, std::string name, ResumeFrom from) {
   SandboxView view;
-  SB_CO_TRY(view.sandbox, co_await FindSandbox(scope, name));
-  if (const Live* live = LiveOf(view.sandbox.current_session)) {
+  for (std::string ended;;) {
+    SB_CO_TRY(view.sandbox, co_await FindSandbox(scope, name));
+    const Live* live = LiveOf(view.sandbox.current_session);
+    if (live == nullptr || view.sandbox.current_session == ended) break;
     auto session = live->session;
     auto stop = live->stop;
     // What is under way is waited for: the client does not poll.
@@ -220,6 +222,8 @@ Task<SandboxView> ServiceImpl::Resume(Scope scope, std::string name, ResumeFrom 
       view.sandbox.status = view.session.status;
       co_return view;
     }
+    // Its end has changed the record: what it kept is where this goes on.
+    ended = view.sandbox.current_session;
   }
   // Everyone who asks while it boots gets the same session.
   const std::string key = view.sandbox.team + "/" + view.sandbox.project + "/" + view.sandbox.name;

@@ -89,6 +89,27 @@ TEST_F(SnapshotsTest, CrashBeforeThePublish) {
   EXPECT_TRUE(world.host.snapshots.contains(snapshot));
 }
 
+TEST_F(SnapshotsTest, AResumeDuringAStopStandsOnWhatThatKeeps) {
+  Boot();
+  auto view = Named("box");
+  const std::string old = Stop(view).sandbox.current_snapshot;
+  view = Resume("box");
+  std::optional<Result<SandboxView>> stopped, resumed;
+  world.host.faults.destroy = FakeFault::kFail;
+  asio::co_spawn(world.ioc.get_executor(), world.service->Stop(world.scope, view.session.id),
+                 [&](std::exception_ptr, Result<SandboxView> r) { stopped = std::move(r); });
+  ASSERT_TRUE(world.Until([&] { return Record("box").status == store::Status::kStopping; }));
+  asio::co_spawn(world.ioc.get_executor(), world.service->Get(world.scope, "box", true),
+                 [&](std::exception_ptr, Result<SandboxView> r) { resumed = std::move(r); });
+  for (int i = 0; i < 50; ++i) world.Step();
+  EXPECT_FALSE(resumed);
+  world.host.faults = {};
+  ASSERT_TRUE(world.Until([&] { return stopped && resumed; }));
+  ASSERT_TRUE(*stopped && *resumed) << resumed->error().message;
+  EXPECT_NE((*stopped)->snapshot->id, old);
+  EXPECT_EQ((*resumed)->session.source_snapshot, (*stopped)->snapshot->id);
+}
+
 TEST_F(SnapshotsTest, AFailedResumeLeavesTheSandboxAsItWas) {
   Boot();
   auto view = Named("box");

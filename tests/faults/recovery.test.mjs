@@ -17,7 +17,7 @@ const start = (s, session, script) =>
   s.call("POST", `/v2/sandboxes/sessions/${session}/cmd`, { body: { command: "sh", args: ["-c", script], env: {}, sudo: false } });
 
 test("20 live sandboxes with running commands survive a kill -9 of the daemon", async () => {
-  const sandboxes = await Promise.all(Array.from({ length: 20 }, () => server.create({ runtime: "node24" })));
+  const sandboxes = await Promise.all(Array.from({ length: 20 }, () => server.create({ runtime: "node24", timeout: 3_600_000 })));
   // Each prints numbered lines before, during and after the crash, and ends with a code of its own.
   const commands = await Promise.all(sandboxes.map(({ session }, i) =>
     start(server, session.id, `for n in $(seq 1 60); do echo line-$n; sleep 0.1; done; exit ${i}`)));
