@@ -204,25 +204,27 @@ Task<> ServiceImpl::TidyMemory() {
 
 Task<SandboxView> ServiceImpl::Resume(Scope scope, std::string name, ResumeFrom from) {
   SandboxView view;
-  for (std::string ended;;) {
+  // The end of a session changes the record, and what it kept is where this goes on: so the record counts only when it
+  // was read after that end.
+  std::string ended;
+  for (;;) {
     SB_CO_TRY(view.sandbox, co_await FindSandbox(scope, name));
+    if (view.sandbox.current_session == ended) break;
     const Live* live = LiveOf(view.sandbox.current_session);
-    if (live == nullptr || view.sandbox.current_session == ended) break;
-    auto session = live->session;
-    auto stop = live->stop;
-    // What is under way is waited for: the client does not poll.
-    if (stop) {
-      co_await stop->Wait();
-    } else {
+    auto session = live != nullptr ? live->session : nullptr;
+    auto stop = live != nullptr ? live->stop : nullptr;
+    if (session && !stop) {
       SB_CO_TRYV(co_await session->started()->Wait());
+      if (session->phase() == Session::Phase::kRunning) {
+        const auto used = Session::Use(session);  // whoever asks for it is about to use it
+        view.session = session->row();
+        view.sandbox.status = view.session.status;
+        co_return view;
+      }
+      if (session->phase() != Session::Phase::kEnded) continue;
     }
-    if (session->phase() == Session::Phase::kRunning) {
-      const auto used = Session::Use(session);  // whoever asks for it is about to use it
-      view.session = session->row();
-      view.sandbox.status = view.session.status;
-      co_return view;
-    }
-    // Its end has changed the record: what it kept is where this goes on.
+    // What is under way is waited for: the client does not poll.
+    if (stop) co_await stop->Wait();
     ended = view.sandbox.current_session;
   }
   // Everyone who asks while it boots gets the same session.

@@ -4,7 +4,7 @@ import { execFile } from "node:child_process";
 import { after, test } from "node:test";
 import { promisify } from "node:util";
 import { spawnerPid } from "../faults/host.mjs";
-import { binary, startServer, until } from "../clients/server.mjs";
+import { binary, engine, startServer, until } from "../clients/server.mjs";
 
 const run = promisify(execFile);
 const scope = "projectId=prj_sandbar&teamId=team_sandbar";
@@ -20,6 +20,11 @@ const cli = async (on, ...words) => {
     .catch((e) => e);
   return { code: done.code ?? 0, stdout: done.stdout, stderr: done.stderr };
 };
+
+// Where a note lies in the store: a virtual machine's whole disk is one file there.
+const block = engine.startsWith("microvm");
+const note = block ? "disk.img" : "vercel/sandbox/note";
+const noted = new RegExp(`changed /${note}`);
 
 // A stopped sandbox with this file, made by this script; the id of its snapshot.
 async function keep(on, name, script) {
@@ -44,7 +49,7 @@ test("a stop becomes durable and verified, with its real size", async () => {
   const id = await keep(server, "durable", "head -c 3000000 /dev/urandom > big");
   const row = await durable(server, id);
   assert.equal(row.verified, true);
-  assert.ok(row.sizeBytes >= 3_000_000 && row.sizeBytes < 4_000_000, String(row.sizeBytes));
+  assert.ok(row.sizeBytes >= 3_000_000 && row.sizeBytes < (block ? 200_000_000 : 4_000_000), String(row.sizeBytes));
   const verified = await cli(server, "snapshot", "verify", id);
   assert.deepEqual([verified.code, verified.stdout], [0, `${id} ok\n`], verified.stderr);
 });
@@ -52,19 +57,19 @@ test("a stop becomes durable and verified, with its real size", async () => {
 test("a flipped byte is found by verify", async () => {
   const id = await keep(strict, "flipped", "echo hello > note");
   await durable(strict, id);
-  await flip(strict, id, "vercel/sandbox/note");
+  await flip(strict, id, note);
   const verified = await cli(strict, "snapshot", "verify", id);
   assert.equal(verified.code, 1, verified.stderr);
-  assert.match(verified.stdout, /damaged: .*changed \/vercel\/sandbox\/note/);
-  assert.match((await snapshot(strict, id)).damage, /changed \/vercel\/sandbox\/note/);
+  assert.match(verified.stdout, new RegExp(`damaged: .*changed /${note}`));
+  assert.match((await snapshot(strict, id)).damage, noted);
 });
 
 test("… by the scrub", async () => {
   const id = await keep(server, "scrubbed", "echo hello > note");
   await durable(server, id);
-  await flip(server, id, "vercel/sandbox/note");
+  await flip(server, id, note);
   const row = await until(async () => { const s = await snapshot(server, id); return s.damage && s; }, "the scrub finds it");
-  assert.match(row.damage, /changed \/vercel\/sandbox\/note/);
+  assert.match(row.damage, noted);
   assert.equal(row.verified, false);
 });
 
@@ -74,8 +79,8 @@ test("… and by a resume under verify = strict, which refuses it", async () => 
   assert.equal((await resume(strict, "served")).resumed, true, "a good one is served");
   const second = await keep(strict, "served", "echo more > other");
   await durable(strict, second);
-  await flip(strict, second, "vercel/sandbox/note"); // what an earlier session wrote
-  await assert.rejects(resume(strict, "served"), (e) => e.status === 409 && /is damaged/.test(e.text) && /note/.test(e.text));
+  await flip(strict, second, note); // what an earlier session wrote
+  await assert.rejects(resume(strict, "served"), (e) => e.status === 409 && /is damaged/.test(e.text) && e.text.includes(note));
   await assert.rejects(strict.call("POST", `/v2/sandboxes/served/fork?${scope}`, { body: {} }), { status: 409 });
   // A rollback to one that is damaged is of no use either; the sandbox and its record are still there.
   assert.equal((await strict.call("GET", `/v2/sandboxes/served?${scope}`)).sandbox.name, "served");
@@ -96,7 +101,7 @@ test("a snapshot that is gone after a restart: the head falls back and says so",
   assert.equal((await server.exec(session.id, "cat", ["note"])).stdout, "one\n");
 });
 
-test("a tree that is too deep to be read is kept as it is, and holds up nobody", async () => {
+test("a tree that is too deep to be read is kept as it is, and holds up nobody", { skip: block && "the host reads no trees of it" }, async () => {
   await keep(server, "deep", "echo one > note");
   const dig = "echo two > note; node -e 'for (let i = 0; i < 1700; i++) { fs.mkdirSync(\"d\"); process.chdir(\"d\"); }'";
   const id = await keep(server, "deep", dig);
