@@ -35,6 +35,8 @@ class Machine {
   Machine& operator=(const Machine&) = delete;
 
   const std::string& id() const { return id_; }
+  // It is being destroyed, and nothing stands in the way: soon there is no such machine.
+  bool Ending() const { return state_ == State::kEnding && kept_.has_value(); }
   State state() const { return state_; }
   MachineEntry entry() const;
   std::string socket_name() const { return id_ + ".sock"; }

@@ -348,6 +348,14 @@ int Server::Tick() {
     busy_ = busy_ || m.state() == Machine::State::kEnding || m.state() == Machine::State::kStarting;
     ++it;
   }
+  if (!lists_.empty()) {
+    const bool ending = std::ranges::any_of(slots_, [](const auto& s) { return s.second.machine->Ending(); });
+    if (!ending || now >= list_limit_) {
+      for (const Owed& owed : std::exchange(lists_, {})) ReplyTo(owed, List());
+    } else if (next == 0 || list_limit_ < next) {
+      next = list_limit_;
+    }
+  }
   SetTimer(next);
   return retry ? kRetryMs : -1;
 }

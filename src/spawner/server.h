@@ -72,6 +72,7 @@ class Server {
   void Dispatch(TaggedRequest request);
   void Reply(uint32_t tag, Response body, std::vector<Fd> fds = {});
   void ReplyTo(const Owed& owed, Response body);
+  ListResp List() const;
   void ReplyError(uint32_t tag, const Error& error);
   void Flush();
   void SendExited(const Machine& machine);
@@ -134,6 +135,8 @@ class Server {
   bool background_ = true;  // there may be spare parts to make
   bool stopping_ = false;
   std::optional<Owed> shutdown_;
+  std::vector<Owed> lists_;  // answered when what is ending has ended, at list_limit_ at the latest
+  int64_t list_limit_ = 0;
   int64_t housekeep_at_ = 0;
   int64_t connect_limit_ = 0;  // ephemeral: give up when no daemon ever came
 };

@@ -18,6 +18,7 @@ namespace {
 
 constexpr size_t kMaxMachines = 1100;  // their list fits one message
 constexpr int64_t kMaxDeadlineMs = 400LL * 24 * 3600 * 1000;
+constexpr int64_t kListWaitMs = 5000;  // one that does not end must not keep a daemon from starting
 constexpr uint64_t kPidfdKey = 4, kStatusKey = 5, kFreezeKey = 7;
 constexpr size_t kMaxFreezes = 4;
 
@@ -94,21 +95,29 @@ void Server::Handle(uint32_t tag, const ConfigureReq& r) {
   }
 }
 
+// A daemon that comes now cannot know whether the one before it had a machine's files kept: what is ending is let end
+// first, so that they are there or the machine is. One whose files could not be kept has not ended.
 void Server::Handle(uint32_t tag, const ListReq&) {
+  if (stopping_) return Reply(tag, List());
+  lists_.push_back(Owed{tag, connection_});
+  list_limit_ = os::BootTimeMs() + kListWaitMs;
+}
+
+ListResp Server::List() const {
   ListResp list;
   for (const auto& [serial, slot] : slots_) {
-    if (slot.machine->state() != Machine::State::kEnding) list.machines.push_back(slot.machine->entry());
+    if (!slot.machine->Ending()) list.machines.push_back(slot.machine->entry());
   }
-  Reply(tag, std::move(list));
+  return list;
 }
 
 void Server::Handle(uint32_t tag, const AttachReq& r) {
   Slot* slot = Find(r.machine);
-  if (slot == nullptr || slot->machine->state() == Machine::State::kEnding) return ReplyError(tag, NoSuchMachine());
+  if (slot == nullptr || slot->machine->Ending()) return ReplyError(tag, NoSuchMachine());
   auto fds = NetworkFds(*slot->machine);
   if (!fds) return ReplyError(tag, fds.error());
   Reply(tag, AgentOf(*slot->machine), std::move(*fds));
-  if (slot->machine->state() == Machine::State::kExited) SendExited(*slot->machine);
+  if (slot->machine->state() > Machine::State::kRunning) SendExited(*slot->machine);
 }
 
 void Server::Handle(uint32_t tag, const SetLimitsReq& r) {
