@@ -14,10 +14,13 @@ export async function processes() {
   return all;
 }
 
-// The spawner that serves a data directory.
+// The spawner that serves a data directory. Children of it that have not executed anything look the same.
 export async function spawnerPid(data) {
-  const found = (await processes()).find((p) => p.cmdline[0].endsWith("sandbar-spawner") && p.cmdline.includes(data));
-  return found?.pid;
+  const alike = (await processes()).filter((p) => p.cmdline[0].endsWith("sandbar-spawner") && p.cmdline.includes(data)).map((p) => p.pid);
+  for (const pid of alike) {
+    const parent = Number(/^PPid:\s+(\d+)/m.exec(await text(`/proc/${pid}/status`))?.[1]);
+    if (parent && !alike.includes(parent)) return pid;
+  }
 }
 
 // Host pids of the machines that a spawner supervises, oldest first.
