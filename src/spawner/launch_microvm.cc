@@ -95,7 +95,9 @@ class MicrovmLaunch : public Launch {
  public:
   os::CgroupLimits GroupLimits(const Limits& limits) const override {
     // What the guest may have is the machine's own business; these are QEMU's threads and memory.
-    uint64_t memory = limits.memory_bytes == 0 ? 0 : limits.memory_bytes + kOverhead;
+    // Twice: a page of the template that is read before it is written is counted here too, in the template's own file,
+    // where it serves the next machine.
+    uint64_t memory = limits.memory_bytes == 0 ? 0 : 2 * limits.memory_bytes + kOverhead;
     return {limits.vcpus, memory, kThreads + limits.vcpus};
   }
   // The device's size is the limit. Somebody who makes it take more than this gets errors, and nobody else does.
