@@ -117,7 +117,8 @@ function(sb_guest_program)
     get_property(s GLOBAL PROPERTY SB_SOURCES_${m})
     list(APPEND sources ${s})
   endforeach()
-  list(APPEND sources ${CMAKE_SOURCE_DIR}/src/os/openat.cc ${CMAKE_SOURCE_DIR}/src/os/overlay_view.cc)
+  list(APPEND sources ${CMAKE_SOURCE_DIR}/src/os/openat.cc ${CMAKE_SOURCE_DIR}/src/os/overlay_view.cc
+       ${CMAKE_SOURCE_DIR}/src/os/unix_socket.cc)
   # Only codecs that the agent speaks: keeps Boost.JSON and HTTP out of it.
   list(FILTER sources EXCLUDE REGEX "/wire/(http|json|ndjson|client_hello|dns)")
   add_executable(sandbar-guest ${sources})

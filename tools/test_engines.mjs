@@ -3,7 +3,8 @@
 //   node tools/test_engines.mjs [--write] [--resume] [--if-usable] [--engine NAME]… [SUITE]…     SUITE: clients, network/policy, …
 //
 // With --write the table goes into docs/engines.md, and what came of each suite is kept in build/test-engines.json as it
-// ends: all of them on an emulated machine take more than an hour. --resume goes on from there, runs only what is missing or failed, and puts what is there into the table too.
+// ends: all of them on an emulated machine take more than an hour. --resume goes on from there, runs only what is missing or failed,
+// and puts what is there into the table too.
 //
 // Suites do not know about engines: they start their servers through tests/clients/server.mjs, which takes the default
 // engine from SANDBAR_TEST_ISOLATION. Exit code 1: something failed; 77: an engine cannot be used here, and that is all

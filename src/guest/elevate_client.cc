@@ -18,6 +18,7 @@
 
 #include "base/fd.h"
 #include "guest/elevations.h"
+#include "os/unix_socket.h"
 
 namespace sandbar::guest {
 namespace {
@@ -37,19 +38,8 @@ Fd Connect(const std::string& path) {
 }
 
 bool SendHeader(int socket, const ElevateHeader& header, const std::array<int, kElevateFds>& fds) {
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof fds)> control{};
-  iovec part{const_cast<ElevateHeader*>(&header), sizeof header};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  cmsghdr* c = CMSG_FIRSTHDR(&message);
-  c->cmsg_level = SOL_SOCKET;
-  c->cmsg_type = SCM_RIGHTS;
-  c->cmsg_len = CMSG_LEN(sizeof fds);
-  std::memcpy(CMSG_DATA(c), fds.data(), sizeof fds);
-  return ::sendmsg(socket, &message, MSG_NOSIGNAL) == sizeof header;
+  auto sent = os::SendPacket(socket, {reinterpret_cast<const char*>(&header), sizeof header}, fds);
+  return sent && *sent;
 }
 
 bool SendAll(int socket, std::string_view bytes) {

@@ -196,13 +196,14 @@ Result<UsageResp> Machine::Usage() const {
 
 Result<> Machine::Freeze(bool frozen) {
   if (state_ != State::kRunning) return Fail(Code::kStopped, "the machine does not run");
-  if (auto done = parts_.group->Freeze(frozen); !done) {
+  auto done = parts_.group->Freeze(frozen);
+  if (done) {
+    frozen_ = frozen;
+  } else if (frozen) {
     // Whoever hears that it failed takes it for one that runs.
-    if (auto r = parts_.group->Freeze(false); frozen && !r) log::Error("{}: {}", id_, r.error().message);
-    return done;
+    if (auto thawed = parts_.group->Freeze(false); !thawed) log::Error("{}: {}", id_, thawed.error().message);
   }
-  frozen_ = frozen;
-  return {};
+  return done;
 }
 
 Result<std::unique_ptr<Job>> Machine::LiveSnapshot(const LiveSnapshotReq& request) {

@@ -57,7 +57,7 @@ struct ConfigureReq {
   std::vector<DriveMount> mounts;
   bool memory = false;  // goes on with the memory of the first snapshot
 };
-struct ListReq {};
+struct ListReq {};  // answered when what is ending has ended, or after some seconds without it
 struct AttachReq {
   std::string machine;
 };  // fds: tcp listener, dns

@@ -1,5 +1,5 @@
-// The handlers of the daemon's requests, one each. They answer at once except Configure, Destroy and Shutdown, whose
-// answers are owed until a process has started or ended.
+// The handlers of the daemon's requests, one each. They answer at once except Configure, List, Destroy and Shutdown,
+// whose answers are owed until a process has started or ended.
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <unistd.h>

@@ -231,6 +231,17 @@ TEST_F(SuperviseTest, FrozenMachinesStandStillAndDie) {
   EXPECT_EQ(StateOf("m1"), -1);
 }
 
+TEST_F(SuperviseTest, WhoComesDuringAnEndHearsOfWhatIsLeft) {
+  ASSERT_NO_FATAL_FAILURE(Begin());
+  ASSERT_NO_FATAL_FAILURE(StartMachine());
+  client_->Send(DestroyReq{"m1", "snap_kept"}, 900);
+  ASSERT_NO_FATAL_FAILURE(Reconnect());
+  EXPECT_EQ(StateOf("m1"), -1);
+  auto left = client_->Call(ListSnapshotsReq{});
+  ASSERT_TRUE(left) << left.error().message;
+  EXPECT_THAT(std::get<SnapshotsResp>(left->body).snapshots, ::testing::ElementsAre("snap_kept"));
+}
+
 TEST_F(SuperviseTest, DestroyReportsWhatWasUsed) {
   ASSERT_NO_FATAL_FAILURE(Begin());
   ASSERT_NO_FATAL_FAILURE(StartMachine());
