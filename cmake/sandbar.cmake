@@ -118,7 +118,9 @@ function(sb_guest_program)
     list(APPEND sources ${s})
   endforeach()
   list(APPEND sources ${CMAKE_SOURCE_DIR}/src/os/openat.cc ${CMAKE_SOURCE_DIR}/src/os/overlay_view.cc
-       ${CMAKE_SOURCE_DIR}/src/os/unix_socket.cc)
+       ${CMAKE_SOURCE_DIR}/src/os/unix_socket.cc ${CMAKE_SOURCE_DIR}/src/os/entry.cc
+       ${CMAKE_SOURCE_DIR}/src/os/entry_messages.cc ${CMAKE_SOURCE_DIR}/src/os/caps.cc
+       ${CMAKE_SOURCE_DIR}/src/os/seccomp_load.cc)
   # Only codecs that the agent speaks: keeps Boost.JSON and HTTP out of it.
   list(FILTER sources EXCLUDE REGEX "/wire/(http|json|ndjson|client_hello|dns)")
   add_executable(sandbar-guest ${sources})

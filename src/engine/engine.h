@@ -186,7 +186,8 @@ class Engine {
   virtual std::vector<EngineInfo> engines() const = 0;
   // kUnsupported when the engine named is unknown or not usable: never another one in its place.
   virtual Task<std::unique_ptr<Machine>> Boot(BootRequest request) = 0;
-  // Machines of this instance that the supervisor still holds. Those that are ending are waited for, some seconds at most.
+  // Machines of this instance that the supervisor still holds. Those that are ending are waited for, some seconds at
+  // most.
   virtual Task<std::vector<MachineInfo>> List() = 0;
   virtual Task<std::unique_ptr<Machine>> Attach(std::string machine_id) = 0;
   // Every snapshot on disk, in the order of names.

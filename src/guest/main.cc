@@ -1,4 +1,5 @@
 // sandbar-guest --listen-fd N | --stream-fd N [--join-fds A,B,…] [--elevate FILE [--elevate-at SOCKET]]
+// sandbar-guest --enter N --status N: waits for a machine, and is then its first process (os/entry.h).
 // As the first program of a virtual machine it takes no arguments (guest/vm_init.h). Under the name that
 // guest/elevate_client.h says it is a sudo.
 #include <fcntl.h>
@@ -8,6 +9,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +18,7 @@
 #include "guest/elevate_client.h"
 #include "guest/launch.h"
 #include "guest/vm_init.h"
+#include "os/entry.h"
 
 namespace {
 
@@ -76,12 +79,33 @@ int RunVm(bool probe) {
   agent.Run();
 }
 
+int RunEntered(int control, int told) {
+  // Out of the way of what another program would get, and gone when that has started.
+  int status = ::fcntl(told, F_DUPFD_CLOEXEC, 512);
+  ::close(told);
+  auto kept = sandbar::os::EnterMachine(control);
+  if (!kept || kept->empty()) {
+    if (!kept) sandbar::os::ReportEntry(status, kept.error());
+    return 127;
+  }
+  std::vector<int> keep = {status};
+  for (const sandbar::Fd& fd : *kept) keep.push_back(fd.get());
+  CloseAllBut(std::move(keep));
+  sandbar::guest::AgentOptions options;
+  options.listener = std::move(kept->front());
+  for (size_t i = 1; i < kept->size(); ++i) options.join_fds.push_back(std::move(kept->at(i)));
+  sandbar::guest::Agent agent(std::move(options));
+  ::close(status);
+  agent.Run();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc > 0 && argv[0] == sandbar::guest::kElevateWord) return sandbar::guest::RunElevateClient(argc, argv, environ);
   if (::getpid() == 1 && std::string_view(argv[0]) == "/init")
     return RunVm(argc > 1 && std::string_view(argv[1]) == "probe");
+  if (argc == 5 && std::string_view(argv[1]) == "--enter") return RunEntered(std::atoi(argv[2]), std::atoi(argv[4]));
   std::vector<int> listen, stream, join;
   std::string elevated, elevate_at;
   bool ok = argc % 2 == 1;

@@ -1,15 +1,11 @@
 #include "os/caps.h"
 
 #include <linux/capability.h>
-#include <sys/capability.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cctype>
 #include <cerrno>
-#include <memory>
 
 namespace sandbar::os {
 namespace {
@@ -48,17 +44,6 @@ int LimitCapabilitiesRaw(uint64_t kept) {
   data[1].effective = data[1].permitted = static_cast<uint32_t>(kept >> 32);
   if (::syscall(SYS_capset, &header, data) != 0) return -errno;
   return 0;
-}
-
-std::vector<std::string> CapabilityNames(uint64_t set) {
-  std::vector<std::string> names;
-  for (int c = 0; c <= CAP_LAST_CAP; ++c) {
-    if ((set >> c & 1) == 0) continue;
-    std::unique_ptr<char, int (*)(void*)> name(::cap_to_name(c), ::cap_free);
-    names.emplace_back(name.get());
-    std::ranges::transform(names.back(), names.back().begin(), [](unsigned char l) { return std::toupper(l); });
-  }
-  return names;
 }
 
 }  // namespace sandbar::os

@@ -1,5 +1,5 @@
-// Capabilities of a machine's processes. Async-signal-safe: called between clone and exec, after joining the machine's
-// user namespace and after the filter is loaded (loading needs CAP_SYS_ADMIN, which is gone afterwards).
+// Capabilities of a machine's processes. Async-signal-safe; called after joining the machine's user namespace and after
+// the filter is loaded (loading needs CAP_SYS_ADMIN, which is gone afterwards).
 #pragma once
 
 #include <cstdint>

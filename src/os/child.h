@@ -1,77 +1,48 @@
-// A machine's first process between clone and exec: the only code of the project that runs in a half-made machine.
-// Everything that allocates or can be reported nicely happens before, in the parent; the child performs raw steps and
-// dies with {step, errno} down a pipe that a successful exec closes. Namespaces other than the user namespace belong to
-// the host's user namespace, which is joined last: root inside owns nothing but its own processes and files.
+// A machine's first process as its starter sees it: a process that waits for a machine (os/entry.h), and one that has
+// it. Made and used by the spawner's only thread; no call waits, but the end of one that never got a machine.
 //
-//   SB_TRY(Child child, StartChild(plan));          // returns while the child works
+//   SB_TRY(Entrant entrant, Entrant::Start(program, start));   // returns while it works
+//   …
+//   SB_TRY(Child child, std::move(entrant).Enter(plan));
 //   … poll child.status …
 //   SB_TRY(bool running, ReadChildStatus(child.status.get()));
 #pragma once
 
-#include <linux/filter.h>
-#include <sched.h>
 #include <sys/types.h>
-
-#include <cstdint>
-#include <span>
 
 #include "base/fd.h"
 #include "base/result.h"
+#include "os/entry.h"
 
 namespace sandbar::os {
-
-// Bound over something in the machine's /proc: `source` is a path in the spawner's mount namespace.
-struct ProcCover {
-  const char* source = nullptr;
-  const char* target = nullptr;
-};
-
-// A detached mount and the directory of the new root that it goes onto, which must exist.
-struct GuestMount {
-  int mount = -1;
-  const char* path = nullptr;
-};
-
-// What a machine that runs containers has besides. The mount namespace that its processes live in belongs to its own
-// user namespace, so they may mount; but it is a copy of one that belongs to the host, and in such a copy the kernel
-// lets nobody unmount, move or make writable what was there before: every cover and read-only mount stays.
-struct NestingPlan {
-  std::span<const int> group_root;  // cgroup files: where the cgroup namespace is made
-  std::span<const int> group_home;  // and where the agent goes then
-  // A detached directory with "proc" and "sys", below /sys. The kernel lets a container mount a /proc of its own only
-  // where one without covers is mounted already, and likewise with sysfs, so they are in here, where no path leads to.
-  int hidden = -1;
-};
-
-// Plain values only: the child may not allocate. All pointers must stay valid until StartChild returns (the child has
-// its own copy of the address space from then on).
-struct ChildPlan {
-  std::span<const int> join;  // cgroup files to write "0" to
-  // For a machine that runs containers; null: it does not.
-  const struct NestingPlan* nesting = nullptr;
-  int netns = -1;
-  int userns = -1;
-  int root = -1, dev = -1, pts = -1, shm = -1, sys = -1;  // detached mounts
-  std::span<const GuestMount> mounts;
-  const char* mount_point = nullptr;  // existing directory of the spawner's mount namespace
-  std::span<const ProcCover> covers;
-  std::span<const char* const> read_only;  // paths below /proc
-  const char* hostname = nullptr;
-  const cpu_set_t* cpus = nullptr;  // null: all
-  uint64_t open_files = 65536;
-  std::span<const int> keep;  // become fds 3, 4, …
-  int agent = -1;             // O_PATH fd of the executable
-  const char* const* argv = nullptr;
-  const sock_fprog* filter = nullptr;
-};
 
 struct Child {
   pid_t pid = 0;
   Fd pidfd;
-  Fd status;  // readable when the child has exec'd or died
+  Fd status;  // readable when the agent runs or the process has died
 };
 
-Result<Child> StartChild(const ChildPlan& plan);
+// Ends with this object, unless it has entered a machine.
+class Entrant {
+ public:
+  Entrant() = default;
+  Entrant(Entrant&&) = default;
+  Entrant& operator=(Entrant&& other) noexcept;
+  ~Entrant() { End(); }
+
+  // `program`: O_PATH of one that calls EnterMachine when it is told to: --enter FD --status FD.
+  static Result<Entrant> Start(int program, const EntryStart& start);
+  explicit operator bool() const { return static_cast<bool>(child_.pidfd); }
+  // False: it has died, and can only be thrown away.
+  bool alive() const;
+  // Also when it fails there is nothing left to do with this object.
+  Result<Child> Enter(const EntryPlan& plan) &&;
+
+ private:
+  void End();
+  Child child_;
+  Fd control_;
+};
 
 // True: the agent runs. False: not yet. An error names the step that failed.
 Result<bool> ReadChildStatus(int status);

@@ -70,7 +70,7 @@ void EnterTree(const JailPlan& plan, const Steps& s) {
   s.Must("enter the tree", ::fchdir(plan.root) == 0 && ::syscall(SYS_pivot_root, ".", ".") == 0);
   s.Must("leave the old tree", ::umount2(".", MNT_DETACH) == 0 && ::chdir("/") == 0);
   for (const ProcCover& c : plan.covers)
-    s.Must("cover a file of /proc", ::mount(c.source, c.target, nullptr, MS_BIND, nullptr) == 0);
+    s.Must("cover a file of /proc", ::mount(c.source.c_str(), c.target.c_str(), nullptr, MS_BIND, nullptr) == 0);
 }
 
 void SetLimit(const Steps& s, __rlimit_resource_t what, rlim_t value) {

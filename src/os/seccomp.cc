@@ -192,9 +192,4 @@ Result<std::vector<sock_filter>> BuildNestingFilter() {
   return Build(true);
 }
 
-int LoadFilterRaw(const sock_fprog* program) {
-  if (::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, program) != 0) return -errno;
-  return 0;
-}
-
 }  // namespace sandbar::os

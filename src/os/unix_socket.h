@@ -19,7 +19,7 @@
 
 namespace sandbar::os {
 
-inline constexpr size_t kMaxFdsPerPacket = 8;
+inline constexpr size_t kMaxFdsPerPacket = 32;
 
 struct Packet {
   std::string bytes;

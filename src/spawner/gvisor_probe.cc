@@ -83,7 +83,7 @@ class ProbeParts {
 Result<std::vector<std::string>> Probe(Host& host, int runsc) {
   PartPool pool(&host, 0);
   ProbeParts made(host);
-  SB_TRY(made.parts, pool.Take(NetKind::kVeth));
+  SB_TRY(made.parts, pool.Take({.net = NetKind::kVeth}));
   GvisorJail jail;
   jail.host = &host;
   jail.parts = &made.parts;

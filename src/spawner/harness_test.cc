@@ -184,6 +184,8 @@ int TestHost::StartSpawner(const std::vector<std::string>& extra) {
                                    images(),
                                    "--guest",
                                    dir_ + "/agent",
+                                   "--stage",
+                                   std::string(SB_BINARY_DIR) + "/bin/sandbar-guest",
                                    "--daemon-uid",
                                    "0",
                                    "--daemon-gid",

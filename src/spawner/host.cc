@@ -105,6 +105,11 @@ Result<> CopyAgent(Host& h) {
   // Mode 0111 and owned by the host: a process that runs it cannot be traced from inside, nor the file be read.
   SB_TRYV(os::WriteFileAt(dir.get(), "agent", bytes, 0111));
   SB_TRY(h.agent, os::OpenInside(dir.get(), "agent", O_PATH));
+  if (!h.options.stage.empty()) {
+    SB_TRY(std::string stage, os::ReadFile(h.options.stage, kMaxAgent));
+    SB_TRYV(os::WriteFileAt(dir.get(), "stage", stage, 0111));
+    SB_TRY(h.stage, os::OpenInside(dir.get(), "stage", O_PATH));
+  }
   SB_TRY(Fd gvisor, os::EnsureDir(dir.get(), "gvisor", 0755));
   SB_TRYV(os::WriteFileAt(gvisor.get(), "agent", bytes, 0555));
   const auto beside = std::filesystem::path(h.options.guest).parent_path();
@@ -130,7 +135,7 @@ Result<> BuildMountTree(Host& h) {
   SB_TRYV(os::Attach(tmpfs.get(), AT_FDCWD, kMountDir));
   SB_TRY(Fd dir, os::OpenPath(kMountDir, O_RDONLY | O_DIRECTORY));
   for (const char* name :
-       {"mp", "ro", "nothing", "sizes", "dev", "layers", "store", "m", "hidden", "hidden/proc", "hidden/sys"})
+       {"mp", "proc", "ro", "nothing", "sizes", "dev", "layers", "store", "m", "hidden", "hidden/proc", "hidden/sys"})
     SB_TRYV(os::EnsureDir(dir.get(), name, 0755));
   SB_TRYV(os::WriteFileAt(dir.get(), "empty", "", 0444));
   // A copy of a mount keeps its flags: what is bound over /proc comes from this read-only view.

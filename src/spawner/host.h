@@ -3,7 +3,8 @@
 //
 // The private mount namespace is where it all hangs: nothing leaks to the host, and all of it vanishes with the
 // process.
-//   /run/sandbar/mnt            tmpfs: agent, mp/ (mount point for roots), ro/ (read-only view of the next three)
+//   /run/sandbar/mnt            tmpfs: agent, mp/ and proc/ (mount points for roots), ro/ (read-only view of the next
+//   three)
 //     gvisor/, below*/          the agent once more, for machines whose kernel has to read it, and layers for them
 //     empty, nothing/, sizes/   covers for /proc files, /proc directories, files that show a machine's size
 //     dev/ layers/ store/ m/    the /dev template, image layers, the disk, scratch for older kernels
@@ -38,6 +39,7 @@ struct Host {
   Fd lock;               // held for life: one spawner per data directory
   Fd walker;             // O_PATH of sandbar-walker, as it was when we started
   Fd agent;              // O_PATH of the executable, mode 0111, not in any guest's tree
+  Fd stage;              // the same of what enters machines; none: the agent does
   std::vector<sock_filter> filter;
   std::vector<sock_filter> nesting_filter;  // of machines that run containers
   std::unique_ptr<os::CgroupTree> cgroups;

@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "os/machine_files.h"
 #include "os/mounts.h"
 #include "os/overlay.h"
 #include "os/process.h"
+#include "spawner/entrants.h"
 #include "spawner/launch.h"
 #include "spawner/root_dir.h"
 
@@ -17,44 +19,20 @@ namespace {
 
 constexpr int kTtyGroup = 5;
 
-// Everything that the plan points to. The plan is read by the child from its copy of this memory.
+// Everything that the plan's numbers stand for.
 struct Preparation {
-  std::vector<Fd> join, command_join;
-  Fd dev, pts, shm, sys;
-  std::vector<os::GuestMount> mounts;
-  std::string mount_point = InMountDir("mp");
-  std::vector<std::string> cover_sources;
-  std::vector<os::ProcCover> covers;
-  std::string hostname;
-  std::vector<int> join_fds, keep;
-  std::string join_list;
-  std::array<const char*, 6> argv{};
-  sock_fprog filter{};
-  os::NestingPlan nesting;
-  os::CgroupDelegation groups;
-  std::vector<int> group_root, group_home;
-  Fd hidden;
-  std::vector<Fd> plain;
+  os::EntryPlan plan;
+  Fd dev, pts, shm, sys, hidden;
+  std::vector<Fd> command_join, plain;
 };
 
 // Where container runtimes keep images and containers; and what they expect to be empty after a start.
 constexpr std::array<const char*, 2> kContainerDirs = {"/var/lib/containers", "/var/lib/docker"};
 constexpr const char* kRunDir = "/run";
 
-void AddCovers(Preparation& p, const std::string& size_dir) {
-  constexpr std::array<const char*, 5> kSized = {"cpuinfo", "meminfo", "stat", "loadavg", "cmdline"};
-  p.cover_sources.reserve(kSized.size() + 2);
-  for (const char* name : kSized) {
-    p.cover_sources.push_back(size_dir + "/proc/" + name);
-    p.covers.push_back({p.cover_sources.back().c_str(), name});
-  }
-  p.cover_sources.push_back(InMountDir("ro/empty"));
-  for (const char* name : os::MaskedProcFiles()) p.covers.push_back({p.cover_sources.back().c_str(), name});
-  p.cover_sources.push_back(InMountDir("ro/nothing"));
-  for (const char* name : os::MaskedProcDirs()) p.covers.push_back({p.cover_sources.back().c_str(), name});
-}
+constexpr std::array<const char*, 5> kSized = {"cpuinfo", "meminfo", "stat", "loadavg", "cmdline"};
 
-Result<> MakeMounts(Preparation& p, const Host& host, const Identity& identity, const Limits& limits) {
+Result<> MakeMounts(Preparation& p, const Identity& identity, const Limits& limits) {
   std::string base = std::to_string(identity.lease.base());
   SB_TRY(p.dev, os::CloneTree(AT_FDCWD, InMountDir("dev")));
   // Device nodes look like root's inside; kernels before 6.3 cannot and show them as nobody's, which harms nothing.
@@ -77,9 +55,7 @@ Result<> MakeMounts(Preparation& p, const Host& host, const Identity& identity, 
   // The template's directory seen through the read-only view.
   std::string view = InMountDir("ro") + size_dir.substr(std::string(kMountDir).size());
   SB_TRY(p.sys, os::CloneTree(AT_FDCWD, view + "/sys"));
-  AddCovers(p, view);
-  p.filter.len = static_cast<unsigned short>(host.filter.size());
-  p.filter.filter = const_cast<sock_filter*>(host.filter.data());
+  for (const char* name : kSized) p.plan.covers.push_back({view + "/proc/" + name, name});
   return {};
 }
 
@@ -88,7 +64,7 @@ class NamespacesLaunchImpl : public RootDirLaunch {
     const uint32_t base = in.parts->identity.lease.base();
     for (const char* path : kContainerDirs) {
       SB_TRY(Fd mount, root_->MountPlain(*in.parts, path));
-      p.mounts.push_back({mount.get(), path});
+      p.plan.mounts.push_back({mount.get(), path});
       p.plain.push_back(std::move(mount));
     }
     SB_TRYV(os::MakePathInside(root_->root(), kRunDir, base));
@@ -99,64 +75,52 @@ class NamespacesLaunchImpl : public RootDirLaunch {
         {"uid", owner},
         {"gid", owner}};
     SB_TRY(Fd run, os::NewMount("tmpfs", options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV));
-    p.mounts.push_back({run.get(), kRunDir});
+    p.plan.mounts.push_back({run.get(), kRunDir});
     p.plain.push_back(std::move(run));
     SB_TRY(p.hidden, os::CloneTree(AT_FDCWD, InMountDir("ro/hidden")));
-    p.nesting.hidden = p.hidden.get();
-    SB_TRY(p.groups, in.parts->group->Delegate(base));
-    for (const Fd& fd : p.groups.root) p.group_root.push_back(fd.get());
-    for (const Fd& fd : p.groups.agent) p.group_home.push_back(fd.get());
-    p.nesting.group_root = p.group_root;
-    p.nesting.group_home = p.group_home;
-    p.command_join = std::move(p.groups.commands);
-    p.filter.len = static_cast<unsigned short>(in.host->nesting_filter.size());
-    p.filter.filter = const_cast<sock_filter*>(in.host->nesting_filter.data());
+    p.plan.hidden = p.hidden.get();
+    SB_TRY(os::CgroupDelegation groups, in.parts->group->Delegate(base));
+    SB_TRY(in.parts->entrant, StartNestingEntrant(*in.host, *in.parts, groups));
+    p.command_join = std::move(groups.commands);
     return {};
+  }
+
+  // What the agent gets: its socket and the files of its commands' control groups.
+  static void AddKept(Preparation& p, const LaunchInput& in) {
+    std::string list;
+    p.plan.keep.push_back(in.listener);
+    for (const Fd& fd : p.command_join) {
+      p.plan.keep.push_back(fd.get());
+      list += (list.empty() ? "" : ",") + std::to_string(p.plan.keep.size() + 2);
+    }
+    if (!in.host->stage) return;
+    p.plan.agent = in.host->agent.get();
+    p.plan.argv = {"sandbar-guest", "--listen-fd", "3", "--join-fds", list};
   }
 
  public:
   Result<os::Child> Start(const LaunchInput& in, const ConfigureReq& request) override {
     Preparation p;
-    p.hostname = HostnameOf(request);
     root_ = std::make_unique<RootDir>(in.host);
     SB_TRYV(root_->Mount(*in.parts, in.limits, request));
-    for (const MountedDrive& drive : root_->drives()) p.mounts.push_back({drive.mount.get(), drive.path.c_str()});
-    SB_TRYV(MakeMounts(p, *in.host, in.parts->identity, in.limits));
-    SB_TRY(p.join, in.parts->group->OpenAgentJoin());
+    for (const MountedDrive& drive : root_->drives()) p.plan.mounts.push_back({drive.mount.get(), drive.path});
+    SB_TRYV(MakeMounts(p, in.parts->identity, in.limits));
     if (in.nesting) {
       SB_TRYV(PrepareNesting(p, in));
     } else {
       SB_TRY(p.command_join, in.parts->group->OpenCommandJoin());
     }
-    for (const Fd& fd : p.join) p.join_fds.push_back(fd.get());
-    p.keep.push_back(in.listener);
-    for (const Fd& fd : p.command_join) {
-      p.keep.push_back(fd.get());
-      p.join_list += (p.join_list.empty() ? "" : ",") + std::to_string(p.keep.size() + 2);
-    }
-    p.argv = {"sandbar-guest", "--listen-fd", "3", "--join-fds", p.join_list.c_str(), nullptr};
-
-    os::ChildPlan plan;
-    plan.join = p.join_fds;
-    plan.nesting = in.nesting ? &p.nesting : nullptr;
-    plan.netns = in.nesting ? in.parts->net.inner.get() : in.parts->net.netns.get();
-    plan.userns = in.parts->identity.userns.get();
-    plan.root = root_->root();
-    plan.dev = p.dev.get();
-    plan.pts = p.pts.get();
-    plan.shm = p.shm.get();
-    plan.sys = p.sys.get();
-    plan.mounts = p.mounts;
-    plan.mount_point = p.mount_point.c_str();
-    plan.covers = p.covers;
-    plan.read_only = os::ReadOnlyProcPaths();
-    plan.hostname = p.hostname.c_str();
-    plan.cpus = in.cpus;
-    plan.keep = p.keep;
-    plan.agent = in.host->agent.get();
-    plan.argv = p.argv.data();
-    plan.filter = &p.filter;
-    auto child = os::StartChild(plan);
+    AddKept(p, in);
+    p.plan.userns = in.parts->identity.userns.get();
+    p.plan.root = root_->root();
+    p.plan.dev = p.dev.get();
+    p.plan.pts = p.pts.get();
+    p.plan.shm = p.shm.get();
+    p.plan.sys = p.sys.get();
+    p.plan.mount_point = InMountDir("mp");
+    p.plan.hostname = HostnameOf(request);
+    if (in.cpus != nullptr) p.plan.cpus = *in.cpus;
+    auto child = std::exchange(in.parts->entrant, {}).Enter(p.plan);
     root_->Detach();
     return child;
   }

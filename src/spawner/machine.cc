@@ -83,8 +83,12 @@ Result<std::unique_ptr<Machine>> Machine::Boot(Host* host, PartPool* pool, const
   if (request.engine == kMicrovmEngine) m->agent_key_ = NewLabel("", 32);
   m->nesting_ = request.nesting;
   const bool shared_kernel = request.engine == kNamespacesEngine;
-  SB_TRY(m->parts_,
-         pool->Take(NetOf(request.engine, request.nesting), VmMac(m->agent_key_), request.nesting && shared_kernel));
+  PartPool::Want want;
+  want.net = NetOf(request.engine, request.nesting);
+  want.mac = VmMac(m->agent_key_);
+  want.nesting = request.nesting && shared_kernel;
+  want.entrant = shared_kernel && !request.nesting;
+  SB_TRY(m->parts_, pool->Take(want));
   auto rest = m->SetLimits(request.limits);
   if (rest) rest = m->Listen();
   if (!rest) {

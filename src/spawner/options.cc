@@ -40,7 +40,7 @@ std::string Usage() {
          "         [--foreground] [--extra-ca FILE] [--host-share PERCENT] [--disk-pool-bytes N]\n"
          "         [--disk-limit btrfs|none] [--walker FILE] [--kernel DIR] [--qemu FILE] [--runsc FILE|none]\n"
          "         [--gvisor-platform systrap|ptrace|kvm] [--force-fallback overlay,erofs,quota]\n"
-         "         [--allow-nesting]\n";
+         "         [--allow-nesting] [--stage FILE]\n";
 }
 
 Result<Options> ParseOptions(const std::vector<std::string>& args) {
@@ -55,6 +55,7 @@ Result<Options> ParseOptions(const std::vector<std::string>& args) {
       {"--data", text(&o.data)},
       {"--images", text(&o.images)},
       {"--guest", text(&o.guest)},
+      {"--stage", text(&o.stage)},
       {"--walker", text(&o.walker)},
       {"--kernel", text(&o.kernel)},
       {"--qemu", text(&o.qemu)},

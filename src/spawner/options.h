@@ -12,6 +12,7 @@ namespace sandbar::spawner {
 
 struct Options {
   std::string data, images, guest;
+  std::string stage;   // for tests with another agent: the real one, which enters machines and then becomes that
   std::string kernel;  // directory with the guest kernel of microVMs
   std::string qemu;    // QEMU's program; empty: Debian's
   std::string walker;  // sandbar-walker; empty: snapshots cannot be checked nor compared

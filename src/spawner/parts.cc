@@ -5,6 +5,7 @@
 #include "base/ids.h"
 #include "base/log.h"
 #include "os/userns.h"
+#include "spawner/entrants.h"
 #include "spawner/host.h"
 
 namespace sandbar::spawner {
@@ -31,22 +32,62 @@ Result<std::unique_ptr<os::MachineCgroup>> PartPool::MakeGroup() const {
   return host_->cgroups->Create(NewLabel("g-", 16), os::CgroupLimits{});
 }
 
-Result<os::MachineNet> PartPool::TakeNet(NetKind kind, const Identity& identity, const os::Mac& mac) {
-  if (kind == NetKind::kTap) return os::CreateTapNet(mac);
-  if (kind == NetKind::kVeth) return os::CreateVethNet(identity.userns.get());
+Result<os::MachineNet> PartPool::TakeNet(const Want& want, const Identity& identity) {
+  if (want.net == NetKind::kTap) return os::CreateTapNet(want.mac);
+  if (want.net == NetKind::kVeth) return os::CreateVethNet(identity.userns.get());
   return TakeOr(nets_, [] { return os::CreateLocalNet(); });
 }
 
-Result<Parts> PartPool::Take(NetKind net, const os::Mac& mac, bool nesting) {
+Result<PartPool::Room> PartPool::MakeRoom() {
+  Room room;
+  auto fill = [&]() -> Result<> {
+    SB_TRY(room.net, TakeOr(nets_, [] { return os::CreateLocalNet(); }));
+    SB_TRY(room.group, TakeOr(groups_, [this] { return MakeGroup(); }));
+    SB_TRY(room.entrant, StartEntrant(*host_, *room.group, room.net));
+    return {};
+  };
+  if (auto r = fill(); !r) {
+    Discard(std::move(room));
+    return std::unexpected(std::move(r).error());
+  }
+  return room;
+}
+
+Result<> PartPool::TakeRoom(Parts& parts) {
+  // The host may have been out of memory.
+  while (!rooms_.empty() && !rooms_.front().entrant.alive()) {
+    Discard(std::move(rooms_.front()));
+    rooms_.pop_front();
+  }
+  SB_TRY(Room room, TakeOr(rooms_, [this] { return MakeRoom(); }));
+  parts.net = std::move(room.net);
+  parts.group = std::move(room.group);
+  parts.entrant = std::move(room.entrant);
+  return {};
+}
+
+void PartPool::Discard(Room room) {
+  Parts parts;
+  parts.net = std::move(room.net);
+  parts.group = std::move(room.group);
+  parts.entrant = std::move(room.entrant);
+  if (!DiscardParts(*host_, parts)) log::Warn("a spare control group is busy");
+}
+
+Result<Parts> PartPool::Take(const Want& want) {
   failing_ = false;
   Parts parts;
   auto fill = [&]() -> Result<> {
     SB_TRY(parts.identity, TakeOr(identities_, [this] { return MakeIdentity(); }));
-    if (nesting) {
+    if (want.nesting) {
       SB_TRY(parts.identity.userns, os::CreateBoundedNamespace(parts.identity.userns.get()));
     }
-    SB_TRY(parts.net, TakeNet(net, parts.identity, mac));
-    SB_TRY(parts.group, TakeOr(groups_, [this] { return MakeGroup(); }));
+    if (want.entrant) {
+      SB_TRYV(TakeRoom(parts));
+    } else {
+      SB_TRY(parts.net, TakeNet(want, parts.identity));
+      SB_TRY(parts.group, TakeOr(groups_, [this] { return MakeGroup(); }));
+    }
     SB_TRY(parts.disk, TakeOr(disks_, [this] { return host_->disk->Create(); }));
     return {};
   };
@@ -72,10 +113,12 @@ bool PartPool::Refill() {
   if (nets_.size() < depth_) return add(nets_, os::CreateLocalNet());
   if (groups_.size() < depth_) return add(groups_, MakeGroup());
   if (disks_.size() < depth_) return add(disks_, host_->disk->Create());
+  if (rooms_.size() < depth_) return add(rooms_, MakeRoom());
   return false;
 }
 
 void PartPool::Clear() {
+  for (; !rooms_.empty(); rooms_.pop_back()) Discard(std::move(rooms_.back()));
   for (size_t left = std::max({identities_.size(), nets_.size(), groups_.size(), disks_.size()}); left > 0; --left) {
     Parts parts;
     if (!groups_.empty()) {
@@ -93,6 +136,7 @@ void PartPool::Clear() {
 }
 
 bool DiscardParts(Host& host, Parts& parts) {
+  parts.entrant = {};
   if (parts.group) {
     auto removed = parts.group->Remove();
     if (!removed && removed.error().code == Code::kConflict) return false;

@@ -1,8 +1,8 @@
 // What a machine is made of before it has an image: a range of user ids with its user namespace, a network, a control
-// group, a place on disk. Each part is made ahead in small numbers while the loop is idle, and used by one machine
-// only. Single thread; the pool does not outlive the host.
+// group, a place on disk, and for some a process that waits. Each part is made ahead in small numbers while the loop is
+// idle, and used by one machine only. Single thread; the pool does not outlive the host.
 //
-//   SB_TRY(Parts parts, pool.Take(NetKind::kLocal));      // from the pool, or made now
+//   SB_TRY(Parts parts, pool.Take({.net = NetKind::kLocal}));      // from the pool, or made now
 //   … the machine ends …
 //   DiscardParts(host, parts);             // false while something still lives in the group: again later
 #pragma once
@@ -13,6 +13,7 @@
 #include "base/fd.h"
 #include "base/result.h"
 #include "os/cgroup.h"
+#include "os/child.h"
 #include "os/netns.h"
 #include "os/uid_lease.h"
 #include "spawner/disk.h"
@@ -36,13 +37,19 @@ struct Parts {
   os::MachineNet net;
   std::unique_ptr<os::MachineCgroup> group;
   DiskSlot disk;
+  os::Entrant entrant;  // lives in the group and the network; machines that share the host's kernel, until they start
 };
 
 class PartPool {
  public:
   PartPool(Host* host, size_t depth) : host_(host), depth_(depth) {}
-  // `mac`: of a tap's other end. `nesting`: the machine's root may make namespaces.
-  Result<Parts> Take(NetKind net, const os::Mac& mac = os::kLinkGuestMac, bool nesting = false);
+  struct Want {
+    NetKind net = NetKind::kLocal;
+    os::Mac mac = os::kLinkGuestMac;  // of a tap's other end
+    bool nesting = false;             // the machine's root may make namespaces
+    bool entrant = false;             // with the process that becomes its first one; network kLocal only
+  };
+  Result<Parts> Take(const Want& want);
   // Makes one missing part; true when there was one to make and more may be missing.
   bool Refill();
   void Clear();
@@ -50,7 +57,16 @@ class PartPool {
  private:
   Result<Identity> MakeIdentity() const;
   Result<std::unique_ptr<os::MachineCgroup>> MakeGroup() const;
-  Result<os::MachineNet> TakeNet(NetKind kind, const Identity& identity, const os::Mac& mac);
+  Result<os::MachineNet> TakeNet(const Want& want, const Identity& identity);
+  // A network and a control group with a process in them.
+  struct Room {
+    os::MachineNet net;
+    std::unique_ptr<os::MachineCgroup> group;
+    os::Entrant entrant;
+  };
+  Result<Room> MakeRoom();
+  Result<> TakeRoom(Parts& parts);
+  void Discard(Room room);
 
   Host* host_;
   size_t depth_;
@@ -58,6 +74,7 @@ class PartPool {
   std::deque<os::MachineNet> nets_;
   std::deque<std::unique_ptr<os::MachineCgroup>> groups_;
   std::deque<DiskSlot> disks_;
+  std::deque<Room> rooms_;
   bool failing_ = false;  // do not spin on a host that is out of something; the next Take says what
 };
 

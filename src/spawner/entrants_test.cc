@@ -1,0 +1,129 @@
+// The processes that wait for machines, and what becomes of them. With the real agent, which goes on as the machine's.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "os/caps.h"
+#include "os/openat.h"
+#include "spawner/test_harness.h"
+
+namespace sandbar::spawner {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+class EntrantsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto host = TestHost::Create();
+    ASSERT_TRUE(host) << host.error().message;
+    host_ = std::move(*host);
+    if (TestHost::SmallMachine("m1").engine != kNamespacesEngine) GTEST_SKIP() << "of machines of class 1";
+    ASSERT_EQ(host_->StartSpawner({"--guest", std::string(SB_BINARY_DIR) + "/bin/sandbar-guest", "--stage", ""}), 0);
+    auto client = host_->Connect();
+    ASSERT_TRUE(client) << client.error().message;
+    client_ = std::move(*client);
+  }
+  // All of the spawner's children: those that wait and the machines.
+  std::vector<pid_t> Children() {
+    const std::string pid = std::to_string(host_->spawner_pid());
+    std::ifstream list("/proc/" + pid + "/task/" + pid + "/children");
+    return {std::istream_iterator<pid_t>(list), {}};
+  }
+  template <class F>
+  bool Eventually(F f) {
+    for (int i = 0; i < 3000; ++i) {
+      if (f()) return true;
+      ::usleep(10'000);
+    }
+    return false;
+  }
+  std::unique_ptr<TestHost> host_;
+  std::unique_ptr<TestClient> client_;
+};
+
+TEST_F(EntrantsTest, TheAgentKeepsNothingOfTheHosts) {
+  auto started = host_->Start(*client_, "m1");
+  ASSERT_TRUE(started) << started.error().message;
+  const std::string proc = "/proc/" + std::to_string(host_->MachinePid(*client_, "m1"));
+  std::vector<std::string> open;
+  for (const auto& e : fs::directory_iterator(proc + "/fd")) {
+    std::string to = fs::read_symlink(e.path());
+    open.push_back(to.starts_with("socket:")                          ? "socket"
+                   : to.contains("/tasks") || to.contains("/cgroup.") ? "group"
+                                                                      : to);
+  }
+  std::ranges::sort(open);
+  open.erase(std::unique(open.begin(), open.end()), open.end());
+  EXPECT_THAT(
+      open, ::testing::IsSubsetOf({"/dev/null", "anon_inode:[eventpoll]", "anon_inode:[signalfd]", "group", "socket"}));
+  EXPECT_EQ(
+      std::ranges::count_if(fs::directory_iterator(proc + "/fd"),
+                            [](const auto& e) { return fs::read_symlink(e.path()).string().starts_with("socket:"); }),
+      1);  // that it listens on
+  auto status = os::ReadFile(proc + "/status", 8192);
+  ASSERT_TRUE(status);
+  char caps[17];
+  std::snprintf(caps, sizeof caps, "%016llx", static_cast<unsigned long long>(os::kGuestCapabilities));
+  for (const char* set : {"CapPrm", "CapEff", "CapBnd"})
+    EXPECT_THAT(*status, HasSubstr(std::string(set) + ":\t" + caps + "\n"));
+  EXPECT_THAT(*status, HasSubstr("CapInh:\t0000000000000000\n"));
+  EXPECT_THAT(*status, HasSubstr("CapAmb:\t0000000000000000\n"));
+  EXPECT_THAT(*status, HasSubstr("Seccomp:\t2"));
+  EXPECT_THAT(*status, HasSubstr("Groups:\t \n"));
+  EXPECT_THAT(*status, HasSubstr("Umask:\t0022"));
+  auto environment = os::ReadFile(proc + "/environ", 4096);
+  ASSERT_TRUE(environment);
+  EXPECT_EQ(*environment, "");
+  auto score = os::ReadFile(proc + "/oom_score_adj", 16);
+  ASSERT_TRUE(score);
+  EXPECT_EQ(*score, "300\n");
+  auto limits = os::ReadFile(proc + "/limits", 8192);
+  ASSERT_TRUE(limits);
+  EXPECT_THAT(*limits, ::testing::ContainsRegex("Max core file size +1 +1 +bytes"));
+  EXPECT_EQ(fs::read_symlink(proc + "/cwd"), "/");
+}
+
+TEST_F(EntrantsTest, OneThatDiedIsNotUsed) {
+  ASSERT_TRUE(host_->Start(*client_, "m1"));
+  ASSERT_TRUE(Eventually([&] { return Children().size() > 8; }));
+  const pid_t machine = host_->MachinePid(*client_, "m1");
+  for (pid_t pid : Children()) {
+    if (pid == machine) continue;
+    ::kill(pid, SIGKILL);
+    ASSERT_TRUE(Eventually([&] {
+      auto stat = os::ReadFile("/proc/" + std::to_string(pid) + "/stat", 4096);
+      return !stat || stat->contains(") Z ");
+    }));
+  }
+  auto started = host_->Start(*client_, "m2");
+  ASSERT_TRUE(started) << started.error().message;
+  ASSERT_TRUE(client_->Call(DestroyReq{"m1"}));
+  ASSERT_TRUE(client_->Call(DestroyReq{"m2"}));
+  host_->StopSpawner();
+  EXPECT_THAT(host_->Leftovers(), ::testing::IsEmpty());
+}
+
+TEST_F(EntrantsTest, AMachineThatNeverGotAnImageLeavesNothing) {
+  ASSERT_TRUE(client_->Call(TestHost::SmallMachine("m1")));
+  ASSERT_TRUE(client_->Call(DestroyReq{"m1"}));
+  host_->StopSpawner();
+  EXPECT_THAT(host_->Leftovers(), ::testing::IsEmpty());
+}
+
+TEST_F(EntrantsTest, TheyEndWithTheSpawner) {
+  ASSERT_TRUE(client_->Call(TestHost::SmallMachine("m1")));
+  ASSERT_TRUE(Eventually([&] { return Children().size() > 8; }));
+  const std::vector<pid_t> waiting = Children();
+  host_->KillSpawner();
+  EXPECT_TRUE(Eventually([&] { return std::ranges::all_of(waiting, [](pid_t p) { return ::kill(p, 0) != 0; }); }));
+}
+
+}  // namespace
+}  // namespace sandbar::spawner
