@@ -1,6 +1,7 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <utility>
 
 #include "base/bytes.h"
 #include "os/entry.h"
