@@ -7,7 +7,8 @@
 //   row "pending" ...................... the create or resume was never answered: undo it
 //   sandbox marked for deletion ........ delete it, once the API answers (service_delete.cc)
 //   machine of a finished row .......... destroy
-//   machine without a row .............. freeze and leave: the database may be the thing that was lost
+//   machine without a row, never started  destroy: a create boots it while the record is written
+//   another machine without a row ...... freeze and leave: the database may be the thing that was lost
 #include <map>
 #include <set>
 
@@ -58,7 +59,7 @@ Task<> ServiceImpl::Recover() {
       group.Spawn(RecoverSession(std::move(row), present, alive, &failure));
     }
   }
-  for (const auto& [id, state] : existing) group.Spawn(DestroyLeftover(id));
+  for (const auto& [id, state] : existing) group.Spawn(DestroyLeftover(id, state != engine::MachineState::kBooted));
   co_await group.Join();
   co_return failure;
 }
@@ -133,11 +134,15 @@ Task<> ServiceImpl::RecoverSession(store::Session row, bool present, bool alive,
   co_return Result<>{};
 }
 
-Task<> ServiceImpl::DestroyLeftover(std::string machine_id) {
+Task<> ServiceImpl::DestroyLeftover(std::string machine_id, bool started) {
   auto find = [machine_id](store::Store& store) { return store.FindSessionByMachine(machine_id); };
   SB_CO_TRY(auto owner, co_await core_.Db(std::move(find)));
   if (owner) {
     log::Info("machine {} of a finished session: destroyed", machine_id);
+    co_return co_await DestroyMachine(std::move(machine_id));
+  }
+  if (!started) {
+    log::Info("machine {} was never started and has no record: destroyed", machine_id);
     co_return co_await DestroyMachine(std::move(machine_id));
   }
   log::Warn("machine {} has no record: frozen and left alone; was the database replaced?", machine_id);

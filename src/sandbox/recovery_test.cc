@@ -250,6 +250,20 @@ TEST_F(RecoveryTest, MachinesWithoutARowAreFrozenAndLeft) {
   EXPECT_TRUE(world.Machine(view)->paused);
 }
 
+TEST_F(RecoveryTest, MachinesWithoutARowThatNeverStartedAreDestroyed) {
+  Boot();
+  HangingCreate(&world.host.faults.configure, "half");
+  const auto half = world.Run(world.service->Get(world.scope, "half", false));
+  ASSERT_TRUE(half);
+  world.Crash();
+  world.host.faults = {};
+  ASSERT_EQ(world.host.ids().size(), 1U);
+  // As if the record had not been written when the server died.
+  ASSERT_TRUE(world.store->DeleteSandbox(store::KeyOf(half->sandbox)));
+  Restart();
+  EXPECT_TRUE(world.host.ids().empty());
+}
+
 TEST_F(RecoveryTest, PoolsAreDestroyedNeverAdopted) {
   PoolTarget target;
   target.image = "vercel/sandbox/universal:latest";

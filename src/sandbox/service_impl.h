@@ -133,8 +133,15 @@ class ServiceImpl final : public Domain {
   Result<net::PolicyRef> PolicyOf(const store::Sandbox& sandbox) const;
   Task<images::Image> ResolveImage(bool v1, std::optional<std::string> image, std::optional<std::string> runtime);
   Result<store::Session> MakeSession(const store::Sandbox& sandbox, const Base& base);
+  // The engine's part of a boot. It may go before the record: a machine that was never started has nothing in it, and
+  // the next start destroys it.
+  using Booting = std::shared_ptr<Outcome<std::unique_ptr<engine::Machine>>>;
+  engine::BootRequest RequestOf(const store::Session& row) const;
+  Booting BeginBoot(const store::Session& row);
+  Task<> DropBooted(Booting booting);
+  // With a machine of the pool, one whose boot has begun, or neither.
   Task<SandboxView> Launch(std::shared_ptr<Session> session, store::Sandbox sandbox,
-                           std::unique_ptr<LiveMachine> pooled, std::optional<SourceSpec> source,
+                           std::unique_ptr<LiveMachine> pooled, Booting booting, std::optional<SourceSpec> source,
                            std::optional<Heritage> heritage = std::nullopt);
   // Snapshot and drives as the session's engine needs them.
   Task<> FitFormats(store::Session row, engine::Rootfs* rootfs);
@@ -212,7 +219,7 @@ class ServiceImpl final : public Domain {
   std::map<std::string, std::string> OpenEnv(const store::Sandbox& sandbox) const;
   Task<> RollBack(store::Session row, bool present);
   Task<> DestroyMachine(std::string machine_id);
-  Task<> DestroyLeftover(std::string machine_id);
+  Task<> DestroyLeftover(std::string machine_id, bool started);
 
   // service_records.cc
   Task<> CheckDemand(Scope scope, std::string name, UpdateSpec spec);

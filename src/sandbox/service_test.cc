@@ -124,6 +124,28 @@ TEST_F(DomainTest, DeleteStopsAndFreesTheName) {
   EXPECT_NE(world.Create(spec).session.id, first.session.id);
 }
 
+TEST_F(DomainTest, ATakenNameLeavesNoMachine) {
+  world.config.max_running = 2;
+  Boot();
+  CreateSpec spec;
+  spec.name = "taken";
+  auto first = world.Create(spec);
+  for (int i = 0; i < 3; ++i) {
+    auto second = world.Run(world.service->Create(world.scope, spec));
+    ASSERT_FALSE(second);
+    EXPECT_EQ(second.error().code, Code::kNameTaken);
+    EXPECT_EQ(world.host.ids(), std::vector<std::string>{first.session.machine_id});
+  }
+  // Whatever becomes of its boot.
+  world.host.faults.boot = engine::FakeFault::kFail;
+  EXPECT_EQ(world.Run(world.service->Create(world.scope, spec)).error().code, Code::kNameTaken);
+  world.host.faults = {};
+  EXPECT_EQ(world.Run(world.service->Get(world.scope, "taken", false))->session.id, first.session.id);
+  spec.name = "free";
+  world.Create(spec);
+  EXPECT_EQ(world.host.ids().size(), 2U);
+}
+
 TEST_F(DomainTest, FailedCreatesLeaveNothing) {
   Boot();
   CreateSpec spec;
