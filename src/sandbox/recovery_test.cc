@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/ids.h"
+#include "sandbox/deletion.h"
 #include "sandbox/test_world.h"
 
 namespace sandbar::sandbox {
@@ -144,6 +145,7 @@ TEST_F(RecoveryTest, AHalfDoneDeleteIsFinished) {
                  [](std::exception_ptr, const Result<store::Sandbox>& r) { EXPECT_FALSE(r); });
   ASSERT_TRUE(BecomesStatus(view, store::Status::kStopping));
   world.Crash();
+  ASSERT_EQ((*world.store->FindSession(view.session.id))->status, store::Status::kRunning) << "the mark is enough";
   world.host.faults = {};
   Restart();
   EXPECT_TRUE(world.Until([&] {
@@ -156,6 +158,28 @@ TEST_F(RecoveryTest, AHalfDoneDeleteIsFinished) {
   world.Create(spec);
   Restart();
   EXPECT_TRUE(world.Run(world.service->Get(world.scope, "leaving", false)));
+}
+
+TEST_F(RecoveryTest, WhatIsMarkedForDeletionIsEndedAndNotKept) {
+  Boot();
+  auto alive = world.Create({.name = "alive"});
+  auto ended = world.Create({.name = "ended"});
+  auto late = world.Create({.name = "late", .timeout_ms = 1000});
+  auto stays = world.Create({.name = "stays"});
+  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(1100);
+  world.Crash();
+  for (const char* name : {"alive", "ended", "late"})
+    ASSERT_TRUE(MarkForDeletion(*world.store, {world.scope.team, world.scope.project, name}, false));
+  world.Await(world.host.EndMachine(ended.session.machine_id));
+  ASSERT_TRUE(world.Until([&] { return std::chrono::steady_clock::now() > until; }));
+  Restart();
+  auto own = world.OpenStore();
+  ASSERT_TRUE(world.Until([&] { return MarkedForDeletion(*own)->empty(); }));
+  for (const char* name : {"alive", "ended", "late"})
+    EXPECT_EQ(world.Run(world.service->Get(world.scope, name, false)).error().code, Code::kNotFound) << name;
+  EXPECT_EQ(Row(stays).status, store::Status::kRunning);
+  EXPECT_EQ(world.host.ids(), std::vector<std::string>{stays.session.machine_id});
+  EXPECT_TRUE(world.host.snapshots.empty());
 }
 
 TEST_F(RecoveryTest, AHalfDoneStopIsFinished) {

@@ -19,15 +19,23 @@ Task<store::Sandbox> ServiceImpl::Delete(Scope scope, std::string name, bool orp
   co_return co_await RunToEnd(&tasks_, std::move(work));
 }
 
-// Its machine is ended and what that wrote given up.
-Task<store::Sandbox> ServiceImpl::StopForDeletion(store::Sandbox sandbox, bool orphan_snapshots) {
-  auto mark = [key = store::KeyOf(sandbox), orphan_snapshots](store::Store& store) {
-    return MarkForDeletion(store, key, orphan_snapshots);
+Task<ServiceImpl::Found> ServiceImpl::FindAndMark(Scope scope, std::string name, bool orphan_snapshots) {
+  if (scope.project.empty() || scope.team.empty()) co_return Fail(Code::kBadRequest, "projectId: is required");
+  auto find = [key = store::SandboxKey{scope.team, scope.project, name},
+               orphan_snapshots](store::Store& store) -> Result<Found> {
+    SB_TRY(auto sandbox, store.FindSandbox(key));
+    if (!sandbox) return Fail(Code::kNotFound, "sandbox not found: " + key.name.substr(0, 128));
+    const bool ended = sandbox->status == store::Status::kStopped || sandbox->status == store::Status::kFailed ||
+                       sandbox->status == store::Status::kAborted;
+    if (!ended) SB_TRYV(MarkForDeletion(store, key, orphan_snapshots));
+    return Found{*std::move(sandbox), !ended};
   };
-  SB_CO_TRYV(co_await core_.Db(std::move(mark)));
-  Keep nothing;
-  nothing.what = Keep::What::kNothing;
-  auto stop = RequestStop(sandbox.current_session, StopCause::kRequested, "deleted", nothing);
+  co_return co_await core_.Db(std::move(find));
+}
+
+// Its machine is ended and what that wrote given up.
+Task<store::Sandbox> ServiceImpl::StopForDeletion(store::Sandbox sandbox) {
+  auto stop = RequestStop(sandbox.current_session, StopCause::kRequested, "deleted", KeepNothing());
   if (!stop) co_return sandbox;
   auto stopped = co_await stop->Wait();
   if (!stopped && !core_.closing) {
@@ -39,11 +47,15 @@ Task<store::Sandbox> ServiceImpl::StopForDeletion(store::Sandbox sandbox, bool o
 }
 
 Task<store::Sandbox> ServiceImpl::DeleteNow(Scope scope, std::string name, bool orphan_snapshots) {
-  SB_CO_TRY(auto sandbox, co_await FindSandbox(std::move(scope), std::move(name)));
-  if (LiveOf(sandbox.current_session) != nullptr) {
-    SB_CO_TRY(sandbox, co_await StopForDeletion(std::move(sandbox), orphan_snapshots));
-  }
+  SB_CO_TRY(auto found, co_await FindAndMark(std::move(scope), std::move(name), orphan_snapshots));
+  store::Sandbox sandbox = std::move(found.sandbox);
   auto key = store::KeyOf(sandbox);
+  if (LiveOf(sandbox.current_session) != nullptr) {
+    // Its end is on record, and being cleared away.
+    auto mark = [key, orphan_snapshots](store::Store& store) { return MarkForDeletion(store, key, orphan_snapshots); };
+    if (!found.marked) SB_CO_TRYV(co_await core_.Db(std::move(mark)));
+    SB_CO_TRY(sandbox, co_await StopForDeletion(std::move(sandbox)));
+  }
   SB_CO_TRYV(co_await RemoveRecord(std::move(key), orphan_snapshots, std::nullopt));
   co_return sandbox;
 }

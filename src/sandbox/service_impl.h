@@ -154,7 +154,13 @@ class ServiceImpl final : public Domain {
 
   // service_delete.cc
   Task<store::Sandbox> DeleteNow(Scope scope, std::string name, bool orphan_snapshots);
-  Task<store::Sandbox> StopForDeletion(store::Sandbox sandbox, bool orphan_snapshots);
+  // Marked for deletion if it has something to stop.
+  struct Found {
+    store::Sandbox sandbox;
+    bool marked = false;
+  };
+  Task<Found> FindAndMark(Scope scope, std::string name, bool orphan_snapshots);
+  Task<store::Sandbox> StopForDeletion(store::Sandbox sandbox);
   // The records and logs. Nothing when it stopped at another time than the given one: it is not the one that was meant.
   Task<> RemoveRecord(store::SandboxKey key, bool orphan_snapshots, std::optional<int64_t> stopped_at);
   Task<> RemoveDisposable();
@@ -215,7 +221,11 @@ class ServiceImpl final : public Domain {
 
   // recovery.cc
   Task<> Recover();
-  Task<> RecoverSession(store::Session row, bool present, bool alive, Result<>* failure);
+  struct Remains {
+    bool present = false, alive = false;  // its machine
+    bool doomed = false;                  // its sandbox is marked for deletion
+  };
+  Task<> RecoverSession(store::Session row, Remains remains, Result<>* failure);
   std::map<std::string, std::string> OpenEnv(const store::Sandbox& sandbox) const;
   Task<> RollBack(store::Session row, bool present);
   Task<> DestroyMachine(std::string machine_id);

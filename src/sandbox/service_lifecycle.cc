@@ -103,7 +103,8 @@ Task<store::Sandbox> ServiceImpl::StopNow(std::shared_ptr<Session> session, Stop
   auto started = co_await session->started()->Wait();
   if (!started) co_return std::unexpected(std::move(started).error());
   co_await session->BeginStop(cause, std::move(why), keep);
-  // Cancelled by a shutdown: the row says "stopping" and the next start finishes it.
+  // Cancelled by a shutdown: the row says "stopping", or the sandbox is marked for deletion, and the next start
+  // finishes it.
   if (core_.closing) co_return Fail(Code::kCancelled, "the server is shutting down");
   co_await session->Drain(cause != StopCause::kLost);
   if (core_.closing) co_return Fail(Code::kCancelled, "the server is shutting down");

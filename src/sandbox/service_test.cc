@@ -124,6 +124,21 @@ TEST_F(DomainTest, DeleteStopsAndFreesTheName) {
   EXPECT_NE(world.Create(spec).session.id, first.session.id);
 }
 
+TEST_F(DomainTest, ADeletionThatTakesItsTimeIsSeen) {
+  Boot();
+  auto view = world.Create({.name = "busy"});
+  world.Exec(view.session.id, World::Command({"sleep", "300"}));
+  world.host.faults.destroy = engine::FakeFault::kHang;
+  asio::co_spawn(world.ioc.get_executor(), world.service->Delete(world.scope, "busy", false),
+                 [](std::exception_ptr, const Result<store::Sandbox>& r) { EXPECT_FALSE(r); });
+  auto stopping = [&] {
+    return world.Run(world.service->Get(world.scope, "busy", false))->sandbox.status == store::Status::kStopping;
+  };
+  EXPECT_TRUE(world.Until(stopping));
+  world.Crash();
+  world.host.faults = {};
+}
+
 TEST_F(DomainTest, ATakenNameLeavesNoMachine) {
   world.config.max_running = 2;
   Boot();

@@ -260,8 +260,12 @@ Task<> Session::BeginStop(StopCause cause, std::string why, Keep keep) {
   }
   if (!row_.requested_stop_at) row_.requested_stop_at = NowMs();
   row_.stop_reason = std::move(why);
-  auto saved = co_await Save();
-  if (!saved) log::Error("session {}: {}", row_.id, saved.error().message);
+  // From the mark for deletion a start goes on as well. But what takes its time has to be seen by all.
+  const bool brief = keep.what == Keep::What::kNothing && commands_.empty() && contexts_.empty();
+  if (!brief) {
+    auto saved = co_await Save();
+    if (!saved) log::Error("session {}: {}", row_.id, saved.error().message);
+  }
   const milliseconds saving = row_.snapshot_memory.empty() ? milliseconds(0) : kMemorySaving;
   if (live_ && cause != StopCause::kLost && Deadline() - NowMs() < (kStopMargin + saving).count()) {
     // The supervisor must not cut the grace short.

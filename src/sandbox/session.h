@@ -34,11 +34,19 @@ enum class StopCause { kRequested, kTimeout, kLost };
 
 // What becomes of a stopped session's files.
 struct Keep {
-  enum class What { kByRecord, kNothing, kSnapshot };  // by record: a snapshot when the sandbox is persistent
+  // By record: a snapshot when the sandbox is persistent. Nothing: it is marked for deletion.
+  enum class What { kByRecord, kNothing, kSnapshot };
   What what = What::kByRecord;
   std::optional<int64_t> expiration_ms;  // of a snapshot that was asked for
   bool memory = false;                   // its processes are to go on later: kept whatever the record says
 };
+
+// Of a sandbox that is on record as one to be deleted.
+inline Keep KeepNothing() {
+  Keep nothing;
+  nothing.what = Keep::What::kNothing;
+  return nothing;
+}
 
 // What a session that goes on from a saved memory takes over: the commands of the session whose memory it was.
 struct Heritage {
