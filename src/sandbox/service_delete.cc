@@ -4,7 +4,6 @@
 #include "base/ids.h"
 #include "base/log.h"
 #include "sandbox/deletion.h"
-#include "sandbox/retention.h"
 #include "sandbox/service_impl.h"
 
 namespace sandbar::sandbox {
@@ -34,8 +33,13 @@ Task<ServiceImpl::Found> ServiceImpl::FindAndMark(Scope scope, std::string name,
 }
 
 // Its machine is ended and what that wrote given up.
-Task<store::Sandbox> ServiceImpl::StopForDeletion(store::Sandbox sandbox) {
-  auto stop = RequestStop(sandbox.current_session, StopCause::kRequested, "deleted", KeepNothing());
+Task<store::Sandbox> ServiceImpl::StopForDeletion(store::Sandbox sandbox, bool orphan_snapshots, Removed removed) {
+  Keep keep = KeepNothing();
+  keep.then = [key = store::KeyOf(sandbox), orphan_snapshots, removed](store::Store& store) -> Result<> {
+    SB_TRY(*removed, RemoveSandbox(store, key, orphan_snapshots));
+    return {};
+  };
+  auto stop = RequestStop(sandbox.current_session, StopCause::kRequested, "deleted", std::move(keep));
   if (!stop) co_return sandbox;
   auto stopped = co_await stop->Wait();
   if (!stopped && !core_.closing) {
@@ -50,30 +54,35 @@ Task<store::Sandbox> ServiceImpl::DeleteNow(Scope scope, std::string name, bool 
   SB_CO_TRY(auto found, co_await FindAndMark(std::move(scope), std::move(name), orphan_snapshots));
   store::Sandbox sandbox = std::move(found.sandbox);
   auto key = store::KeyOf(sandbox);
+  auto removed = std::make_shared<std::optional<std::vector<std::string>>>();
   if (LiveOf(sandbox.current_session) != nullptr) {
     // Its end is on record, and being cleared away.
     auto mark = [key, orphan_snapshots](store::Store& store) { return MarkForDeletion(store, key, orphan_snapshots); };
     if (!found.marked) SB_CO_TRYV(co_await core_.Db(std::move(mark)));
-    SB_CO_TRY(sandbox, co_await StopForDeletion(std::move(sandbox)));
+    SB_CO_TRY(sandbox, co_await StopForDeletion(std::move(sandbox), orphan_snapshots, removed));
   }
-  SB_CO_TRYV(co_await RemoveRecord(std::move(key), orphan_snapshots, std::nullopt));
+  if (*removed) {
+    auto sessions = *std::move(*removed);
+    SB_CO_TRYV(co_await RemoveLogs(std::move(key.name), std::move(sessions)));
+    co_return sandbox;
+  }
+  auto meant = [born = sandbox.created_at](const store::Sandbox& now) { return now.created_at == born; };
+  SB_CO_TRYV(co_await RemoveRecord(std::move(key), orphan_snapshots, std::move(meant)));
   co_return sandbox;
 }
 
-Task<> ServiceImpl::RemoveRecord(store::SandboxKey key, bool orphan_snapshots, std::optional<int64_t> stopped_at) {
-  auto remove = [key, orphan_snapshots, stopped_at](store::Store& store) -> Result<std::vector<std::string>> {
-    if (stopped_at) {
-      SB_TRY(auto now, store.FindSandbox(key));
-      if (!now || now->status != store::Status::kStopped || now->status_updated_at != *stopped_at)
-        return std::vector<std::string>{};
-    }
-    SB_TRY(auto sessions, store.SessionIds(key));
-    SB_TRYV(store.DeleteSandbox(key));
-    if (orphan_snapshots) SB_TRYV(DeleteSnapshotsOf(store, key));
-    SB_TRYV(SpareFromDeletion(store, key));
-    return sessions;
+Task<> ServiceImpl::RemoveRecord(store::SandboxKey key, bool orphan_snapshots,
+                                 std::function<bool(const store::Sandbox&)> meant) {
+  auto remove = [key, orphan_snapshots, meant](store::Store& store) -> Result<std::vector<std::string>> {
+    SB_TRY(auto now, store.FindSandbox(key));
+    if (!now || !meant(*now)) return std::vector<std::string>{};
+    return RemoveSandbox(store, key, orphan_snapshots);
   };
   SB_CO_TRY(auto sessions, co_await core_.Db(std::move(remove)));
+  co_return co_await RemoveLogs(std::move(key.name), std::move(sessions));
+}
+
+Task<> ServiceImpl::RemoveLogs(std::string sandbox, std::vector<std::string> sessions) {
   std::vector<std::string> dirs;
   for (const auto& id : sessions) dirs.push_back(core_.LogDir(id));
   auto erase = [dirs = std::move(dirs)] {
@@ -82,7 +91,7 @@ Task<> ServiceImpl::RemoveRecord(store::SandboxKey key, bool orphan_snapshots, s
     return ec;
   };
   auto ec = co_await core_.Files(std::move(erase));
-  if (ec) log::Warn("logs of {}: {}", key.name, ec.message());
+  if (ec) log::Warn("logs of {}: {}", sandbox, ec.message());
   Collect();
   co_return Result<>{};
 }
@@ -109,7 +118,10 @@ Task<> ServiceImpl::RemoveDisposable() {
   SB_CO_TRY(Rows due, co_await core_.Db(std::move(find)));
   for (const store::Sandbox& s : due) {
     auto key = store::KeyOf(s);
-    SB_CO_TRYV(co_await RemoveRecord(std::move(key), false, s.status_updated_at));
+    auto meant = [at = s.status_updated_at](const store::Sandbox& now) {
+      return now.status == store::Status::kStopped && now.status_updated_at == at;
+    };
+    SB_CO_TRYV(co_await RemoveRecord(std::move(key), false, std::move(meant)));
   }
   co_return Result<>{};
 }

@@ -2,6 +2,7 @@
 // Split over service_*.cc by subject. Single loop.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -160,9 +161,13 @@ class ServiceImpl final : public Domain {
     bool marked = false;
   };
   Task<Found> FindAndMark(Scope scope, std::string name, bool orphan_snapshots);
-  Task<store::Sandbox> StopForDeletion(store::Sandbox sandbox);
-  // The records and logs. Nothing when it stopped at another time than the given one: it is not the one that was meant.
-  Task<> RemoveRecord(store::SandboxKey key, bool orphan_snapshots, std::optional<int64_t> stopped_at);
+  // The sessions of a sandbox whose record is gone; nothing yet as long as it is there.
+  using Removed = std::shared_ptr<std::optional<std::vector<std::string>>>;
+  // Removes the record too, unless the stop was another's.
+  Task<store::Sandbox> StopForDeletion(store::Sandbox sandbox, bool orphan_snapshots, Removed removed);
+  // The records and logs, if `meant` says yes: meanwhile there may be another one of that name.
+  Task<> RemoveRecord(store::SandboxKey key, bool orphan_snapshots, std::function<bool(const store::Sandbox&)> meant);
+  Task<> RemoveLogs(std::string sandbox, std::vector<std::string> sessions);
   Task<> RemoveDisposable();
   Task<> FinishDeletions();
 

@@ -71,9 +71,10 @@ Task<store::Sandbox> Session::Save() {
   co_return co_await SaveWith(std::move(nothing));
 }
 
-Task<store::Sandbox> Session::SaveWith(store::SandboxEdit edit) {
+Task<store::Sandbox> Session::SaveWith(store::SandboxEdit edit, std::function<Result<>(store::Store&)> then) {
   row_.updated_at = NowMs();
-  auto write = [row = row_, edit = std::move(edit)](store::Store& store) {
+  auto write = [row = row_, edit = std::move(edit),
+                then = std::move(then)](store::Store& store) -> Result<store::Sandbox> {
     auto both = [&row, &edit](store::Sandbox& s) -> Result<> {
       if (edit) SB_TRYV(edit(s));
       if (s.current_session == row.id) {
@@ -85,7 +86,9 @@ Task<store::Sandbox> Session::SaveWith(store::SandboxEdit edit) {
       s.updated_at = row.updated_at;
       return {};
     };
-    return store.SaveSession(row, both);
+    SB_TRY(auto sandbox, store.SaveSession(row, both));
+    if (then) SB_TRYV(then(store));
+    return sandbox;
   };
   co_return co_await core_->Db(std::move(write));
 }
@@ -365,7 +368,7 @@ store::Snapshot Session::MakeSnapshot(const engine::Usage& usage) const {
   return s;
 }
 
-Task<store::Sandbox> Session::End(StopCause cause) {
+Task<store::Sandbox> Session::End(StopCause cause, Keep keep) {
   if (!kept_) {
     SB_CO_TRY(kept_, co_await EndMachine(&usage_));
   }
@@ -398,7 +401,7 @@ Task<store::Sandbox> Session::End(StopCause cause) {
     s.total_duration_ms += static_cast<uint64_t>(duration);
     return {};
   };
-  if (row_.snapshot.empty()) co_return co_await SaveWith(std::move(add));
+  if (row_.snapshot.empty()) co_return co_await SaveWith(std::move(add), std::move(keep.then));
   row_.updated_at = *row_.stopped_at;
   auto write = [row = row_, snapshot = MakeSnapshot(usage_), add](store::Store& store) mutable {
     return SaveWithSnapshot(store, row, std::move(snapshot), add);

@@ -39,6 +39,8 @@ struct Keep {
   What what = What::kByRecord;
   std::optional<int64_t> expiration_ms;  // of a snapshot that was asked for
   bool memory = false;                   // its processes are to go on later: kept whatever the record says
+  // With nothing kept: what the store's thread does as soon as the end is on record.
+  std::function<Result<>(store::Store&)> then;
 };
 
 // Of a sandbox that is on record as one to be deleted.
@@ -94,7 +96,7 @@ class Session final : public MachineListener {
   Task<> BeginStop(StopCause cause, std::string why, Keep keep);
   Task<> Drain(bool graceful);
   // An error means that the files could not be kept: they are still there, and End may be called again.
-  Task<store::Sandbox> End(StopCause cause);
+  Task<store::Sandbox> End(StopCause cause, Keep keep);
   // Undoes a start that failed: everything but the rows.
   Task<> Discard();
   // The daemon ends, the machine goes on.
@@ -156,7 +158,7 @@ class Session final : public MachineListener {
   Task<std::string> InheritCommand(const Heritage* heritage, store::Command row, uint64_t produced);
 
   Task<store::Sandbox> Save();
-  Task<store::Sandbox> SaveWith(store::SandboxEdit edit);
+  Task<store::Sandbox> SaveWith(store::SandboxEdit edit, std::function<Result<>(store::Store&)> then = nullptr);
   Task<bool> WantsSnapshot(Keep keep);
   // Whether its processes go on after the stop: "asked", "kept" or "".
   std::string WantsMemory(StopCause cause, const Keep& keep) const;
