@@ -1,5 +1,7 @@
 #include "sandbox/deletion.h"
 
+#include "sandbox/retention.h"
+
 namespace sandbar::sandbox {
 namespace {
 
@@ -31,6 +33,14 @@ Result<std::vector<Doomed>> MarkedForDeletion(store::Store& store) {
     out.push_back({std::move(key), value == kWithSnapshots});
   }
   return out;
+}
+
+Result<std::vector<std::string>> RemoveSandbox(store::Store& store, const store::SandboxKey& key, bool with_snapshots) {
+  SB_TRY(auto sessions, store.SessionIds(key));
+  SB_TRYV(store.DeleteSandbox(key));
+  if (with_snapshots) SB_TRYV(DeleteSnapshotsOf(store, key));
+  SB_TRYV(SpareFromDeletion(store, key));
+  return sessions;
 }
 
 }  // namespace sandbar::sandbox

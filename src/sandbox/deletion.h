@@ -2,6 +2,7 @@
 // between finishes the work at its next start. Runs on the store's thread.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "store/store.h"
@@ -17,5 +18,7 @@ struct Doomed {
 Result<> MarkForDeletion(store::Store& store, const store::SandboxKey& key, bool with_snapshots);
 Result<> SpareFromDeletion(store::Store& store, const store::SandboxKey& key);
 Result<std::vector<Doomed>> MarkedForDeletion(store::Store& store);
+// The record, its snapshots if they are to go, and last the mark. Returns the sessions that it had.
+Result<std::vector<std::string>> RemoveSandbox(store::Store& store, const store::SandboxKey& key, bool with_snapshots);
 
 }  // namespace sandbar::sandbox

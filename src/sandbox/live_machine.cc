@@ -34,10 +34,16 @@ LiveMachine::LiveMachine(Core* core, std::unique_ptr<engine::Machine> machine)
       tasks_(core->ex) {}
 
 Task<std::unique_ptr<LiveMachine>> LiveMachine::Boot(Core* core, engine::BootRequest request, engine::Rootfs rootfs) {
+  auto booting = core->parts.engine->Boot(request);
+  co_return co_await Start(core, std::move(request), std::move(rootfs), std::move(booting));
+}
+
+Task<std::unique_ptr<LiveMachine>> LiveMachine::Start(Core* core, engine::BootRequest request, engine::Rootfs rootfs,
+                                                      Task<std::unique_ptr<engine::Machine>> booting) {
   rootfs.format = request.format;
   const bool apart = request.network != engine::AttachmentKind::kLocal;
   bool own_kernel = request.format == engine::RootfsFormat::kBlock;
-  SB_CO_TRY(auto machine, co_await core->parts.engine->Boot(std::move(request)));
+  SB_CO_TRY(auto machine, co_await std::move(booting));
   auto live = std::make_unique<LiveMachine>(core, std::move(machine));
   live->Serve(net::DenyAll());
   live->apart_ = apart;

@@ -33,6 +33,9 @@ class LiveMachine final : private engine::GuestEvents {
  public:
   // Boot, Configure, connect, deny-all network. When any step fails, everything made so far is destroyed again.
   static Task<std::unique_ptr<LiveMachine>> Boot(Core* core, engine::BootRequest request, engine::Rootfs rootfs);
+  // The same with the engine's boot of that request given, perhaps begun long ago.
+  static Task<std::unique_ptr<LiveMachine>> Start(Core* core, engine::BootRequest request, engine::Rootfs rootfs,
+                                                  Task<std::unique_ptr<engine::Machine>> booting);
   // A machine that outlived an earlier daemon, network served, agent not yet connected: Connect does that, when the
   // listener is ready to hear what the agent replays.
   static Task<std::unique_ptr<LiveMachine>> Attach(Core* core, store::Session owner, net::PolicyRef policy);

@@ -5,14 +5,18 @@
 //   row "running", machine gone ........ stopped (its deadline passed) or aborted ("machine lost")
 //   row "stopping", "snapshotting" ..... finish the stop, with the snapshot that it was to make
 //   row "pending" ...................... the create or resume was never answered: undo it
-//   sandbox marked for deletion ........ delete it, once the API answers (service_delete.cc)
+//   sandbox marked for deletion ........ end its session, whatever it says, and keep nothing of it; delete the sandbox
+//                                        once the API answers (service_delete.cc)
 //   machine of a finished row .......... destroy
-//   machine without a row .............. freeze and leave: the database may be the thing that was lost
+//   machine without a row, never started  destroy: a create boots it while the record is written
+//   another machine without a row ...... freeze and leave: the database may be the thing that was lost
+#include <algorithm>
 #include <map>
 #include <set>
 
 #include "base/ids.h"
 #include "base/log.h"
+#include "sandbox/deletion.h"
 #include "sandbox/network.h"
 #include "sandbox/retention.h"
 #include "sandbox/service_impl.h"
@@ -31,6 +35,8 @@ Task<> ServiceImpl::Recover() {
   SB_CO_TRY(auto rows, co_await core_.Db(std::move(read_sessions)));
   auto read_pool = [](store::Store& store) { return store.PoolMembers(); };
   SB_CO_TRY(auto pooled, co_await core_.Db(std::move(read_pool)));
+  auto read_marks = [](store::Store& store) { return MarkedForDeletion(store); };
+  SB_CO_TRY(auto marked, co_await core_.Db(std::move(read_marks)));
 
   std::map<std::string, engine::MachineState> existing;
   for (const auto& m : machines) existing[m.machine_id] = m.state;
@@ -48,17 +54,19 @@ Task<> ServiceImpl::Recover() {
   Result<> failure;
   for (auto& row : rows) {
     auto it = existing.find(row.machine_id);
-    const bool alive = it != existing.end() && it->second != engine::MachineState::kExited;
-    const bool present = it != existing.end();
-    if (present) existing.erase(it);
+    Remains remains;
+    remains.alive = it != existing.end() && it->second != engine::MachineState::kExited;
+    remains.present = it != existing.end();
+    remains.doomed = std::ranges::find(marked, store::KeyOf(row), &Doomed::key) != marked.end();
+    if (remains.present) existing.erase(it);
     if (row.status == store::Status::kPending) {
-      group.Spawn(RollBack(std::move(row), present));
+      group.Spawn(RollBack(std::move(row), remains.present));
     } else {
       // One that ended while we were away is attached too: its usage and its remains are still there.
-      group.Spawn(RecoverSession(std::move(row), present, alive, &failure));
+      group.Spawn(RecoverSession(std::move(row), remains, &failure));
     }
   }
-  for (const auto& [id, state] : existing) group.Spawn(DestroyLeftover(id));
+  for (const auto& [id, state] : existing) group.Spawn(DestroyLeftover(id, state != engine::MachineState::kBooted));
   co_await group.Join();
   co_return failure;
 }
@@ -82,7 +90,7 @@ std::map<std::string, std::string> ServiceImpl::OpenEnv(const store::Sandbox& sa
   return {};
 }
 
-Task<> ServiceImpl::RecoverSession(store::Session row, bool present, bool alive, Result<>* failure) {
+Task<> ServiceImpl::RecoverSession(store::Session row, Remains remains, Result<>* failure) {
   auto read = [key = store::KeyOf(row)](store::Store& store) { return store.FindSandbox(key); };
   auto sandbox = co_await core_.Db(std::move(read));
   auto pending = [id = row.id](store::Store& store) { return store.UnfinishedCommands(id); };
@@ -115,7 +123,9 @@ Task<> ServiceImpl::RecoverSession(store::Session row, bool present, bool alive,
   const std::string id = row.id;
   auto session = AddLive(std::move(row), *sandbox ? OpenEnv(**sandbox) : std::map<std::string, std::string>{});
   if (*sandbox) session->SetIdleTimeout((**sandbox).idle_timeout_ms);
-  Result<> attached = co_await session->Reattach(*std::move(commands), present, alive);
+  // Before its clock or its listener ask for a stop that keeps something. It waits for "started", as all do.
+  if (remains.doomed && !stopping) RequestStop(id, StopCause::kRequested, "deleted", KeepNothing());
+  Result<> attached = co_await session->Reattach(*std::move(commands), remains.present, remains.alive);
   if (core_.closing) co_return attached;
   if (!attached) log::Warn("session {}: {}", id, attached.error().message);
   // The stop waits for "started", success or not: what could not be attached is ended all the same.
@@ -133,11 +143,15 @@ Task<> ServiceImpl::RecoverSession(store::Session row, bool present, bool alive,
   co_return Result<>{};
 }
 
-Task<> ServiceImpl::DestroyLeftover(std::string machine_id) {
+Task<> ServiceImpl::DestroyLeftover(std::string machine_id, bool started) {
   auto find = [machine_id](store::Store& store) { return store.FindSessionByMachine(machine_id); };
   SB_CO_TRY(auto owner, co_await core_.Db(std::move(find)));
   if (owner) {
     log::Info("machine {} of a finished session: destroyed", machine_id);
+    co_return co_await DestroyMachine(std::move(machine_id));
+  }
+  if (!started) {
+    log::Info("machine {} was never started and has no record: destroyed", machine_id);
     co_return co_await DestroyMachine(std::move(machine_id));
   }
   log::Warn("machine {} has no record: frozen and left alone; was the database replaced?", machine_id);

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/ids.h"
+#include "sandbox/deletion.h"
 #include "sandbox/test_world.h"
 
 namespace sandbar::sandbox {
@@ -104,7 +105,7 @@ TEST_F(RecoveryTest, ACommandThatNeverReachedTheAgentIsLost) {
 
 TEST_F(RecoveryTest, CreatesThatNeverFinishedAreUndone) {
   auto& faults = world.host.faults;
-  for (FakeFault* step : {&faults.boot, &faults.configure, &faults.connect, &faults.set_deadline}) {
+  for (FakeFault* step : {&faults.boot, &faults.configure, &faults.connect}) {
     Boot();
     HangingCreate(step, "half");
     world.Crash();
@@ -120,6 +121,20 @@ TEST_F(RecoveryTest, CreatesThatNeverFinishedAreUndone) {
   }
 }
 
+TEST_F(RecoveryTest, ACreateThatIsOnRecordAsRunningGetsItsDeadline) {
+  Boot();
+  HangingCreate(&world.host.faults.set_deadline, "half");
+  auto status = [&] { return world.Run(world.service->Get(world.scope, "half", false))->sandbox.status; };
+  ASSERT_TRUE(world.Until([&] { return status() == store::Status::kRunning; }));
+  world.Crash();
+  world.host.faults = {};
+  ASSERT_EQ(world.host.ids().size(), 1U);
+  world.host.Find(world.host.ids().front())->deadline = {};
+  Restart();
+  EXPECT_EQ(status(), store::Status::kRunning);
+  EXPECT_GT(world.host.Find(world.host.ids().front())->deadline.count(), 0);
+}
+
 TEST_F(RecoveryTest, AHalfDoneDeleteIsFinished) {
   Boot();
   CreateSpec spec;
@@ -130,6 +145,7 @@ TEST_F(RecoveryTest, AHalfDoneDeleteIsFinished) {
                  [](std::exception_ptr, const Result<store::Sandbox>& r) { EXPECT_FALSE(r); });
   ASSERT_TRUE(BecomesStatus(view, store::Status::kStopping));
   world.Crash();
+  ASSERT_EQ((*world.store->FindSession(view.session.id))->status, store::Status::kRunning) << "the mark is enough";
   world.host.faults = {};
   Restart();
   EXPECT_TRUE(world.Until([&] {
@@ -142,6 +158,28 @@ TEST_F(RecoveryTest, AHalfDoneDeleteIsFinished) {
   world.Create(spec);
   Restart();
   EXPECT_TRUE(world.Run(world.service->Get(world.scope, "leaving", false)));
+}
+
+TEST_F(RecoveryTest, WhatIsMarkedForDeletionIsEndedAndNotKept) {
+  Boot();
+  auto alive = world.Create({.name = "alive"});
+  auto ended = world.Create({.name = "ended"});
+  auto late = world.Create({.name = "late", .timeout_ms = 1000});
+  auto stays = world.Create({.name = "stays"});
+  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(1100);
+  world.Crash();
+  for (const char* name : {"alive", "ended", "late"})
+    ASSERT_TRUE(MarkForDeletion(*world.store, {world.scope.team, world.scope.project, name}, false));
+  world.Await(world.host.EndMachine(ended.session.machine_id));
+  ASSERT_TRUE(world.Until([&] { return std::chrono::steady_clock::now() > until; }));
+  Restart();
+  auto own = world.OpenStore();
+  ASSERT_TRUE(world.Until([&] { return MarkedForDeletion(*own)->empty(); }));
+  for (const char* name : {"alive", "ended", "late"})
+    EXPECT_EQ(world.Run(world.service->Get(world.scope, name, false)).error().code, Code::kNotFound) << name;
+  EXPECT_EQ(Row(stays).status, store::Status::kRunning);
+  EXPECT_EQ(world.host.ids(), std::vector<std::string>{stays.session.machine_id});
+  EXPECT_TRUE(world.host.snapshots.empty());
 }
 
 TEST_F(RecoveryTest, AHalfDoneStopIsFinished) {
@@ -248,6 +286,20 @@ TEST_F(RecoveryTest, MachinesWithoutARowAreFrozenAndLeft) {
   Restart();
   ASSERT_EQ(world.host.ids().size(), 1U);
   EXPECT_TRUE(world.Machine(view)->paused);
+}
+
+TEST_F(RecoveryTest, MachinesWithoutARowThatNeverStartedAreDestroyed) {
+  Boot();
+  HangingCreate(&world.host.faults.configure, "half");
+  const auto half = world.Run(world.service->Get(world.scope, "half", false));
+  ASSERT_TRUE(half);
+  world.Crash();
+  world.host.faults = {};
+  ASSERT_EQ(world.host.ids().size(), 1U);
+  // As if the record had not been written when the server died.
+  ASSERT_TRUE(world.store->DeleteSandbox(store::KeyOf(half->sandbox)));
+  Restart();
+  EXPECT_TRUE(world.host.ids().empty());
 }
 
 TEST_F(RecoveryTest, PoolsAreDestroyedNeverAdopted) {

@@ -1,4 +1,4 @@
-// Create: check, resolve the image, record the intent, boot or claim a machine, run.
+// Create: check, resolve the image, record the intent while a machine is booted (or claim one), run.
 #include <fmt/format.h>
 
 #include "base/ids.h"
@@ -147,8 +147,8 @@ Task<SandboxView> ServiceImpl::CreateFrom(Scope scope, NewSandbox wanted) {
   sandbox.created_at = sandbox.updated_at = sandbox.status_updated_at = row.created_at;
 
   // Machines stand ready for the usual case only.
-  const bool usual = base.snapshot.empty() && sandbox.mounts.empty() && !row.nesting && !wanted.heritage &&
-                     row.engine == core_.ladder.usual().name;
+  const bool plain = base.snapshot.empty() && sandbox.mounts.empty() && !wanted.heritage;
+  const bool usual = plain && !row.nesting && row.engine == core_.ladder.usual().name;
   auto pooled = usual ? pool_.Take(image, sandbox.vcpus) : nullptr;
   row.machine_id = pooled ? pooled->id() : NewLabel("m-", 16);
   if (pooled && !wanted.source) {
@@ -157,6 +157,8 @@ Task<SandboxView> ServiceImpl::CreateFrom(Scope scope, NewSandbox wanted) {
     row.started_at = row.created_at;
   }
   ++creating_;
+  // What has to be converted first may take longer than a machine waits.
+  auto booting = plain && !pooled ? BeginBoot(row) : nullptr;
   const std::string claimed = pooled ? row.machine_id : "";
   auto insert = [sandbox, row, claimed,
                  limit = core_.config.max_sandboxes](store::Store& store) mutable -> Result<store::Session> {
@@ -173,6 +175,7 @@ Task<SandboxView> ServiceImpl::CreateFrom(Scope scope, NewSandbox wanted) {
     return Fail(Code::kNameTaken, "a sandbox named \"" + sandbox.name + "\" exists already in this project");
   };
   auto inserted = co_await core_.Db(std::move(insert));
+  if (!inserted && booting) co_await DropBooted(booting);
   --creating_;
   if (!inserted) {
     if (pooled) pool_.PutBack(image, sandbox.vcpus, std::move(pooled));
@@ -180,8 +183,8 @@ Task<SandboxView> ServiceImpl::CreateFrom(Scope scope, NewSandbox wanted) {
   }
   auto session = AddLive(*std::move(inserted), std::move(env));
   session->SetIdleTimeout(sandbox.idle_timeout_ms);
-  auto launched = co_await Launch(session, std::move(sandbox), std::move(pooled), std::move(wanted.source),
-                                  std::move(wanted.heritage));
+  auto launched = co_await Launch(session, std::move(sandbox), std::move(pooled), std::move(booting),
+                                  std::move(wanted.source), std::move(wanted.heritage));
   if (launched) co_return launched;
   Error why = launched.error();
   co_await Undo(session, std::move(why));
@@ -200,26 +203,48 @@ Task<> ServiceImpl::FitFormats(store::Session row, engine::Rootfs* rootfs) {
   co_return co_await formats_.Drives(std::move(row), rootfs);
 }
 
+engine::BootRequest ServiceImpl::RequestOf(const store::Session& row) const {
+  engine::BootRequest request = BootOf(core_, row.engine, row.vcpus);
+  request.machine_id = row.machine_id;
+  request.nesting = row.nesting;
+  // Should we die before the session runs, the supervisor ends what nobody asked for.
+  request.deadline = std::chrono::milliseconds(row.timeout_ms) + std::chrono::minutes(1);
+  return request;
+}
+
+ServiceImpl::Booting ServiceImpl::BeginBoot(const store::Session& row) {
+  auto booting = std::make_shared<Outcome<std::unique_ptr<engine::Machine>>>(core_.ex);
+  tasks_.Spawn(Produce(booting, core_.parts.engine->Boot(RequestOf(row))));
+  return booting;
+}
+
+Task<> ServiceImpl::DropBooted(Booting booting) {
+  SB_CO_TRY(auto machine, co_await booting->Take());
+  if (core_.closing) co_return Result<>{};
+  LiveMachine live(&core_, std::move(machine));
+  auto destroyed = co_await live.Destroy();
+  if (!destroyed) log::Error("machine {}: not destroyed: {}", live.id(), destroyed.error().message);
+  co_return Result<>{};
+}
+
 Task<SandboxView> ServiceImpl::Launch(std::shared_ptr<Session> session, store::Sandbox sandbox,
-                                      std::unique_ptr<LiveMachine> pooled, std::optional<SourceSpec> source,
-                                      std::optional<Heritage> heritage) {
+                                      std::unique_ptr<LiveMachine> pooled, Booting booting,
+                                      std::optional<SourceSpec> source, std::optional<Heritage> heritage) {
   auto live = std::move(pooled);
   if (!live) {
-    engine::BootRequest request = BootOf(core_, session->row().engine, sandbox.vcpus);
-    request.machine_id = session->row().machine_id;
-    request.nesting = session->row().nesting;
-    // Should we die before the session runs, the supervisor ends what nobody asked for.
-    request.deadline = std::chrono::milliseconds(session->row().timeout_ms) + std::chrono::minutes(1);
+    engine::BootRequest request = RequestOf(session->row());
     auto rootfs = RootfsOf(session->row());
     if (heritage) {
       rootfs.snapshots = {heritage->snapshot};
       rootfs.memory = true;
-    } else {
+    } else if (!booting) {
       SB_CO_TRYV(co_await FitFormats(session->row(), &rootfs));
     }
-    SB_CO_TRY(live, co_await LiveMachine::Boot(&core_, std::move(request), std::move(rootfs)));
+    auto booted = booting ? booting->Take() : core_.parts.engine->Boot(request);
+    SB_CO_TRY(live, co_await LiveMachine::Start(&core_, std::move(request), std::move(rootfs), std::move(booted)));
   }
-  SB_CO_TRYV(co_await session->Run(std::move(live), std::move(source), std::move(heritage)));
+  const bool first = sandbox.current_session == session->row().id;
+  SB_CO_TRYV(co_await session->Run(std::move(live), first, std::move(source), std::move(heritage)));
   SandboxView view;
   view.session = session->row();
   view.sandbox = std::move(sandbox);

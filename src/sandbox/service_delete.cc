@@ -4,7 +4,6 @@
 #include "base/ids.h"
 #include "base/log.h"
 #include "sandbox/deletion.h"
-#include "sandbox/retention.h"
 #include "sandbox/service_impl.h"
 
 namespace sandbar::sandbox {
@@ -19,15 +18,28 @@ Task<store::Sandbox> ServiceImpl::Delete(Scope scope, std::string name, bool orp
   co_return co_await RunToEnd(&tasks_, std::move(work));
 }
 
-// Its machine is ended and what that wrote given up.
-Task<store::Sandbox> ServiceImpl::StopForDeletion(store::Sandbox sandbox, bool orphan_snapshots) {
-  auto mark = [key = store::KeyOf(sandbox), orphan_snapshots](store::Store& store) {
-    return MarkForDeletion(store, key, orphan_snapshots);
+Task<ServiceImpl::Found> ServiceImpl::FindAndMark(Scope scope, std::string name, bool orphan_snapshots) {
+  if (scope.project.empty() || scope.team.empty()) co_return Fail(Code::kBadRequest, "projectId: is required");
+  auto find = [key = store::SandboxKey{scope.team, scope.project, name},
+               orphan_snapshots](store::Store& store) -> Result<Found> {
+    SB_TRY(auto sandbox, store.FindSandbox(key));
+    if (!sandbox) return Fail(Code::kNotFound, "sandbox not found: " + key.name.substr(0, 128));
+    const bool ended = sandbox->status == store::Status::kStopped || sandbox->status == store::Status::kFailed ||
+                       sandbox->status == store::Status::kAborted;
+    if (!ended) SB_TRYV(MarkForDeletion(store, key, orphan_snapshots));
+    return Found{*std::move(sandbox), !ended};
   };
-  SB_CO_TRYV(co_await core_.Db(std::move(mark)));
-  Keep nothing;
-  nothing.what = Keep::What::kNothing;
-  auto stop = RequestStop(sandbox.current_session, StopCause::kRequested, "deleted", nothing);
+  co_return co_await core_.Db(std::move(find));
+}
+
+// Its machine is ended and what that wrote given up.
+Task<store::Sandbox> ServiceImpl::StopForDeletion(store::Sandbox sandbox, bool orphan_snapshots, Removed removed) {
+  Keep keep = KeepNothing();
+  keep.then = [key = store::KeyOf(sandbox), orphan_snapshots, removed](store::Store& store) -> Result<> {
+    SB_TRY(*removed, RemoveSandbox(store, key, orphan_snapshots));
+    return {};
+  };
+  auto stop = RequestStop(sandbox.current_session, StopCause::kRequested, "deleted", std::move(keep));
   if (!stop) co_return sandbox;
   auto stopped = co_await stop->Wait();
   if (!stopped && !core_.closing) {
@@ -39,29 +51,38 @@ Task<store::Sandbox> ServiceImpl::StopForDeletion(store::Sandbox sandbox, bool o
 }
 
 Task<store::Sandbox> ServiceImpl::DeleteNow(Scope scope, std::string name, bool orphan_snapshots) {
-  SB_CO_TRY(auto sandbox, co_await FindSandbox(std::move(scope), std::move(name)));
-  if (LiveOf(sandbox.current_session) != nullptr) {
-    SB_CO_TRY(sandbox, co_await StopForDeletion(std::move(sandbox), orphan_snapshots));
-  }
+  SB_CO_TRY(auto found, co_await FindAndMark(std::move(scope), std::move(name), orphan_snapshots));
+  store::Sandbox sandbox = std::move(found.sandbox);
   auto key = store::KeyOf(sandbox);
-  SB_CO_TRYV(co_await RemoveRecord(std::move(key), orphan_snapshots, std::nullopt));
+  auto removed = std::make_shared<std::optional<std::vector<std::string>>>();
+  if (LiveOf(sandbox.current_session) != nullptr) {
+    // Its end is on record, and being cleared away.
+    auto mark = [key, orphan_snapshots](store::Store& store) { return MarkForDeletion(store, key, orphan_snapshots); };
+    if (!found.marked) SB_CO_TRYV(co_await core_.Db(std::move(mark)));
+    SB_CO_TRY(sandbox, co_await StopForDeletion(std::move(sandbox), orphan_snapshots, removed));
+  }
+  if (*removed) {
+    auto sessions = *std::move(*removed);
+    SB_CO_TRYV(co_await RemoveLogs(std::move(key.name), std::move(sessions)));
+    co_return sandbox;
+  }
+  auto meant = [born = sandbox.created_at](const store::Sandbox& now) { return now.created_at == born; };
+  SB_CO_TRYV(co_await RemoveRecord(std::move(key), orphan_snapshots, std::move(meant)));
   co_return sandbox;
 }
 
-Task<> ServiceImpl::RemoveRecord(store::SandboxKey key, bool orphan_snapshots, std::optional<int64_t> stopped_at) {
-  auto remove = [key, orphan_snapshots, stopped_at](store::Store& store) -> Result<std::vector<std::string>> {
-    if (stopped_at) {
-      SB_TRY(auto now, store.FindSandbox(key));
-      if (!now || now->status != store::Status::kStopped || now->status_updated_at != *stopped_at)
-        return std::vector<std::string>{};
-    }
-    SB_TRY(auto sessions, store.SessionIds(key));
-    SB_TRYV(store.DeleteSandbox(key));
-    if (orphan_snapshots) SB_TRYV(DeleteSnapshotsOf(store, key));
-    SB_TRYV(SpareFromDeletion(store, key));
-    return sessions;
+Task<> ServiceImpl::RemoveRecord(store::SandboxKey key, bool orphan_snapshots,
+                                 std::function<bool(const store::Sandbox&)> meant) {
+  auto remove = [key, orphan_snapshots, meant](store::Store& store) -> Result<std::vector<std::string>> {
+    SB_TRY(auto now, store.FindSandbox(key));
+    if (!now || !meant(*now)) return std::vector<std::string>{};
+    return RemoveSandbox(store, key, orphan_snapshots);
   };
   SB_CO_TRY(auto sessions, co_await core_.Db(std::move(remove)));
+  co_return co_await RemoveLogs(std::move(key.name), std::move(sessions));
+}
+
+Task<> ServiceImpl::RemoveLogs(std::string sandbox, std::vector<std::string> sessions) {
   std::vector<std::string> dirs;
   for (const auto& id : sessions) dirs.push_back(core_.LogDir(id));
   auto erase = [dirs = std::move(dirs)] {
@@ -70,7 +91,7 @@ Task<> ServiceImpl::RemoveRecord(store::SandboxKey key, bool orphan_snapshots, s
     return ec;
   };
   auto ec = co_await core_.Files(std::move(erase));
-  if (ec) log::Warn("logs of {}: {}", key.name, ec.message());
+  if (ec) log::Warn("logs of {}: {}", sandbox, ec.message());
   Collect();
   co_return Result<>{};
 }
@@ -97,7 +118,10 @@ Task<> ServiceImpl::RemoveDisposable() {
   SB_CO_TRY(Rows due, co_await core_.Db(std::move(find)));
   for (const store::Sandbox& s : due) {
     auto key = store::KeyOf(s);
-    SB_CO_TRYV(co_await RemoveRecord(std::move(key), false, s.status_updated_at));
+    auto meant = [at = s.status_updated_at](const store::Sandbox& now) {
+      return now.status == store::Status::kStopped && now.status_updated_at == at;
+    };
+    SB_CO_TRYV(co_await RemoveRecord(std::move(key), false, std::move(meant)));
   }
   co_return Result<>{};
 }

@@ -2,6 +2,7 @@
 // Split over service_*.cc by subject. Single loop.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -133,8 +134,15 @@ class ServiceImpl final : public Domain {
   Result<net::PolicyRef> PolicyOf(const store::Sandbox& sandbox) const;
   Task<images::Image> ResolveImage(bool v1, std::optional<std::string> image, std::optional<std::string> runtime);
   Result<store::Session> MakeSession(const store::Sandbox& sandbox, const Base& base);
+  // The engine's part of a boot. It may go before the record: a machine that was never started has nothing in it, and
+  // the next start destroys it.
+  using Booting = std::shared_ptr<Outcome<std::unique_ptr<engine::Machine>>>;
+  engine::BootRequest RequestOf(const store::Session& row) const;
+  Booting BeginBoot(const store::Session& row);
+  Task<> DropBooted(Booting booting);
+  // With a machine of the pool, one whose boot has begun, or neither.
   Task<SandboxView> Launch(std::shared_ptr<Session> session, store::Sandbox sandbox,
-                           std::unique_ptr<LiveMachine> pooled, std::optional<SourceSpec> source,
+                           std::unique_ptr<LiveMachine> pooled, Booting booting, std::optional<SourceSpec> source,
                            std::optional<Heritage> heritage = std::nullopt);
   // Snapshot and drives as the session's engine needs them.
   Task<> FitFormats(store::Session row, engine::Rootfs* rootfs);
@@ -147,9 +155,19 @@ class ServiceImpl final : public Domain {
 
   // service_delete.cc
   Task<store::Sandbox> DeleteNow(Scope scope, std::string name, bool orphan_snapshots);
-  Task<store::Sandbox> StopForDeletion(store::Sandbox sandbox, bool orphan_snapshots);
-  // The records and logs. Nothing when it stopped at another time than the given one: it is not the one that was meant.
-  Task<> RemoveRecord(store::SandboxKey key, bool orphan_snapshots, std::optional<int64_t> stopped_at);
+  // Marked for deletion if it has something to stop.
+  struct Found {
+    store::Sandbox sandbox;
+    bool marked = false;
+  };
+  Task<Found> FindAndMark(Scope scope, std::string name, bool orphan_snapshots);
+  // The sessions of a sandbox whose record is gone; nothing yet as long as it is there.
+  using Removed = std::shared_ptr<std::optional<std::vector<std::string>>>;
+  // Removes the record too, unless the stop was another's.
+  Task<store::Sandbox> StopForDeletion(store::Sandbox sandbox, bool orphan_snapshots, Removed removed);
+  // The records and logs, if `meant` says yes: meanwhile there may be another one of that name.
+  Task<> RemoveRecord(store::SandboxKey key, bool orphan_snapshots, std::function<bool(const store::Sandbox&)> meant);
+  Task<> RemoveLogs(std::string sandbox, std::vector<std::string> sessions);
   Task<> RemoveDisposable();
   Task<> FinishDeletions();
 
@@ -208,11 +226,15 @@ class ServiceImpl final : public Domain {
 
   // recovery.cc
   Task<> Recover();
-  Task<> RecoverSession(store::Session row, bool present, bool alive, Result<>* failure);
+  struct Remains {
+    bool present = false, alive = false;  // its machine
+    bool doomed = false;                  // its sandbox is marked for deletion
+  };
+  Task<> RecoverSession(store::Session row, Remains remains, Result<>* failure);
   std::map<std::string, std::string> OpenEnv(const store::Sandbox& sandbox) const;
   Task<> RollBack(store::Session row, bool present);
   Task<> DestroyMachine(std::string machine_id);
-  Task<> DestroyLeftover(std::string machine_id);
+  Task<> DestroyLeftover(std::string machine_id, bool started);
 
   // service_records.cc
   Task<> CheckDemand(Scope scope, std::string name, UpdateSpec spec);

@@ -103,17 +103,18 @@ Task<store::Sandbox> ServiceImpl::StopNow(std::shared_ptr<Session> session, Stop
   auto started = co_await session->started()->Wait();
   if (!started) co_return std::unexpected(std::move(started).error());
   co_await session->BeginStop(cause, std::move(why), keep);
-  // Cancelled by a shutdown: the row says "stopping" and the next start finishes it.
+  // Cancelled by a shutdown: the row says "stopping", or the sandbox is marked for deletion, and the next start
+  // finishes it.
   if (core_.closing) co_return Fail(Code::kCancelled, "the server is shutting down");
   co_await session->Drain(cause != StopCause::kLost);
   if (core_.closing) co_return Fail(Code::kCancelled, "the server is shutting down");
-  auto ended = co_await session->End(cause);
+  auto ended = co_await session->End(cause, keep);
   while (!ended && session->phase() != Session::Phase::kEnded && !core_.closing) {
     // Most likely the disk is full. The files are worth more than the name being free soon.
     log::Error("stop of {}: {}; trying again", session->row().id, ended.error().message);
     auto slept = co_await Sleep(kKeepRetry);
     if (!slept) break;
-    ended = co_await session->End(cause);
+    ended = co_await session->End(cause, keep);
   }
   if (!ended) log::Error("stop of {}: {}", session->row().id, ended.error().message);
   if (core_.closing) co_return ended;

@@ -59,7 +59,7 @@ Task<SandboxView> ServiceImpl::ResumeNow(store::Sandbox sandbox, ResumeFrom from
   auto env = OpenEnv(sandbox);
   auto session = AddLive(*std::move(inserted), std::move(env));
   session->SetIdleTimeout(sandbox.idle_timeout_ms);
-  auto launched = co_await Launch(session, sandbox, nullptr, std::nullopt, std::move(heritage));
+  auto launched = co_await Launch(session, sandbox, nullptr, nullptr, std::nullopt, std::move(heritage));
   if (launched) {
     launched->resumed = true;
     Result<> dropped;

@@ -124,6 +124,90 @@ TEST_F(DomainTest, DeleteStopsAndFreesTheName) {
   EXPECT_NE(world.Create(spec).session.id, first.session.id);
 }
 
+TEST_F(DomainTest, ADeletionAnswersWithTheTotals) {
+  Boot();
+  auto view = world.Create({.name = "worked"});
+  world.Machine(view)->usage.cpu_ns = 5'000'000;
+  auto deleted = world.Run(world.service->Delete(world.scope, "worked", false));
+  ASSERT_TRUE(deleted) << deleted.error().message;
+  EXPECT_EQ(deleted->total_cpu_ms, 5U);
+  EXPECT_EQ(world.Run(world.service->GetSession(world.scope, view.session.id)).error().code, Code::kNotFound);
+}
+
+TEST_F(DomainTest, TwoDeletionsAndAStopAtOnce) {
+  Boot();
+  for (bool stop_first : {true, false}) {
+    auto view = world.Create({.name = "box"});
+    const size_t kept = world.host.snapshots.size();
+    std::optional<Result<SandboxView>> stopped;
+    std::vector<Result<store::Sandbox>> deleted;
+    auto stop = [&] {
+      asio::co_spawn(world.ioc.get_executor(), world.service->Stop(world.scope, view.session.id),
+                     [&](std::exception_ptr, Result<SandboxView> r) { stopped = std::move(r); });
+    };
+    auto remove = [&] {
+      asio::co_spawn(world.ioc.get_executor(), world.service->Delete(world.scope, "box", false),
+                     [&](std::exception_ptr, Result<store::Sandbox> r) { deleted.push_back(std::move(r)); });
+    };
+    auto stopping = [&] {
+      return world.Run(world.service->GetSession(world.scope, view.session.id))->session.status ==
+             store::Status::kStopping;
+    };
+    world.host.faults.destroy = engine::FakeFault::kFail;
+    stop_first ? stop() : remove();
+    ASSERT_TRUE(world.Until(stopping));
+    stop_first ? remove() : stop();
+    remove();
+    world.host.faults = {};
+    ASSERT_TRUE(world.Until([&] { return stopped && deleted.size() == 2; }));
+    EXPECT_TRUE(deleted[0] && deleted[1]);
+    EXPECT_EQ(world.Run(world.service->Get(world.scope, "box", false)).error().code, Code::kNotFound);
+    EXPECT_TRUE(world.host.ids().empty());
+    // Whoever came first has said what becomes of the files.
+    EXPECT_EQ(world.host.snapshots.size() - kept, stop_first ? 1U : 0U);
+  }
+  world.Create({.name = "box"});
+  ASSERT_TRUE(world.Restart());
+  EXPECT_TRUE(world.Run(world.service->Get(world.scope, "box", false)));
+}
+
+TEST_F(DomainTest, ADeletionThatTakesItsTimeIsSeen) {
+  Boot();
+  auto view = world.Create({.name = "busy"});
+  world.Exec(view.session.id, World::Command({"sleep", "300"}));
+  world.host.faults.destroy = engine::FakeFault::kHang;
+  asio::co_spawn(world.ioc.get_executor(), world.service->Delete(world.scope, "busy", false),
+                 [](std::exception_ptr, const Result<store::Sandbox>& r) { EXPECT_FALSE(r); });
+  auto stopping = [&] {
+    return world.Run(world.service->Get(world.scope, "busy", false))->sandbox.status == store::Status::kStopping;
+  };
+  EXPECT_TRUE(world.Until(stopping));
+  world.Crash();
+  world.host.faults = {};
+}
+
+TEST_F(DomainTest, ATakenNameLeavesNoMachine) {
+  world.config.max_running = 2;
+  Boot();
+  CreateSpec spec;
+  spec.name = "taken";
+  auto first = world.Create(spec);
+  for (int i = 0; i < 3; ++i) {
+    auto second = world.Run(world.service->Create(world.scope, spec));
+    ASSERT_FALSE(second);
+    EXPECT_EQ(second.error().code, Code::kNameTaken);
+    EXPECT_EQ(world.host.ids(), std::vector<std::string>{first.session.machine_id});
+  }
+  // Whatever becomes of its boot.
+  world.host.faults.boot = engine::FakeFault::kFail;
+  EXPECT_EQ(world.Run(world.service->Create(world.scope, spec)).error().code, Code::kNameTaken);
+  world.host.faults = {};
+  EXPECT_EQ(world.Run(world.service->Get(world.scope, "taken", false))->session.id, first.session.id);
+  spec.name = "free";
+  world.Create(spec);
+  EXPECT_EQ(world.host.ids().size(), 2U);
+}
+
 TEST_F(DomainTest, FailedCreatesLeaveNothing) {
   Boot();
   CreateSpec spec;

@@ -71,9 +71,10 @@ Task<store::Sandbox> Session::Save() {
   co_return co_await SaveWith(std::move(nothing));
 }
 
-Task<store::Sandbox> Session::SaveWith(store::SandboxEdit edit) {
+Task<store::Sandbox> Session::SaveWith(store::SandboxEdit edit, std::function<Result<>(store::Store&)> then) {
   row_.updated_at = NowMs();
-  auto write = [row = row_, edit = std::move(edit)](store::Store& store) {
+  auto write = [row = row_, edit = std::move(edit),
+                then = std::move(then)](store::Store& store) -> Result<store::Sandbox> {
     auto both = [&row, &edit](store::Sandbox& s) -> Result<> {
       if (edit) SB_TRYV(edit(s));
       if (s.current_session == row.id) {
@@ -85,12 +86,14 @@ Task<store::Sandbox> Session::SaveWith(store::SandboxEdit edit) {
       s.updated_at = row.updated_at;
       return {};
     };
-    return store.SaveSession(row, both);
+    SB_TRY(auto sandbox, store.SaveSession(row, both));
+    if (then) SB_TRYV(then(store));
+    return sandbox;
   };
   co_return co_await core_->Db(std::move(write));
 }
 
-Task<> Session::Run(std::unique_ptr<LiveMachine> live, std::optional<SourceSpec> source,
+Task<> Session::Run(std::unique_ptr<LiveMachine> live, bool first, std::optional<SourceSpec> source,
                     std::optional<Heritage> heritage) {
   live_ = std::move(live);
   live_->Identify(row_);
@@ -105,12 +108,20 @@ Task<> Session::Run(std::unique_ptr<LiveMachine> live, std::optional<SourceSpec>
     row_.status = store::Status::kRunning;
     row_.started_at = NowMs();
   }
-  SB_CO_TRYV(co_await ArmDeadline());
+  // A row that says "running" is no promise of a deadline: recovery arms it. But what a failure undoes of a resumed
+  // session must not be the sandbox's current one yet.
+  auto armed = std::make_shared<Outcome<void>>(core_->ex);
+  const bool together = first && !saved && !source;
+  if (!together) {
+    SB_CO_TRYV(co_await ArmDeadline());
+    armed->Set({});
+  }
   if (source) {
     SB_CO_TRYV(co_await FetchSource(*std::move(source)));
   }
   policy_ = RecordedPolicy();
   SB_CO_TRYV(co_await TrustCa(policy_));
+  if (together) tasks_.Spawn(Produce(armed, ArmDeadline()));
   if (!saved) {
     // A resumed session becomes the sandbox's current one at this moment and not before.
     store::SandboxEdit current = [row = row_](store::Sandbox& s) -> Result<> {
@@ -122,6 +133,7 @@ Task<> Session::Run(std::unique_ptr<LiveMachine> live, std::optional<SourceSpec>
     };
     SB_CO_TRYV(co_await SaveWith(std::move(current)));
   }
+  SB_CO_TRYV(co_await armed->Take());
   // Only a policy that is on record may open the network.
   live_->egress().SetPolicy(policy_);
   phase_ = Phase::kRunning;
@@ -251,8 +263,12 @@ Task<> Session::BeginStop(StopCause cause, std::string why, Keep keep) {
   }
   if (!row_.requested_stop_at) row_.requested_stop_at = NowMs();
   row_.stop_reason = std::move(why);
-  auto saved = co_await Save();
-  if (!saved) log::Error("session {}: {}", row_.id, saved.error().message);
+  // From the mark for deletion a start goes on as well. But what takes its time has to be seen by all.
+  const bool brief = keep.what == Keep::What::kNothing && commands_.empty() && contexts_.empty();
+  if (!brief) {
+    auto saved = co_await Save();
+    if (!saved) log::Error("session {}: {}", row_.id, saved.error().message);
+  }
   const milliseconds saving = row_.snapshot_memory.empty() ? milliseconds(0) : kMemorySaving;
   if (live_ && cause != StopCause::kLost && Deadline() - NowMs() < (kStopMargin + saving).count()) {
     // The supervisor must not cut the grace short.
@@ -352,7 +368,7 @@ store::Snapshot Session::MakeSnapshot(const engine::Usage& usage) const {
   return s;
 }
 
-Task<store::Sandbox> Session::End(StopCause cause) {
+Task<store::Sandbox> Session::End(StopCause cause, Keep keep) {
   if (!kept_) {
     SB_CO_TRY(kept_, co_await EndMachine(&usage_));
   }
@@ -385,7 +401,7 @@ Task<store::Sandbox> Session::End(StopCause cause) {
     s.total_duration_ms += static_cast<uint64_t>(duration);
     return {};
   };
-  if (row_.snapshot.empty()) co_return co_await SaveWith(std::move(add));
+  if (row_.snapshot.empty()) co_return co_await SaveWith(std::move(add), std::move(keep.then));
   row_.updated_at = *row_.stopped_at;
   auto write = [row = row_, snapshot = MakeSnapshot(usage_), add](store::Store& store) mutable {
     return SaveWithSnapshot(store, row, std::move(snapshot), add);

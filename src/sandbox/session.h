@@ -34,11 +34,21 @@ enum class StopCause { kRequested, kTimeout, kLost };
 
 // What becomes of a stopped session's files.
 struct Keep {
-  enum class What { kByRecord, kNothing, kSnapshot };  // by record: a snapshot when the sandbox is persistent
+  // By record: a snapshot when the sandbox is persistent. Nothing: it is marked for deletion.
+  enum class What { kByRecord, kNothing, kSnapshot };
   What what = What::kByRecord;
   std::optional<int64_t> expiration_ms;  // of a snapshot that was asked for
   bool memory = false;                   // its processes are to go on later: kept whatever the record says
+  // With nothing kept: what the store's thread does as soon as the end is on record.
+  std::function<Result<>(store::Store&)> then;
 };
+
+// Of a sandbox that is on record as one to be deleted.
+inline Keep KeepNothing() {
+  Keep nothing;
+  nothing.what = Keep::What::kNothing;
+  return nothing;
+}
 
 // What a session that goes on from a saved memory takes over: the commands of the session whose memory it was.
 struct Heritage {
@@ -75,7 +85,8 @@ class Session final : public MachineListener {
   Result<> Usable() const;
 
   // Takes the machine over and runs: source, policy, deadlines, row. On failure the caller destroys the session.
-  Task<> Run(std::unique_ptr<LiveMachine> live, std::optional<SourceSpec> source,
+  // `first`: of a new sandbox, which goes with it then.
+  Task<> Run(std::unique_ptr<LiveMachine> live, bool first, std::optional<SourceSpec> source,
              std::optional<Heritage> heritage = std::nullopt);
   // After a restart of the daemon: attaches to the machine and to the commands that are in it. A session whose stop
   // was under way is attached too (so that the stop can be finished), but does not become usable.
@@ -85,7 +96,7 @@ class Session final : public MachineListener {
   Task<> BeginStop(StopCause cause, std::string why, Keep keep);
   Task<> Drain(bool graceful);
   // An error means that the files could not be kept: they are still there, and End may be called again.
-  Task<store::Sandbox> End(StopCause cause);
+  Task<store::Sandbox> End(StopCause cause, Keep keep);
   // Undoes a start that failed: everything but the rows.
   Task<> Discard();
   // The daemon ends, the machine goes on.
@@ -147,7 +158,7 @@ class Session final : public MachineListener {
   Task<std::string> InheritCommand(const Heritage* heritage, store::Command row, uint64_t produced);
 
   Task<store::Sandbox> Save();
-  Task<store::Sandbox> SaveWith(store::SandboxEdit edit);
+  Task<store::Sandbox> SaveWith(store::SandboxEdit edit, std::function<Result<>(store::Store&)> then = nullptr);
   Task<bool> WantsSnapshot(Keep keep);
   // Whether its processes go on after the stop: "asked", "kept" or "".
   std::string WantsMemory(StopCause cause, const Keep& keep) const;

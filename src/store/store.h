@@ -26,6 +26,7 @@ namespace sandbar::store {
 // A sandbox's identity: names are unique within a project of a team.
 struct SandboxKey {
   std::string team, project, name;
+  bool operator==(const SandboxKey&) const = default;
 };
 inline SandboxKey KeyOf(const Sandbox& s) {
   return {s.team, s.project, s.name};
