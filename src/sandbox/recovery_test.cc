@@ -105,7 +105,7 @@ TEST_F(RecoveryTest, ACommandThatNeverReachedTheAgentIsLost) {
 
 TEST_F(RecoveryTest, CreatesThatNeverFinishedAreUndone) {
   auto& faults = world.host.faults;
-  for (FakeFault* step : {&faults.boot, &faults.configure, &faults.connect}) {
+  for (FakeFault* step : {&faults.boot, &faults.configure, &faults.connect, &faults.set_deadline}) {
     Boot();
     HangingCreate(step, "half");
     world.Crash();
@@ -119,20 +119,6 @@ TEST_F(RecoveryTest, CreatesThatNeverFinishedAreUndone) {
     ASSERT_TRUE(world.Run(world.service->Delete(world.scope, "half", false)));
     world.Crash();
   }
-}
-
-TEST_F(RecoveryTest, ACreateThatIsOnRecordAsRunningGetsItsDeadline) {
-  Boot();
-  HangingCreate(&world.host.faults.set_deadline, "half");
-  auto status = [&] { return world.Run(world.service->Get(world.scope, "half", false))->sandbox.status; };
-  ASSERT_TRUE(world.Until([&] { return status() == store::Status::kRunning; }));
-  world.Crash();
-  world.host.faults = {};
-  ASSERT_EQ(world.host.ids().size(), 1U);
-  world.host.Find(world.host.ids().front())->deadline = {};
-  Restart();
-  EXPECT_EQ(status(), store::Status::kRunning);
-  EXPECT_GT(world.host.Find(world.host.ids().front())->deadline.count(), 0);
 }
 
 TEST_F(RecoveryTest, AHalfDoneDeleteIsFinished) {

@@ -243,8 +243,7 @@ Task<SandboxView> ServiceImpl::Launch(std::shared_ptr<Session> session, store::S
     auto booted = booting ? booting->Take() : core_.parts.engine->Boot(request);
     SB_CO_TRY(live, co_await LiveMachine::Start(&core_, std::move(request), std::move(rootfs), std::move(booted)));
   }
-  const bool first = sandbox.current_session == session->row().id;
-  SB_CO_TRYV(co_await session->Run(std::move(live), first, std::move(source), std::move(heritage)));
+  SB_CO_TRYV(co_await session->Run(std::move(live), std::move(source), std::move(heritage)));
   SandboxView view;
   view.session = session->row();
   view.sandbox = std::move(sandbox);

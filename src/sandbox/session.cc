@@ -93,7 +93,7 @@ Task<store::Sandbox> Session::SaveWith(store::SandboxEdit edit, std::function<Re
   co_return co_await core_->Db(std::move(write));
 }
 
-Task<> Session::Run(std::unique_ptr<LiveMachine> live, bool first, std::optional<SourceSpec> source,
+Task<> Session::Run(std::unique_ptr<LiveMachine> live, std::optional<SourceSpec> source,
                     std::optional<Heritage> heritage) {
   live_ = std::move(live);
   live_->Identify(row_);
@@ -108,20 +108,12 @@ Task<> Session::Run(std::unique_ptr<LiveMachine> live, bool first, std::optional
     row_.status = store::Status::kRunning;
     row_.started_at = NowMs();
   }
-  // A row that says "running" is no promise of a deadline: recovery arms it. But what a failure undoes of a resumed
-  // session must not be the sandbox's current one yet.
-  auto armed = std::make_shared<Outcome<void>>(core_->ex);
-  const bool together = first && !saved && !source;
-  if (!together) {
-    SB_CO_TRYV(co_await ArmDeadline());
-    armed->Set({});
-  }
+  SB_CO_TRYV(co_await ArmDeadline());
   if (source) {
     SB_CO_TRYV(co_await FetchSource(*std::move(source)));
   }
   policy_ = RecordedPolicy();
   SB_CO_TRYV(co_await TrustCa(policy_));
-  if (together) tasks_.Spawn(Produce(armed, ArmDeadline()));
   if (!saved) {
     // A resumed session becomes the sandbox's current one at this moment and not before.
     store::SandboxEdit current = [row = row_](store::Sandbox& s) -> Result<> {
@@ -133,7 +125,6 @@ Task<> Session::Run(std::unique_ptr<LiveMachine> live, bool first, std::optional
     };
     SB_CO_TRYV(co_await SaveWith(std::move(current)));
   }
-  SB_CO_TRYV(co_await armed->Take());
   // Only a policy that is on record may open the network.
   live_->egress().SetPolicy(policy_);
   phase_ = Phase::kRunning;

@@ -85,8 +85,7 @@ class Session final : public MachineListener {
   Result<> Usable() const;
 
   // Takes the machine over and runs: source, policy, deadlines, row. On failure the caller destroys the session.
-  // `first`: of a new sandbox, which goes with it then.
-  Task<> Run(std::unique_ptr<LiveMachine> live, bool first, std::optional<SourceSpec> source,
+  Task<> Run(std::unique_ptr<LiveMachine> live, std::optional<SourceSpec> source,
              std::optional<Heritage> heritage = std::nullopt);
   // After a restart of the daemon: attaches to the machine and to the commands that are in it. A session whose stop
   // was under way is attached too (so that the stop can be finished), but does not become usable.
