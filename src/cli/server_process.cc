@@ -60,7 +60,7 @@ struct Spawn {
   ::close_range(lifeline >= 0 ? 5 : 4, ~0U, 0);
   // Its own session in both cases: Ctrl-C at our terminal is for us; the server stops when we say so.
   ::setsid();
-  if (spawn.own_session) static_cast<void>(::chdir("/"));
+  if (spawn.own_session && ::chdir("/") != 0) ::_exit(126);
   ::execv(argv[0], argv);
   ::_exit(127);
 }

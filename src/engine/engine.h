@@ -63,7 +63,7 @@ struct NetworkSockets {
 };
 
 struct BootRequest {
-  std::string machine_id;  // [a-z0-9-]{1,40}, unique for ever; chosen and recorded by the caller before Boot
+  std::string machine_id;  // [a-z0-9-]{1,40}, unique for ever; chosen by the caller, who records it before Configure
   std::string engine;      // one of Engine::engines(); empty: Engine::info(). Its format and network are expected below
   RootfsFormat format = RootfsFormat::kDir;
   AttachmentKind network = AttachmentKind::kLocal;

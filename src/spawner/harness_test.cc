@@ -163,7 +163,7 @@ Result<> TestHost::MakeImage() {
         "mv", "touch", "dd",   "rm", "grep", "readlink", "kill",   "wc",   "chmod", "head",     "true"})
     fs::create_symlink("busybox", layer + "/bin/" + applet, ec);
   std::ofstream(layer + "/opt/moved/file") << "from the image\n";
-  ::chown((layer + "/home/user").c_str(), 1000, 1000);
+  if (::chown((layer + "/home/user").c_str(), 1000, 1000) != 0) return FailErrno("chown");
   std::ofstream(layer + "/etc/passwd") << "root:x:0:0::/root:/bin/sh\nuser:x:1000:1000::/home/user:/bin/sh\n";
   return {};
 }

@@ -253,7 +253,6 @@ Result<> Machine::BeginDestroy(const std::string& keep_as) {
     return {};
   }
   keep_as_ = keep_as;
-  if (auto usage = Usage()) final_usage_ = *usage;
   Kill();
   launch_->LetGo();
   ::unlinkat(host_->agents.get(), socket_name().c_str(), 0);
@@ -270,12 +269,7 @@ bool Machine::TryFinish() {
       if (auto r = parts_.group->KillAll(); !r) log::Error("{}: {}", id_, r.error().message);
       return false;
     }
-    // Counters that only grow are final now; the others are those of the last moment alive.
-    if (auto usage = parts_.group->Usage()) {
-      final_usage_.cpu_ns = usage->cpu_ns;
-      final_usage_.memory_peak_bytes = usage->memory_peak_bytes;
-      final_usage_.oom_kills = usage->oom_kills;
-    }
+    if (auto usage = Usage()) final_usage_ = *usage;
   }
   // Whoever gets the drive next must be the only one who has it.
   if (!launch_->DrivesReleased()) return false;
@@ -289,7 +283,7 @@ bool Machine::TryFinish() {
     }
     parts_.disk = {};
   }
-  return DiscardParts(*host_, parts_);
+  return true;
 }
 
 }  // namespace sandbar::spawner

@@ -83,8 +83,9 @@ class Machine {
   // With a name, what it wrote becomes that snapshot when it has ended. kConflict when it is ending already with
   // another; but one whose snapshot could not be made waits to be told again, the same or something else.
   Result<> BeginDestroy(const std::string& keep_as);
-  // One attempt to remove what is left; true when nothing is.
+  // True when nothing runs any more and what was to be kept is. The parts are still to be discarded then.
   bool TryFinish();
+  Parts TakeParts() { return std::move(parts_); }
   // Valid after TryFinish returned true.
   const UsageResp& final_usage() const { return final_usage_; }
   // The error for which the snapshot could not be made: everything is still there, and nothing happens until

@@ -173,8 +173,8 @@ TEST_F(SuperviseTest, DeadlineHoldsForAMachineThatNeverGotAnImage) {
   client_->Close();
   ::usleep(400'000);
   ASSERT_NO_FATAL_FAILURE(Reconnect());
-  EXPECT_EQ(StateOf("m1"), 2);
-  EXPECT_EQ(client_->Call(TestHost::Image("m1")).error().code, Code::kConflict);
+  EXPECT_EQ(StateOf("m1"), -1);
+  EXPECT_EQ(client_->Call(TestHost::Image("m1")).error().code, Code::kNotFound);
 }
 
 TEST_F(SuperviseTest, AnAgentThatEndsAtOnceIsReported) {
