@@ -82,10 +82,12 @@ int RunVm(bool probe) {
 int RunEntered(int control, int told) {
   // Out of the way of what another program would get, and gone when that has started.
   int status = ::fcntl(told, F_DUPFD_CLOEXEC, 512);
-  ::close(told);
+  if (status < 0) status = told;
+  if (status != told) ::close(told);
   auto kept = sandbar::os::EnterMachine(control);
-  if (!kept || kept->empty()) {
-    if (!kept) sandbar::os::ReportEntry(status, kept.error());
+  if (kept && kept->empty()) kept = sandbar::Fail(sandbar::Code::kProtocol, "no socket to listen on");
+  if (!kept) {
+    sandbar::os::ReportEntry(status, kept.error());
     return 127;
   }
   std::vector<int> keep = {status};

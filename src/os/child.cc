@@ -1,16 +1,19 @@
 #include "os/child.h"
 
 #include <fcntl.h>
+#include <linux/close_range.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
-#include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <string>
 #include <utility>
 
@@ -24,27 +27,36 @@ namespace sandbar::os {
 namespace {
 
 constexpr int kControl = 3, kStatus = 4, kProgram = 5;
+constexpr int kHighFd = 512;  // above these
 constexpr size_t kMaxReport = 4096;
 
-// Between clone and exec: raw calls only, and nothing of the spawner's stays open.
-[[noreturn]] void RunChild(int program, int control, int status) {
-  constexpr int kHigh = 512;
+// Nothing of the spawner's stays open, and all that the program costs is its machine's.
+Result<> BecomeEntrant(const EntryStart& start, int program, int control, int status) {
   ResetSignals();
-  const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
-  const int high_control = ::fcntl(control, F_DUPFD_CLOEXEC, kHigh);
-  const int high_status = ::fcntl(status, F_DUPFD_CLOEXEC, kHigh);
-  const int high_program = ::fcntl(program, F_DUPFD_CLOEXEC, kHigh);
-  bool ok = ::setsid() >= 0 && null >= 0 && high_control >= 0 && high_status >= 0 && high_program >= 0;
+  // An operator may run us at a real-time or raised priority; a control group with a quota does not take such a
+  // process.
+  sched_param normal{};
+  if (::setsid() < 0) return FailErrno("cannot start a session");
+  if (::sched_setscheduler(0, SCHED_OTHER, &normal) != 0) return FailErrno("cannot set the scheduler");
+  if (::setpriority(PRIO_PROCESS, 0, 0) != 0) return FailErrno("cannot set the priority");
   // If the supervisor dies, so do its machines.
-  ok = ok && ::prctl(PR_SET_PDEATHSIG, SIGKILL) == 0;
-  for (int fd = 0; fd < 3; ++fd) ok = ok && ::dup2(null, fd) == fd;
-  ok = ok && ::dup2(high_control, kControl) == kControl && ::dup2(high_status, kStatus) == kStatus;
-  ok = ok && ::dup3(high_program, kProgram, O_CLOEXEC) == kProgram;
-  ok = ok && ::syscall(SYS_close_range, kProgram + 1, ~0U, 0) == 0;
+  if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return FailErrno("cannot follow the supervisor");
+  for (int fd : start.join) {
+    if (::write(fd, "0", 1) != 1) return FailErrno("cannot join the control group");
+  }
+  Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  std::array<Fd, 3> high;
+  for (size_t i = 0; int fd : {control, status, program}) high[i++] = Fd(::fcntl(fd, F_DUPFD_CLOEXEC, kHighFd));
+  bool ok = null && high[0] && high[1] && high[2];
+  for (int fd = 0; fd < 3; ++fd) ok = ok && ::dup2(null.get(), fd) == fd;
+  ok = ok && ::dup2(high[0].get(), kControl) == kControl && ::dup2(high[1].get(), kStatus) == kStatus;
+  ok = ok && ::dup3(high[2].get(), kProgram, O_CLOEXEC) == kProgram;
+  if (!ok || ::syscall(SYS_close_range, kProgram + 1, ~0U, CLOSE_RANGE_CLOEXEC) != 0)
+    return FailErrno("cannot arrange file descriptors");
   const std::array<const char*, 6> argv = {"sandbar-guest", "--enter", "3", "--status", "4", nullptr};
   const std::array<const char*, 1> no_environment{};
-  if (ok) ::syscall(SYS_execveat, kProgram, "", argv.data(), no_environment.data(), AT_EMPTY_PATH);
-  ::_exit(127);
+  ::syscall(SYS_execveat, kProgram, "", argv.data(), no_environment.data(), AT_EMPTY_PATH);
+  return FailErrno("cannot start what enters the machine");
 }
 
 }  // namespace
@@ -70,7 +82,11 @@ Result<Entrant> Entrant::Start(int program, const EntryStart& start) {
   int pidfd = -1;
   const pid_t pid = Clone3Raw(CLONE_PIDFD | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS, &pidfd);
   if (pid < 0) return FailErrno("clone a machine");
-  if (pid == 0) RunChild(program, theirs.get(), write_end.get());
+  if (pid == 0) {
+    auto failed = BecomeEntrant(start, program, theirs.get(), write_end.get());
+    ReportEntry(write_end.get(), failed.error());
+    ::_exit(127);
+  }
   Entrant entrant;
   entrant.child_ = Child{pid, Fd(pidfd), std::move(read_end)};
   entrant.control_ = std::move(ours);
@@ -85,8 +101,13 @@ bool Entrant::alive() const {
 Result<Child> Entrant::Enter(const EntryPlan& plan) && {
   const EntryMessage message = Encode(plan);
   if (message.fds.size() > kMaxFdsPerPacket) return Fail(Code::kBadRequest, "too many mounts");
-  SB_TRY(const bool sent, SendPacket(control_.get(), message.bytes, message.fds));
-  if (!sent) return Fail(Code::kInternal, "an entry message is too long");
+  auto sent = SendPacket(control_.get(), message.bytes, message.fds);
+  if (!sent) {
+    // It has ended, and may have said why.
+    SB_TRYV(ReadChildStatus(child_.status.get()));
+    return std::unexpected(std::move(sent).error());
+  }
+  if (!*sent) return Fail(Code::kInternal, "an entry message is too long");
   control_.Reset();
   return std::move(child_);
 }

@@ -30,7 +30,8 @@ class Entrant {
   Entrant& operator=(Entrant&& other) noexcept;
   ~Entrant() { End(); }
 
-  // `program`: O_PATH of one that calls EnterMachine when it is told to: --enter FD --status FD.
+  // `program`: O_PATH of one that calls EnterMachine when it is told to: --enter FD --status FD. It is in the control
+  // group before that runs.
   static Result<Entrant> Start(int program, const EntryStart& start);
   explicit operator bool() const { return static_cast<bool>(child_.pidfd); }
   // False: it has died, and can only be thrown away.

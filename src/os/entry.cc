@@ -152,14 +152,8 @@ Result<> SetLimits(const EntryStart& start, int proc) {
 
 // Everything before there is an image. Its /proc, which waits at start.proc_at.
 Result<Fd> Prepare(const EntryStart& start) {
-  // An operator may run us at a real-time or raised priority; a control group with a quota does not take such a
-  // process.
-  sched_param normal{};
-  SB_TRYV(Must(::sched_setscheduler(0, SCHED_OTHER, &normal) == 0, "set the scheduler"));
-  SB_TRYV(Must(::setpriority(PRIO_PROCESS, 0, 0) == 0, "set the priority"));
-  SB_TRYV(JoinGroups(start.join));
   SB_TRYV(Must(::setns(start.netns, CLONE_NEWNET) == 0, "join the network namespace"));
-  // After the join, so that the machine's own group is the root of what it sees.
+  // It is in the machine's group already, so that this is the root of what it sees.
   SB_TRYV(JoinGroups(start.group_root));
   SB_TRYV(Must(::unshare(CLONE_NEWCGROUP) == 0, "make the cgroup namespace"));
   SB_TRYV(JoinGroups(start.group_home));
@@ -219,7 +213,10 @@ Result<> BecomeGuest(const EntryPlan& plan, const EntryStart& start) {
   const sock_fprog filter{static_cast<unsigned short>(start.filter.size()),
                           const_cast<sock_filter*>(start.filter.data())};
   SB_TRYV(MustRaw(LoadFilterRaw(&filter), "load the system call filter"));
-  return MustRaw(LimitCapabilitiesRaw(start.capabilities), "limit capabilities");
+  SB_TRYV(MustRaw(LimitCapabilitiesRaw(start.capabilities), "limit capabilities"));
+  // Its memory belongs to the host's user namespace, in which this program was started; so nobody in the machine may
+  // look into it, whatever they are there.
+  return Must(::prctl(PR_SET_DUMPABLE, 0) == 0, "close the memory");
 }
 
 Result<> BecomeProgram(const EntryPlan& plan) {

@@ -37,7 +37,7 @@ struct GuestMount {
 
 // What does not depend on the image. Numbers of descriptors are the sender's.
 struct EntryStart {
-  std::vector<int> join;  // cgroup files to write "0" to
+  std::vector<int> join;  // cgroup files to write "0" to; by the starter, no part of the message
   int netns = -1;
   std::string proc_at;  // existing directory of the spawner's mount namespace: where /proc waits for the root
   std::vector<ProcCover> covers;

@@ -92,7 +92,6 @@ std::string_view BytesOf(const T& values) {
 
 EntryMessage Encode(const EntryStart& start) {
   Packer p(kStart);
-  p.Many(start.join);
   p.One(start.netns);
   p.bytes().Str(start.proc_at);
   p.Covers(start.covers);
@@ -126,7 +125,6 @@ EntryMessage Encode(const EntryPlan& plan) {
 Result<EntryStart> DecodeEntryStart(std::string_view bytes, const std::vector<Fd>& fds) {
   Unpacker u(bytes, fds, kStart);
   EntryStart start;
-  start.join = u.Many();
   start.netns = u.One();
   start.proc_at = u.bytes().Str(kMaxPath);
   start.covers = u.Covers();

@@ -32,12 +32,11 @@ EntryStart SomeStart() {
 
 TEST(EntryTest, TheStartArrivesAsItWas) {
   const EntryMessage message = Encode(SomeStart());
-  EXPECT_EQ(message.fds, (std::vector<int>{10, 11, 12, 13, 14, 15}));
-  const auto fds = Received(6);
+  EXPECT_EQ(message.fds, (std::vector<int>{12, 13, 14, 15}));
+  const auto fds = Received(4);
   auto start = DecodeEntryStart(message.bytes, fds);
   ASSERT_TRUE(start) << start.error().message;
-  EXPECT_EQ(start->join, (std::vector<int>{fds[0].get(), fds[1].get()}));
-  EXPECT_EQ(start->netns, fds[2].get());
+  EXPECT_EQ(start->netns, fds[0].get());
   EXPECT_EQ(start->proc_at, "/mnt/proc");
   ASSERT_EQ(start->covers.size(), 2U);
   EXPECT_EQ(start->covers[1].source, "/mnt/nothing");
@@ -48,7 +47,7 @@ TEST(EntryTest, TheStartArrivesAsItWas) {
   EXPECT_EQ(start->filter[0].k, 0x7fff0000U);
   EXPECT_EQ(start->capabilities, 0x1234U);
   EXPECT_TRUE(start->nesting);
-  EXPECT_EQ(start->group_home, (std::vector<int>{fds[4].get(), fds[5].get()}));
+  EXPECT_EQ(start->group_home, (std::vector<int>{fds[2].get(), fds[3].get()}));
 }
 
 TEST(EntryTest, ThePlanArrivesAsItWas) {
@@ -81,7 +80,7 @@ TEST(EntryTest, ThePlanArrivesAsItWas) {
 
 TEST(EntryTest, WhatIsNotSuchAMessageIsRefused) {
   const EntryMessage message = Encode(SomeStart());
-  const auto fds = Received(6), few = Received(5);
+  const auto fds = Received(4), few = Received(3);
   EXPECT_FALSE(DecodeEntryStart(message.bytes, few));
   EXPECT_FALSE(DecodeEntryPlan(message.bytes, fds));
   EXPECT_FALSE(DecodeEntryStart(message.bytes + "x", fds));

@@ -1,12 +1,14 @@
 #include "sandbox/deletion.h"
 
+#include <charconv>
+
 #include "sandbox/retention.h"
 
 namespace sandbar::sandbox {
 namespace {
 
 constexpr std::string_view kPrefix = "delete/";
-constexpr std::string_view kWithSnapshots = "with snapshots";
+constexpr std::string_view kWithSnapshots = "with snapshots", kAlone = "alone";
 
 // Neither teams nor projects have a slash in them.
 std::string NoteOf(const store::SandboxKey& key) {
@@ -15,8 +17,10 @@ std::string NoteOf(const store::SandboxKey& key) {
 
 }  // namespace
 
-Result<> MarkForDeletion(store::Store& store, const store::SandboxKey& key, bool with_snapshots) {
-  return store.SetNote(NoteOf(key), with_snapshots ? std::string(kWithSnapshots) : "alone");
+Result<> MarkForDeletion(store::Store& store, const Doomed& doomed) {
+  std::string value(doomed.with_snapshots ? kWithSnapshots : kAlone);
+  if (doomed.created_at != 0) value += "/" + std::to_string(doomed.created_at);
+  return store.SetNote(NoteOf(doomed.key), value);
 }
 
 Result<> SpareFromDeletion(store::Store& store, const store::SandboxKey& key) {
@@ -30,7 +34,10 @@ Result<std::vector<Doomed>> MarkedForDeletion(store::Store& store) {
     const size_t team = kPrefix.size(), project = note.find('/', team) + 1, name = note.find('/', project) + 1;
     store::SandboxKey key{note.substr(team, project - team - 1), note.substr(project, name - project - 1),
                           note.substr(name)};
-    out.push_back({std::move(key), value == kWithSnapshots});
+    Doomed doomed{std::move(key), value.starts_with(kWithSnapshots)};
+    if (size_t at = value.find('/'); at != std::string::npos)
+      std::from_chars(value.data() + at + 1, value.data() + value.size(), doomed.created_at);
+    out.push_back(std::move(doomed));
   }
   return out;
 }

@@ -12,10 +12,13 @@ namespace sandbar::sandbox {
 struct Doomed {
   store::SandboxKey key;
   bool with_snapshots = false;  // and the snapshots that nobody else stands on
+  int64_t created_at = 0;       // which one of that name; 0: whichever there is
+  bool Means(const store::Sandbox& s) const {
+    return store::KeyOf(s) == key && (created_at == 0 || created_at == s.created_at);
+  }
 };
 
-// The sandbox need not exist yet: a race marks its forks before it makes them.
-Result<> MarkForDeletion(store::Store& store, const store::SandboxKey& key, bool with_snapshots);
+Result<> MarkForDeletion(store::Store& store, const Doomed& doomed);
 Result<> SpareFromDeletion(store::Store& store, const store::SandboxKey& key);
 Result<std::vector<Doomed>> MarkedForDeletion(store::Store& store);
 // The record, its snapshots if they are to go, and last the mark. Returns the sessions that it had.

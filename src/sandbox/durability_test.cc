@@ -234,7 +234,7 @@ TEST_F(DurabilityTest, ForksOfARaceThatWasCutShortAreRemovedAtTheNextStart) {
   spec.name = "race-abc";
   ASSERT_TRUE(world.Run(world.service->Fork(world.scope, "box", spec)));
   auto own = world.OpenStore();
-  ASSERT_TRUE(MarkForDeletion(*own, {world.scope.team, world.scope.project, "race-abc"}, true));
+  ASSERT_TRUE(MarkForDeletion(*own, {{world.scope.team, world.scope.project, "race-abc"}, true}));
   world.Crash();
   ASSERT_TRUE(world.Start());
   ASSERT_TRUE(world.Until([&] { return Head("race-abc").starts_with("sandbox not found"); }));

@@ -5,8 +5,9 @@
 //   row "running", machine gone ........ stopped (its deadline passed) or aborted ("machine lost")
 //   row "stopping", "snapshotting" ..... finish the stop, with the snapshot that it was to make
 //   row "pending" ...................... the create or resume was never answered: undo it
-//   sandbox marked for deletion ........ end its session, whatever it says, and keep nothing of it; delete the sandbox
-//                                        once the API answers (service_delete.cc)
+//   sandbox marked for deletion ........ end a session that runs and keep nothing of it; delete the sandbox once the
+//   API
+//                                        answers (service_delete.cc)
 //   machine of a finished row .......... destroy
 //   machine without a row, never started  destroy: a create boots it while the record is written
 //   another machine without a row ...... freeze and leave: the database may be the thing that was lost
@@ -57,7 +58,8 @@ Task<> ServiceImpl::Recover() {
     Remains remains;
     remains.alive = it != existing.end() && it->second != engine::MachineState::kExited;
     remains.present = it != existing.end();
-    remains.doomed = std::ranges::find(marked, store::KeyOf(row), &Doomed::key) != marked.end();
+    auto mark = std::ranges::find(marked, store::KeyOf(row), &Doomed::key);
+    if (mark != marked.end()) remains.doomed = *mark;
     if (remains.present) existing.erase(it);
     if (row.status == store::Status::kPending) {
       group.Spawn(RollBack(std::move(row), remains.present));
@@ -124,7 +126,8 @@ Task<> ServiceImpl::RecoverSession(store::Session row, Remains remains, Result<>
   auto session = AddLive(std::move(row), *sandbox ? OpenEnv(**sandbox) : std::map<std::string, std::string>{});
   if (*sandbox) session->SetIdleTimeout((**sandbox).idle_timeout_ms);
   // Before its clock or its listener ask for a stop that keeps something. It waits for "started", as all do.
-  if (remains.doomed && !stopping) RequestStop(id, StopCause::kRequested, "deleted", KeepNothing());
+  const bool doomed = remains.doomed && *sandbox && remains.doomed->Means(**sandbox);
+  if (doomed && !stopping) RequestStop(id, StopCause::kRequested, "deleted", KeepNothing());
   Result<> attached = co_await session->Reattach(*std::move(commands), remains.present, remains.alive);
   if (core_.closing) co_return attached;
   if (!attached) log::Warn("session {}: {}", id, attached.error().message);

@@ -154,8 +154,10 @@ TEST_F(RecoveryTest, WhatIsMarkedForDeletionIsEndedAndNotKept) {
   auto stays = world.Create({.name = "stays"});
   const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(1100);
   world.Crash();
-  for (const char* name : {"alive", "ended", "late"})
-    ASSERT_TRUE(MarkForDeletion(*world.store, {world.scope.team, world.scope.project, name}, false));
+  for (const auto& view : {alive, ended, late})
+    ASSERT_TRUE(MarkForDeletion(*world.store, {store::KeyOf(view.sandbox), false, view.sandbox.created_at}));
+  // That of an earlier one of the same name, left behind.
+  ASSERT_TRUE(MarkForDeletion(*world.store, {store::KeyOf(stays.sandbox), false, stays.sandbox.created_at - 1}));
   world.Await(world.host.EndMachine(ended.session.machine_id));
   ASSERT_TRUE(world.Until([&] { return std::chrono::steady_clock::now() > until; }));
   Restart();

@@ -26,7 +26,7 @@ Task<ServiceImpl::Found> ServiceImpl::FindAndMark(Scope scope, std::string name,
     if (!sandbox) return Fail(Code::kNotFound, "sandbox not found: " + key.name.substr(0, 128));
     const bool ended = sandbox->status == store::Status::kStopped || sandbox->status == store::Status::kFailed ||
                        sandbox->status == store::Status::kAborted;
-    if (!ended) SB_TRYV(MarkForDeletion(store, key, orphan_snapshots));
+    if (!ended) SB_TRYV(MarkForDeletion(store, {key, orphan_snapshots, sandbox->created_at}));
     return Found{*std::move(sandbox), !ended};
   };
   co_return co_await core_.Db(std::move(find));
@@ -57,7 +57,9 @@ Task<store::Sandbox> ServiceImpl::DeleteNow(Scope scope, std::string name, bool 
   auto removed = std::make_shared<std::optional<std::vector<std::string>>>();
   if (LiveOf(sandbox.current_session) != nullptr) {
     // Its end is on record, and being cleared away.
-    auto mark = [key, orphan_snapshots](store::Store& store) { return MarkForDeletion(store, key, orphan_snapshots); };
+    auto mark = [doomed = Doomed{key, orphan_snapshots, sandbox.created_at}](store::Store& store) {
+      return MarkForDeletion(store, doomed);
+    };
     if (!found.marked) SB_CO_TRYV(co_await core_.Db(std::move(mark)));
     SB_CO_TRY(sandbox, co_await StopForDeletion(std::move(sandbox), orphan_snapshots, removed));
   }
@@ -75,6 +77,7 @@ Task<> ServiceImpl::RemoveRecord(store::SandboxKey key, bool orphan_snapshots,
                                  std::function<bool(const store::Sandbox&)> meant) {
   auto remove = [key, orphan_snapshots, meant](store::Store& store) -> Result<std::vector<std::string>> {
     SB_TRY(auto now, store.FindSandbox(key));
+    if (!now) SB_TRYV(SpareFromDeletion(store, key));
     if (!now || !meant(*now)) return std::vector<std::string>{};
     return RemoveSandbox(store, key, orphan_snapshots);
   };
@@ -131,6 +134,15 @@ Task<> ServiceImpl::FinishDeletions() {
   auto list = [](store::Store& store) { return MarkedForDeletion(store); };
   SB_CO_TRY(auto marked, co_await core_.Db(std::move(list)));
   for (const Doomed& doomed : marked) {
+    // Since the mark was made there may be another one of that name.
+    auto check = [doomed](store::Store& store) -> Result<bool> {
+      SB_TRY(auto now, store.FindSandbox(doomed.key));
+      if (now && doomed.Means(*now)) return true;
+      SB_TRYV(SpareFromDeletion(store, doomed.key));
+      return false;
+    };
+    SB_CO_TRY(const bool meant, co_await core_.Db(std::move(check)));
+    if (!meant) continue;
     Scope scope;
     scope.team = doomed.key.team;
     scope.project = doomed.key.project;

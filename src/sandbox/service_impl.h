@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "sandbox/core.h"
+#include "sandbox/deletion.h"
 #include "sandbox/errand.h"
 #include "sandbox/formats.h"
 #include "sandbox/outcome.h"
@@ -228,7 +229,7 @@ class ServiceImpl final : public Domain {
   Task<> Recover();
   struct Remains {
     bool present = false, alive = false;  // its machine
-    bool doomed = false;                  // its sandbox is marked for deletion
+    std::optional<Doomed> doomed;         // one of its name is marked for deletion
   };
   Task<> RecoverSession(store::Session row, Remains remains, Result<>* failure);
   std::map<std::string, std::string> OpenEnv(const store::Sandbox& sandbox) const;

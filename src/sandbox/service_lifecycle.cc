@@ -93,7 +93,7 @@ ServiceImpl::StopOutcome ServiceImpl::RequestStop(const std::string& session, St
   Live& live = it->second;
   if (!live.stop) {
     live.stop = std::make_shared<Outcome<store::Sandbox>>(core_.ex);
-    tasks_.Spawn(Produce(live.stop, StopNow(live.session, cause, std::move(why), keep)));
+    tasks_.Spawn(Produce(live.stop, StopNow(live.session, cause, std::move(why), std::move(keep))));
   }
   return live.stop;
 }

@@ -121,7 +121,7 @@ Task<RaceOutcome> ServiceImpl::RaceNow(Scope scope, RaceSpec wanted) {
   race.racers.resize(static_cast<size_t>(spec.count));
   for (Racer& racer : race.racers) racer.name = NewLabel("race-", 12);
   auto remember = [scope, racers = race.racers](store::Store& store) -> Result<> {
-    for (const Racer& racer : racers) SB_TRYV(MarkForDeletion(store, {scope.team, scope.project, racer.name}, true));
+    for (const Racer& racer : racers) SB_TRYV(MarkForDeletion(store, {{scope.team, scope.project, racer.name}, true}));
     return {};
   };
   SB_CO_TRYV(co_await core_.Db(std::move(remember)));

@@ -255,7 +255,7 @@ Task<> Session::BeginStop(StopCause cause, std::string why, Keep keep) {
   if (!row_.requested_stop_at) row_.requested_stop_at = NowMs();
   row_.stop_reason = std::move(why);
   // From the mark for deletion a start goes on as well. But what takes its time has to be seen by all.
-  const bool brief = keep.what == Keep::What::kNothing && commands_.empty() && contexts_.empty();
+  const bool brief = keep.what == Keep::What::kNothing && commands_.empty() && contexts_.empty() && !HoldsDrive();
   if (!brief) {
     auto saved = co_await Save();
     if (!saved) log::Error("session {}: {}", row_.id, saved.error().message);

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -78,6 +79,10 @@ TEST_F(EntrantsTest, TheAgentKeepsNothingOfTheHosts) {
   EXPECT_THAT(*status, HasSubstr("Seccomp:\t2"));
   EXPECT_THAT(*status, HasSubstr("Groups:\t \n"));
   EXPECT_THAT(*status, HasSubstr("Umask:\t0022"));
+  // Closed, and of the host's user namespace: then the kernel shows its files as the host's root's.
+  struct stat memory{};
+  ASSERT_EQ(::stat((proc + "/mem").c_str(), &memory), 0);
+  EXPECT_EQ(memory.st_uid, 0U);
   auto environment = os::ReadFile(proc + "/environ", 4096);
   ASSERT_TRUE(environment);
   EXPECT_EQ(*environment, "");

@@ -68,21 +68,22 @@ Result<> RunOnce(const GvisorJail& jail) {
 // The parts of a machine, for the moment of the probe.
 class ProbeParts {
  public:
-  explicit ProbeParts(Host& host) : host_(host) {}
+  explicit ProbeParts(PartPool* pool) : pool_(pool) {}
   ~ProbeParts() {
-    for (int i = 0; i < 500 && !DiscardParts(host_, parts); ++i) ::usleep(10'000);
+    pool_->Discard(std::move(parts));
+    for (int i = 0; i < 500 && !pool_->Sweep(); ++i) ::usleep(10'000);
   }
   ProbeParts(const ProbeParts&) = delete;
   ProbeParts& operator=(const ProbeParts&) = delete;
   Parts parts;
 
  private:
-  Host& host_;
+  PartPool* pool_;
 };
 
 Result<std::vector<std::string>> Probe(Host& host, int runsc) {
   PartPool pool(&host, 0);
-  ProbeParts made(host);
+  ProbeParts made(&pool);
   SB_TRY(made.parts, pool.Take({.net = NetKind::kVeth}));
   GvisorJail jail;
   jail.host = &host;

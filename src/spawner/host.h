@@ -3,8 +3,7 @@
 //
 // The private mount namespace is where it all hangs: nothing leaks to the host, and all of it vanishes with the
 // process.
-//   /run/sandbar/mnt            tmpfs: agent, mp/ and proc/ (mount points for roots), ro/ (read-only view of the next
-//   three)
+//   /run/sandbar/mnt            tmpfs: agent, mp/, proc/ (mount points), ro/ (read-only view of the next three)
 //     gvisor/, below*/          the agent once more, for machines whose kernel has to read it, and layers for them
 //     empty, nothing/, sizes/   covers for /proc files, /proc directories, files that show a machine's size
 //     dev/ layers/ store/ m/    the /dev template, image layers, the disk, scratch for older kernels

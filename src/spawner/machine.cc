@@ -93,7 +93,7 @@ Result<std::unique_ptr<Machine>> Machine::Boot(Host* host, PartPool* pool, const
   if (rest) rest = m->Listen();
   if (!rest) {
     ::unlinkat(host->agents.get(), m->socket_name().c_str(), 0);
-    DiscardParts(*host, m->parts_);
+    pool->Discard(std::move(m->parts_));
     return std::unexpected(std::move(rest).error());
   }
   return m;
@@ -254,6 +254,7 @@ Result<> Machine::BeginDestroy(const std::string& keep_as) {
   }
   keep_as_ = keep_as;
   Kill();
+  parts_.entrant = {};
   launch_->LetGo();
   ::unlinkat(host_->agents.get(), socket_name().c_str(), 0);
   listener_.Reset();
@@ -269,7 +270,12 @@ bool Machine::TryFinish() {
       if (auto r = parts_.group->KillAll(); !r) log::Error("{}: {}", id_, r.error().message);
       return false;
     }
-    if (auto usage = Usage()) final_usage_ = *usage;
+    if (auto usage = parts_.group->Usage()) {
+      final_usage_.cpu_ns = usage->cpu_ns;
+      final_usage_.memory_peak_bytes = usage->memory_peak_bytes;
+      final_usage_.oom_kills = usage->oom_kills;
+    }
+    if (auto bytes = host_->disk->Usage(parts_.disk)) final_usage_.disk_bytes = *bytes;
   }
   // Whoever gets the drive next must be the only one who has it.
   if (!launch_->DrivesReleased()) return false;

@@ -1,7 +1,7 @@
 // One machine of the spawner: its parts, its first process, its deadline. A small state machine that the server's loop
 // drives; no call here waits. Single thread.
 //
-//   booted --Configure--> starting --exec--> running --exit--> exited
+//   booted --Configure--> starting --it entered--> running --exit--> exited
 //   any state --BeginDestroy--> ending --TryFinish…--> gone
 #pragma once
 
@@ -51,7 +51,7 @@ class Machine {
 
   int64_t start_limit_ms() const { return launch_->StartLimitMs(); }
 
-  // Mounts and clones; the result arrives through status_fd() and OnStatus().
+  // Mounts, and tells the first process; the result arrives through status_fd() and OnStatus().
   Result<> Configure(const ConfigureReq& request);
   int status_fd() const { return child_.status.get(); }
   int pidfd() const { return child_.pidfd.get(); }

@@ -1,7 +1,5 @@
 #include "spawner/parts.h"
 
-#include <algorithm>
-
 #include "base/ids.h"
 #include "base/log.h"
 #include "os/userns.h"
@@ -38,8 +36,8 @@ Result<os::MachineNet> PartPool::TakeNet(const Want& want, const Identity& ident
   return TakeOr(nets_, [] { return os::CreateLocalNet(); });
 }
 
-Result<PartPool::Room> PartPool::MakeRoom() {
-  Room room;
+Result<Parts> PartPool::MakeRoom() {
+  Parts room;
   auto fill = [&]() -> Result<> {
     SB_TRY(room.net, TakeOr(nets_, [] { return os::CreateLocalNet(); }));
     SB_TRY(room.group, TakeOr(groups_, [this] { return MakeGroup(); }));
@@ -53,38 +51,28 @@ Result<PartPool::Room> PartPool::MakeRoom() {
   return room;
 }
 
-Result<> PartPool::TakeRoom(Parts& parts) {
+Result<Parts> PartPool::TakeRoom() {
   // The host may have been out of memory.
   while (!rooms_.empty() && !rooms_.front().entrant.alive()) {
+    log::Warn("a process that waited for a machine has ended");
     Discard(std::move(rooms_.front()));
     rooms_.pop_front();
   }
-  SB_TRY(Room room, TakeOr(rooms_, [this] { return MakeRoom(); }));
-  parts.net = std::move(room.net);
-  parts.group = std::move(room.group);
-  parts.entrant = std::move(room.entrant);
-  return {};
-}
-
-void PartPool::Discard(Room room) {
-  Parts parts;
-  parts.net = std::move(room.net);
-  parts.group = std::move(room.group);
-  parts.entrant = std::move(room.entrant);
-  if (!DiscardParts(*host_, parts)) log::Warn("a spare control group is busy");
+  return TakeOr(rooms_, [this] { return MakeRoom(); });
 }
 
 Result<Parts> PartPool::Take(const Want& want) {
   failing_ = false;
   Parts parts;
   auto fill = [&]() -> Result<> {
+    if (want.entrant) {
+      SB_TRY(parts, TakeRoom());
+    }
     SB_TRY(parts.identity, TakeOr(identities_, [this] { return MakeIdentity(); }));
     if (want.nesting) {
       SB_TRY(parts.identity.userns, os::CreateBoundedNamespace(parts.identity.userns.get()));
     }
-    if (want.entrant) {
-      SB_TRYV(TakeRoom(parts));
-    } else {
+    if (!want.entrant) {
       SB_TRY(parts.net, TakeNet(want, parts.identity));
       SB_TRY(parts.group, TakeOr(groups_, [this] { return MakeGroup(); }));
     }
@@ -92,7 +80,7 @@ Result<Parts> PartPool::Take(const Want& want) {
     return {};
   };
   if (auto r = fill(); !r) {
-    DiscardParts(*host_, parts);
+    Discard(std::move(parts));
     return std::unexpected(std::move(r).error());
   }
   return parts;
@@ -117,25 +105,7 @@ bool PartPool::Refill() {
   return false;
 }
 
-void PartPool::Clear() {
-  for (; !rooms_.empty(); rooms_.pop_back()) Discard(std::move(rooms_.back()));
-  for (size_t left = std::max({identities_.size(), nets_.size(), groups_.size(), disks_.size()}); left > 0; --left) {
-    Parts parts;
-    if (!groups_.empty()) {
-      parts.group = std::move(groups_.back());
-      groups_.pop_back();
-    }
-    if (!disks_.empty()) {
-      parts.disk = std::move(disks_.back());
-      disks_.pop_back();
-    }
-    if (!DiscardParts(*host_, parts)) log::Warn("a spare control group is busy");
-  }
-  nets_.clear();
-  identities_.clear();
-}
-
-bool DiscardParts(Host& host, Parts& parts) {
+bool PartPool::Remove(Parts& parts) const {
   parts.entrant = {};
   if (parts.group) {
     auto removed = parts.group->Remove();
@@ -144,12 +114,41 @@ bool DiscardParts(Host& host, Parts& parts) {
     parts.group.reset();
   }
   if (!parts.disk.name.empty()) {
-    if (auto r = host.disk->Destroy(parts.disk); !r) log::Error("{}", r.error().message);
+    if (auto r = host_->disk->Destroy(parts.disk); !r) log::Error("{}", r.error().message);
     parts.disk = {};
   }
   parts.net = {};
   parts.identity = {};
   return true;
+}
+
+bool PartPool::Sweep() {
+  std::vector<Parts> busy;
+  for (Parts& parts : leaving_) {
+    if (!Remove(parts)) busy.push_back(std::move(parts));
+  }
+  leaving_ = std::move(busy);
+  return leaving_.empty();
+}
+
+void PartPool::Clear() {
+  for (Parts& room : rooms_) Discard(std::move(room));
+  for (auto& group : groups_) {
+    Parts parts;
+    parts.group = std::move(group);
+    Discard(std::move(parts));
+  }
+  for (DiskSlot& disk : disks_) {
+    Parts parts;
+    parts.disk = std::move(disk);
+    Discard(std::move(parts));
+  }
+  rooms_.clear();
+  groups_.clear();
+  disks_.clear();
+  nets_.clear();
+  identities_.clear();
+  if (!Sweep()) log::Warn("a spare control group is busy");
 }
 
 }  // namespace sandbar::spawner

@@ -4,11 +4,13 @@
 //
 //   SB_TRY(Parts parts, pool.Take({.net = NetKind::kLocal}));      // from the pool, or made now
 //   … the machine ends …
-//   DiscardParts(host, parts);             // false while something still lives in the group: again later
+//   pool.Discard(std::move(parts));
+//   pool.Sweep();
 #pragma once
 
 #include <deque>
 #include <memory>
+#include <vector>
 
 #include "base/fd.h"
 #include "base/result.h"
@@ -52,21 +54,22 @@ class PartPool {
   Result<Parts> Take(const Want& want);
   // Makes one missing part; true when there was one to make and more may be missing.
   bool Refill();
+  // For the next Sweep, which says whether nothing is left; something that lives in a control group keeps it for a
+  // while.
+  void Discard(Parts parts) { leaving_.push_back(std::move(parts)); }
+  bool Sweep();
+  // The spare ones too.
   void Clear();
 
  private:
+  // One attempt to give everything back. False: the control group is still busy.
+  bool Remove(Parts& parts) const;
   Result<Identity> MakeIdentity() const;
   Result<std::unique_ptr<os::MachineCgroup>> MakeGroup() const;
   Result<os::MachineNet> TakeNet(const Want& want, const Identity& identity);
   // A network and a control group with a process in them.
-  struct Room {
-    os::MachineNet net;
-    std::unique_ptr<os::MachineCgroup> group;
-    os::Entrant entrant;
-  };
-  Result<Room> MakeRoom();
-  Result<> TakeRoom(Parts& parts);
-  void Discard(Room room);
+  Result<Parts> MakeRoom();
+  Result<Parts> TakeRoom();
 
   Host* host_;
   size_t depth_;
@@ -74,11 +77,9 @@ class PartPool {
   std::deque<os::MachineNet> nets_;
   std::deque<std::unique_ptr<os::MachineCgroup>> groups_;
   std::deque<DiskSlot> disks_;
-  std::deque<Room> rooms_;
+  std::deque<Parts> rooms_;
+  std::vector<Parts> leaving_;
   bool failing_ = false;  // do not spin on a host that is out of something; the next Take says what
 };
-
-// One attempt to give everything back. False: the control group is still busy.
-bool DiscardParts(Host& host, Parts& parts);
 
 }  // namespace sandbar::spawner

@@ -72,7 +72,7 @@ Result<> Server::Run() {
   std::array<epoll_event, 64> events{};
   for (;;) {
     int timeout = Tick();
-    if (stopping_ && slots_.empty() && discarded_.empty()) break;
+    if (stopping_ && slots_.empty() && pool_.Sweep()) break;
     if (background_ && !busy_) timeout = kIdleMs;
     int n = ::epoll_wait(epoll_.get(), events.data(), events.size(), timeout);
     if (n < 0 && errno != EINTR) return FailErrno("epoll_wait");
@@ -317,7 +317,7 @@ int Server::Tick() {
       if (m.TryFinish()) {
         // What is left is only ours, and nobody has to wait for it.
         UsageResp usage = m.final_usage();
-        discarded_.push_back(m.TakeParts());
+        pool_.Discard(m.TakeParts());
         std::vector<Owed> destroy = std::move(slot.destroy);
         by_id_.erase(m.id());
         it = slots_.erase(it);
@@ -337,8 +337,8 @@ int Server::Tick() {
         m.killed_by_deadline = true;
         if (m.ExpireUnstarted()) {
           SendExited(m);
-          // Nobody is there to end it, perhaps nobody knows it, and nothing ever was in it.
-          if (auto r = peer_ ? Result<>{} : BeginDestroy(slot, ""); !r) log::Error("{}", r.error().message);
+          // Perhaps nobody knows it, and nothing ever was in it.
+          if (auto r = BeginDestroy(slot, ""); !r) log::Error("{}", r.error().message);
         }
         m.Kill();
       } else if (slot.start_limit != 0 && now >= slot.start_limit) {
@@ -353,8 +353,7 @@ int Server::Tick() {
     busy_ = busy_ || m.state() == Machine::State::kEnding || m.state() == Machine::State::kStarting;
     ++it;
   }
-  std::erase_if(discarded_, [this](Parts& parts) { return DiscardParts(*host_, parts); });
-  retry = retry || !discarded_.empty();
+  retry = !pool_.Sweep() || retry;
   if (!lists_.empty()) {
     const bool ending = std::ranges::any_of(slots_, [](const auto& s) { return s.second.machine->Ending(); });
     if (!ending || now >= list_limit_) {

@@ -130,7 +130,6 @@ class Server {
   std::map<uint64_t, Running> jobs_;
   std::map<uint64_t, Freeze> freezes_;
   std::map<std::string, uint64_t> by_id_;
-  std::vector<Parts> discarded_;  // of machines that have ended
   uint64_t next_serial_ = 1;
   bool busy_ = false;       // a machine is starting or ending
   bool background_ = true;  // there may be spare parts to make
