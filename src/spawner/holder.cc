@@ -162,8 +162,8 @@ class Holder {
       }
       starter_ = 0;
       sandbox_ = ReadPid();
-      ::close(status_);
       if (os::LimitCapabilitiesRaw(0) != 0) ::_exit(1);
+      ::close(status_);
     }
   }
 
