@@ -154,7 +154,7 @@ Task<> ServiceImpl::DestroyLeftover(std::string machine_id, bool started) {
     co_return co_await DestroyMachine(std::move(machine_id));
   }
   if (!started) {
-    log::Info("machine {} was never started and has no record: destroyed", machine_id);
+    log::Info("machine {} was never started, and no row names it: destroyed", machine_id);
     co_return co_await DestroyMachine(std::move(machine_id));
   }
   log::Warn("machine {} has no record: frozen and left alone; was the database replaced?", machine_id);

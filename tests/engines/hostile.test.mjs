@@ -7,7 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { repo, startServer, until } from "../clients/server.mjs";
-import { inventory } from "../faults/host.mjs";
+import { inventory, settled } from "../faults/host.mjs";
 
 const dir = mkdtempSync(join(tmpdir(), "sandbar-hostile-"));
 execFileSync("clang-19", ["-O1", "-Wall", "-Wextra", "-Werror", "-o", join(dir, "qemu"), join(repo, "tests/engines/hostile_qemu.c")]);
@@ -45,10 +45,7 @@ const same = async () => {
 };
 before(async () => {
   await refused(18);
-  await until(async () => {
-    clean = await inventory(server);
-    return clean.machineProcesses === 0;
-  }, "the server is at rest");
+  clean = await settled(server, (now) => now.machineProcesses === 0);
 });
 
 async function ends(vcpus, message) {

@@ -1,6 +1,7 @@
 // What of a server is visible on the host: for tests that say "as before".
 import { readdir, readFile, readlink } from "node:fs/promises";
 import { join } from "node:path";
+import { until } from "../clients/server.mjs";
 
 const list = (dir) => readdir(dir).catch(() => []);
 const text = (file) => readFile(file, "utf8").catch(() => "");
@@ -26,9 +27,14 @@ export async function spawnerPid(data) {
 // Host pids of the machines that a spawner supervises, oldest first.
 export async function machinePids(spawner) {
   const children = (await text(`/proc/${spawner}/task/${spawner}/children`)).split(" ").filter(Boolean).map(Number);
-  // What reads snapshots in the background is no machine.
-  const names = await Promise.all(children.map((pid) => text(`/proc/${pid}/cmdline`)));
-  return children.filter((_, i) => !names[i].startsWith("sandbar-walker"));
+  // What reads snapshots in the background is no machine, nor is what waits for one, with the host's user namespace.
+  const host = await readlink("/proc/self/ns/user");
+  const machines = await Promise.all(children.map(async (pid) => {
+    const name = await text(`/proc/${pid}/cmdline`);
+    if (name.startsWith("sandbar-walker")) return false;
+    return !name.startsWith("sandbar-guest\0--enter\0") || (await readlink(`/proc/${pid}/ns/user`).catch(() => host)) !== host;
+  }));
+  return children.filter((_, i) => machines[i]);
 }
 
 async function cgroups(instance) {
@@ -68,4 +74,15 @@ export async function inventory(server) {
     spawnerFds: await fds(spawner),
     agentSockets: (await list(join(server.data, "run/agents"))).length,
   };
+}
+
+// The same when nothing changes any more: parts and processes are made ahead after a machine took some.
+export async function settled(server, rest = () => true) {
+  let last;
+  return until(async () => {
+    const now = await inventory(server);
+    const same = JSON.stringify(now) === JSON.stringify(last);
+    last = now;
+    return same && rest(now) && now;
+  }, "the host settles");
 }

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { sleep, startServer, until } from "../clients/server.mjs";
-import { inventory } from "./host.mjs";
+import { inventory, settled } from "./host.mjs";
 
 const rounds = 100;
 const query = "projectId=prj_test";
@@ -128,10 +128,7 @@ async function isReadable(name) {
 test(`${rounds} kills lose nothing and leave nothing`, async () => {
   const warm = await server.create({ runtime: "node24" }); // pools and caches reach their level
   await server.call("DELETE", named(warm.sandbox.name));
-  const clean = await until(async () => {
-    const now = await inventory(server);
-    return now.machineProcesses <= 1 && now.agentSockets === 0 && now;
-  }, "the host settles");
+  const clean = await settled(server, (now) => now.machineProcesses <= 1 && now.agentSockets === 0);
   for (let i = 0; i < 3; i++) await operations.create();
   for (let round = 0; round < rounds; round++) {
     busy.clear();

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { startServer, until } from "../clients/server.mjs";
-import { inventory } from "./host.mjs";
+import { inventory, settled } from "./host.mjs";
 
 let server;
 before(async () => (server = await startServer({ config: "[limits]\nmax_running = 64\n" })));
@@ -17,16 +17,7 @@ async function cycle() {
 
 test("cycles and failures leave nothing behind", async () => {
   for (let i = 0; i < 5; i++) await cycle(); // pools and caches reach their level
-  const settle = async () => {
-    let last = await inventory(server);
-    return until(async () => {
-      const now = await inventory(server);
-      const same = JSON.stringify(now) === JSON.stringify(last);
-      last = now;
-      return same && now;
-    }, "the host settles");
-  };
-  const before_ = await settle();
+  const before_ = await settled(server);
   for (let i = 0; i < 75; i++) await Promise.all([cycle(), cycle(), cycle(), cycle()]);
   for (let i = 0; i < 50; i++) {
     const bad = [{ runtime: "node24", timeout: 1 }, { runtime: "nope" }, { name: "a b" }, { resources: { vcpus: 1000 } }, { source: { type: "git", url: "x" } }];
