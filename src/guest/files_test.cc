@@ -169,7 +169,7 @@ TEST_F(Files, ReadWaitsForCredit) {
 TEST_F(Files, WhatIsNotARegularFileIsRefusedAtOnce) {
   ::mkfifo((dir() + "/fifo").c_str(), 0666);
   ::mknod((dir() + "/device").c_str(), S_IFCHR | 0666, makedev(1, 5));
-  ::symlink((dir() + "/fifo").c_str(), (dir() + "/link").c_str());
+  ASSERT_EQ(::symlink((dir() + "/fifo").c_str(), (dir() + "/link").c_str()), 0);
   EXPECT_EQ(ReadError(dir() + "/fifo"), FileErrorKind::kNotRegular);
   EXPECT_EQ(ReadError(dir() + "/link"), FileErrorKind::kNotRegular);
   EXPECT_EQ(ReadError(dir() + "/device"), FileErrorKind::kNotRegular);
@@ -285,7 +285,7 @@ TEST_F(Files, OverwritesExistingFilesAndRunningPrograms) {
   WriteWhole(dir() + "/old", "a much longer text than the new one");
   ::chmod((dir() + "/old").c_str(), 0666);
   std::filesystem::copy_file("/bin/sleep", dir() + "/prog");
-  ::chown((dir() + "/prog").c_str(), kUser, kUser);
+  ASSERT_EQ(::chown((dir() + "/prog").c_str(), kUser, kUser), 0);
   client_.Send(TestClient::Command("p", {dir() + "/prog", "1000"}));
   client_.Expect<wire::ExecStarted>();
   EXPECT_EQ(Write(Gzip(File("old", "new") + File("prog", "changed", 0755) + wire::TarEnd()), dir()), std::nullopt);
