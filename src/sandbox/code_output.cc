@@ -41,7 +41,8 @@ CappedOutput::Rest CappedOutput::Flush() {
   rest.dropped = dropped_;
   // A character may lie across the end of the head; after a gap its second half is not there.
   if (dropped_ == 0) {
-    rest.text = head_text_.Feed(tail_) + head_text_.Flush();
+    rest.text = head_text_.Feed(tail_);
+    rest.text += head_text_.Flush();
   } else {
     rest.text = head_text_.Flush();
     head_text_ = {};
