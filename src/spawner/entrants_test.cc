@@ -37,14 +37,6 @@ class EntrantsTest : public ::testing::Test {
     std::ifstream list("/proc/" + pid + "/task/" + pid + "/children");
     return {std::istream_iterator<pid_t>(list), {}};
   }
-  template <class F>
-  bool Eventually(F f) {
-    for (int i = 0; i < 3000; ++i) {
-      if (f()) return true;
-      ::usleep(10'000);
-    }
-    return false;
-  }
   std::unique_ptr<TestHost> host_;
   std::unique_ptr<TestClient> client_;
 };

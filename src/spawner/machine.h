@@ -1,5 +1,5 @@
 // One machine of the spawner: its parts, its first process, its deadline. A small state machine that the server's loop
-// drives; no call here waits. Single thread.
+// drives; no call here waits, but for the end of a process that never got its machine. Single thread.
 //
 //   booted --Configure--> starting --it entered--> running --exit--> exited
 //   any state --BeginDestroy--> ending --TryFinish…--> gone

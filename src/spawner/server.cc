@@ -339,6 +339,7 @@ int Server::Tick() {
           SendExited(m);
           // Perhaps nobody knows it, and nothing ever was in it.
           if (auto r = BeginDestroy(slot, ""); !r) log::Error("{}", r.error().message);
+          retry = true;  // it has no process whose end would wake us
         }
         m.Kill();
       } else if (slot.start_limit != 0 && now >= slot.start_limit) {

@@ -49,14 +49,6 @@ class SuperviseTest : public ::testing::Test {
     }
     return -1;
   }
-  template <class F>
-  bool Eventually(F f) {
-    for (int i = 0; i < 3000; ++i) {
-      if (f()) return true;
-      ::usleep(10'000);
-    }
-    return false;
-  }
   std::unique_ptr<TestHost> host_;
   std::unique_ptr<TestClient> client_;
 };

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <sys/types.h>
+#include <unistd.h>
 
 #include <deque>
 #include <memory>
@@ -83,5 +84,15 @@ class TestHost {
   bool gvisor() const { return runsc_ != "none"; }
   std::string dir_, runsc_ = "none";
 };
+
+// Polls; gives up after a generous number of tries.
+template <class F>
+bool Eventually(F f) {
+  for (int i = 0; i < 3000; ++i) {
+    if (f()) return true;
+    ::usleep(10'000);
+  }
+  return false;
+}
 
 }  // namespace sandbar::spawner
