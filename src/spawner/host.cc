@@ -18,6 +18,7 @@
 #include "os/openat.h"
 #include "os/process.h"
 #include "os/seccomp.h"
+#include "spawner/nesting_watch.h"
 
 namespace sandbar::spawner {
 namespace {
@@ -272,6 +273,7 @@ Result<std::unique_ptr<Host>> PrepareHost(Options options) {
   h->gvisor = FindGvisor(*h);
   FindMicrovm(*h);
   h->engines = FindEngines(*h);
+  if (h->engines.front().no_nesting.empty()) PrepareHostForNesting();
   ProtectSelf();
   return h;
 }

@@ -1,17 +1,20 @@
 // Class 1: the agent is the first process of new namespaces on the host's kernel.
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/mount.h>
 
 #include <algorithm>
 #include <array>
 #include <utility>
 
+#include "base/log.h"
 #include "os/machine_files.h"
 #include "os/mounts.h"
 #include "os/overlay.h"
 #include "os/process.h"
 #include "spawner/entrants.h"
 #include "spawner/launch.h"
+#include "spawner/nesting_watch.h"
 #include "spawner/root_dir.h"
 
 namespace sandbar::spawner {
@@ -85,6 +88,17 @@ class NamespacesLaunchImpl : public RootDirLaunch {
     return {};
   }
 
+  // A machine that cannot be watched ends before anything of a guest's has run in it.
+  void Guard(const std::string& machine, const os::Child& child) {
+    auto watch = NestingWatch::Start(child.pid, child.pidfd.get());
+    if (watch) {
+      watch_ = std::move(*watch);
+      return;
+    }
+    log::Error("machine {}: {}", machine, watch.error().message);
+    if (auto killed = os::SendSignal(child.pidfd.get(), SIGKILL); !killed) log::Error("{}", killed.error().message);
+  }
+
   // What the agent gets: its socket and the files of its commands' control groups.
   static void AddKept(Preparation& p, const LaunchInput& in) {
     std::string list;
@@ -122,8 +136,13 @@ class NamespacesLaunchImpl : public RootDirLaunch {
     if (in.cpus != nullptr) p.plan.cpus = *in.cpus;
     auto child = std::exchange(in.parts->entrant, {}).Enter(p.plan);
     root_->Detach();
+    if (child && in.nesting) Guard(*in.machine, *child);
     return child;
   }
+  std::string LastWords() override { return watch_.Reason(); }
+
+ private:
+  NestingWatch watch_;  // of a machine that runs containers
 };
 
 }  // namespace

@@ -149,6 +149,50 @@ test("namespaces that it makes are counted, whoever makes them", async () => {
   await must(attack, "for n in $(ls /run/netns); do ip netns del $n; done");
 });
 
+// Each machine makes more of one kind of object than a machine may have, and is ended for it. Nobody else is.
+const pair = (ip) => `${ip} link add v0 type veth peer name v1; ${ip} link set v0 up; ${ip} link set v1 up`;
+const neighbours = "for i in $(seq 0 39); do for j in $(seq 0 255); do echo neigh add 10.9.$i.$j lladdr 02:00:00:00:00:01 dev v0 nud permanent; done; done";
+const floods = {
+  neighbours: `${pair("ip")}; ${neighbours} | ip -batch -`,
+  nexthops: `${pair("ip")}; for i in $(seq 10000); do echo nexthop add id $i dev v0; done | ip -batch -`,
+  "entries of a bridge": `${pair("ip")}; ip link add b0 type bridge; ip link set v0 master b0
+    for i in $(seq 10000); do printf 'fdb add 02:00:00:00:%02x:%02x dev v0 master static\\n' $((i / 256)) $((i % 256)); done | bridge -batch -`,
+  "neighbours of a namespace that only a mount holds": `ip netns add hidden; ${pair("ip -n hidden")}; ${neighbours} | ip -n hidden -batch -`,
+  "neighbours of a namespace that only a descriptor holds": `exec 8< /proc/self/ns/net
+    unshare -n sh -c '${pair("ip")}; ${neighbours} | ip -batch -; exec 9< /proc/self/ns/net; exec nsenter --net=/proc/self/fd/8 sleep 1000'`,
+  "terminals of many instances": `for n in 1 2 3; do mkdir -p /tmp/p$n; mount -t devpts -o newinstance,ptmxmode=0666,max=1000 p /tmp/p$n; done
+    perl -MFcntl -e 'my @open; for my $n (1 .. 3) { for (1 .. 200) { sysopen(my $t, "/tmp/p$n/ptmx", O_RDWR | O_NOCTTY) or die "$n: $!"; push @open, $t; } } sleep 1000'`,
+};
+for (const [kind, script] of Object.entries(floods)) {
+  test(`objects that no limit counts: too many ${kind} end the machine`, async () => {
+    const flood = await nested({ persistent: false, timeout: 600_000 });
+    await flood.runCommand({ cmd: "sh", args: ["-c", `${script}; sleep 1000`], sudo: true, detached: true });
+    const ended = async () => (await session(flood)).status !== "running";
+    await until(ended, `the flood of ${kind} has ended its machine`);
+    assert.match(readFileSync(`${server.data}/log/spawner.log`, "utf8"), /which no limit counts|which the host shares/);
+    assert.equal((await session(attack)).status, "running", "another machine with containers goes on");
+  });
+}
+
+test("no setting of the host changes, whatever root inside writes to the settings of its networks", async () => {
+  const settings = () => {
+    const found = {};
+    for (const name of readdirSync("/proc/sys/net", { recursive: true })) {
+      try {
+        found[name] = readFileSync(`/proc/sys/net/${name}`, "utf8");
+      } catch {} // a directory, or a file that only takes
+    }
+    return found;
+  };
+  const before = settings();
+  // Every file gets one more than its number, and what a switch has.
+  const written = await must(attack, `unshare -npf --mount-proc sh -c 'n=0; for f in $(find /proc/sys/net -type f); do
+    v=$(cat $f 2>/dev/null) && for w in $(expr "$v" + 1 2>/dev/null) 1 0 2; do [ "$w" = "$v" ] || { echo $w > $f; } 2>/dev/null && n=$((n + 1)); done; done; echo $n'`);
+  assert.ok(Number(written) > 100, `${written} settings were written`);
+  assert.deepEqual(settings(), before);
+  for (const family of ["ipv4", "ipv6"]) assert.ok(Number(before[`${family}/neigh/default/gc_thresh3`]) >= 65536, family);
+});
+
 test("deny-all: flushing rules, routes, bridges and spoofed addresses inside change nothing outside", async () => {
   const before = world.asked.length;
   await refused(attack, ["ip link set eth0 netns 1 && ip link set eth0 netns 1", "ip link add v0 type veth peer name v1 netns 0", "ip link add l type dummy netns 0"]);
