@@ -156,6 +156,9 @@ Result<std::vector<sock_filter>> BuildJailFilter() {
   auto any = [](uint8_t arg, uint32_t bits) { return ArgCheck{.arg = arg, .op = ArgCheck::kAnyBit, .value = bits}; };
   std::vector<SyscallEntry> entries;
   for (int number : kRefused) entries.push_back({number, Errno(EPERM), {}});
+  // As for guests (os/seccomp.cc): no blocks that two files share, no flush of what others have written.
+  for (int number : {SYS_copy_file_range, SYS_syncfs}) entries.push_back({number, Errno(ENOSYS), {}});
+  entries.push_back({SYS_ioctl, kAllow, StoreRules()});
   // The link to the guest's network stack and what describes it; above all no netfilter.
   SyscallEntry socket{SYS_socket, Errno(EAFNOSUPPORT), {}};
   for (uint32_t family : {AF_UNIX, AF_INET, AF_INET6, AF_PACKET}) socket.rules.push_back({{is(0, family)}, kAllow});

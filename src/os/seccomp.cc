@@ -1,6 +1,5 @@
 #include "os/seccomp.h"
 
-#include <linux/fs.h>
 #include <linux/keyctl.h>
 #include <linux/netlink.h>
 #include <netinet/in.h>
@@ -27,13 +26,13 @@ constexpr int kAllowed[] = {
     SYS_read, SYS_write, SYS_open, SYS_close, SYS_stat, SYS_fstat, SYS_lstat, SYS_lseek, SYS_pread64, SYS_pwrite64,
     SYS_readv, SYS_writev, SYS_preadv, SYS_pwritev, SYS_preadv2, SYS_pwritev2, SYS_access, SYS_faccessat,
     SYS_faccessat2, SYS_pipe, SYS_pipe2, SYS_dup, SYS_dup2, SYS_dup3, SYS_sendfile, SYS_fcntl, SYS_flock, SYS_fsync,
-    SYS_fdatasync, SYS_syncfs, SYS_sync_file_range, SYS_truncate, SYS_ftruncate, SYS_fallocate,
+    SYS_fdatasync, SYS_sync_file_range, SYS_truncate, SYS_ftruncate, SYS_fallocate,
     SYS_fadvise64, SYS_readahead, SYS_getdents, SYS_getdents64, SYS_getcwd, SYS_chdir, SYS_fchdir, SYS_rename,
     SYS_renameat, SYS_renameat2, SYS_mkdir, SYS_mkdirat, SYS_rmdir, SYS_creat, SYS_link, SYS_linkat, SYS_unlink,
     SYS_unlinkat, SYS_symlink, SYS_symlinkat, SYS_readlink, SYS_readlinkat, SYS_chmod, SYS_fchmod, SYS_fchmodat,
     kFchmodat2, SYS_chown, SYS_fchown, SYS_lchown, SYS_fchownat, SYS_umask, SYS_utime, SYS_utimes, SYS_futimesat,
     SYS_utimensat, SYS_mknod, SYS_mknodat, SYS_statfs, SYS_fstatfs, SYS_openat, SYS_openat2, SYS_newfstatat,
-    SYS_statx, SYS_copy_file_range, SYS_splice, SYS_tee, SYS_close_range, SYS_chroot, SYS_setxattr, SYS_lsetxattr,
+    SYS_statx, SYS_splice, SYS_tee, SYS_close_range, SYS_chroot, SYS_setxattr, SYS_lsetxattr,
     SYS_fsetxattr, SYS_getxattr, SYS_lgetxattr, SYS_fgetxattr, SYS_listxattr, SYS_llistxattr, SYS_flistxattr,
     SYS_removexattr, SYS_lremovexattr, SYS_fremovexattr, kSetxattrat, kGetxattrat, kListxattrat, kRemovexattrat,
     SYS_inotify_init, SYS_inotify_init1, SYS_inotify_add_watch, SYS_inotify_rm_watch,
@@ -90,7 +89,6 @@ constexpr int kForContainers[] = {
 };
 // clang-format on
 
-constexpr uint32_t kBtrfsMagic = 0x94;
 constexpr uint32_t kNewNamespace =
     CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET;
 
@@ -126,16 +124,12 @@ SyscallEntry SocketEntry(bool nesting) {
   return out;
 }
 
-SyscallEntry IoctlEntry(bool nesting) {
+SyscallEntry IoctlEntry() {
   SyscallEntry out{SYS_ioctl, kAllow, {}};
   // Typing into somebody else's terminal, console selections, console redirection, line disciplines.
   for (uint32_t request : {TIOCSTI, TIOCLINUX, TIOCCONS, TIOCSETD})
     out.rules.push_back({{Is(1, request)}, Errno(EPERM)});
-  if (!nesting) return out;
-  // Containers' files lie on btrfs itself, whose own requests anybody may make: a subvolume of the guest's would be
-  // outside of its quota, of its snapshots and of what is deleted with it. Three requests are of all filesystems.
-  for (uint32_t request : {FICLONE, FICLONERANGE, FIDEDUPERANGE}) out.rules.push_back({{Is(1, request)}, kAllow});
-  out.rules.push_back({{Is(1, kBtrfsMagic << 8, 0xff00)}, Errno(ENOTTY)});
+  for (ArgRule& rule : StoreRules()) out.rules.push_back(std::move(rule));
   return out;
 }
 
@@ -144,9 +138,12 @@ std::vector<SyscallEntry> EntriesWithRules(bool nesting) {
   const ArgCheck xtables{.arg = 2, .op = ArgCheck::kAtLeast, .value = 64};
   std::vector<SyscallEntry> entries = {
       SocketEntry(nesting),
-      IoctlEntry(nesting),
+      IoctlEntry(),
       {SYS_socketpair, Errno(EAFNOSUPPORT), {{{Is(0, AF_UNIX)}, kAllow}}},
       // clone3 is ENOSYS like everything unknown: its flags lie in memory; C libraries then use clone.
+      // syncfs and copy_file_range are ENOSYS too. The one would write out what all machines have in memory, because
+      // they share a filesystem; nobody is told that it was done when it was not. The other shares blocks between files
+      // (StoreRules says why not); programs then read and write.
       // It would flush every filesystem of the host. Nothing here outlives the machine without being synced by name.
       {SYS_sync, Errno(0), {}},
       // Only "plain Linux" and the query: the other values switch protections off.

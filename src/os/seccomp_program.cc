@@ -1,6 +1,8 @@
 #include "os/seccomp_program.h"
 
 #include <linux/audit.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -93,6 +95,18 @@ Code SearchTree(const std::vector<Segment>& segments, size_t begin, size_t end) 
 }
 
 }  // namespace
+
+std::vector<ArgRule> StoreRules() {
+  constexpr uint32_t kBtrfsMagic = 0x94;
+  std::vector<ArgRule> out;
+  auto refuse = [&out](uint32_t request, int error, uint32_t mask = 0xffffffff) {
+    out.push_back({{{.arg = 1, .op = ArgCheck::kEqual, .value = request, .mask = mask}}, Errno(error)});
+  };
+  for (uint32_t request : {FICLONE, FICLONERANGE, FIDEDUPERANGE}) refuse(request, EOPNOTSUPP);
+  for (uint32_t request : {FS_IOC_SETFLAGS, FS_IOC32_SETFLAGS, FS_IOC_FSSETXATTR}) refuse(request, EOPNOTSUPP);
+  refuse(kBtrfsMagic << 8, ENOTTY, 0xff00);
+  return out;
+}
 
 Result<std::vector<sock_filter>> AssembleFilter(std::vector<SyscallEntry> entries, SyscallAction other) {
   std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.number < b.number; });

@@ -44,6 +44,13 @@ struct SyscallEntry {
   std::vector<ArgRule> rules;  // may be empty
 };
 
+// Requests of ioctl that nobody who writes to the machines' store may make, whatever stands between them and it:
+// - files that share blocks: a few megabytes can then look like terabytes to whoever has to read them;
+// - flags of files: any change of them gives an empty file its checksums back, and a file that has them can be
+//   compressed, by threads of the kernel whose time nobody is charged for;
+// - btrfs's own: a subvolume of a guest's would be outside of its quota, its snapshots and what is deleted with it.
+std::vector<ArgRule> StoreRules();
+
 // x86-64 only; every other ABI (i386 by int 0x80, x32) is killed. `other` is for numbers without an entry.
 Result<std::vector<sock_filter>> AssembleFilter(std::vector<SyscallEntry> entries, SyscallAction other);
 

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/audit.h>
+#include <linux/fiemap.h>
 #include <linux/fs.h>
 #include <linux/netlink.h>
 #include <linux/seccomp.h>
@@ -286,12 +287,34 @@ TEST_F(GuestFilter, ForContainersOnlyTheseAreOpenBesides) {
   EXPECT_NE(answer(SYS_socket, {AF_NETLINK, SOCK_RAW, NETLINK_AUDIT}), kAllow.value);
   EXPECT_NE(answer(SYS_socket, {AF_VSOCK, SOCK_STREAM, 0}), kAllow.value);
   EXPECT_NE(answer(SYS_socket, {AF_PACKET, SOCK_RAW, 0}), kAllow.value);
-  // Of the host's filesystem: make a subvolume, a snapshot, search its trees; but copies of files may share blocks.
-  for (uint64_t request : {0x5000940eUL, 0x50009401UL, 0x50009417UL, 0x50009418UL, 0x5000940fUL, 0xd0009411UL})
-    EXPECT_EQ(answer(SYS_ioctl, {3, request}), Errno(ENOTTY).value) << request;
-  for (uint64_t request : {uint64_t{FICLONE}, uint64_t{FICLONERANGE}, uint64_t{FIDEDUPERANGE}, uint64_t{TCGETS}})
-    EXPECT_EQ(answer(SYS_ioctl, {3, request}), kAllow.value) << request;
   EXPECT_EQ(answer(SYS_ioctl, {3, TIOCSTI}), Errno(EPERM).value);
+}
+
+// What reaches the filesystem that all machines share, in every filter that a guest or its keeper runs under.
+TEST(StoreFilter, NoSharedBlocksNoFlagsOfFilesAndNothingOfBtrfs) {
+  const std::pair<const char*, Result<std::vector<sock_filter>>> filters[] = {{"guest", BuildGuestFilter()},
+                                                                              {"nesting", BuildNestingFilter()},
+                                                                              {"gVisor", BuildJailFilter()},
+                                                                              {"QEMU", BuildVmmFilter()}};
+  for (const auto& [name, filter] : filters) {
+    ASSERT_TRUE(filter) << name;
+    auto answer = [&](long n, std::initializer_list<uint64_t> args) { return AnswerOf(*filter, n, args); };
+    EXPECT_EQ(answer(SYS_copy_file_range, {3, 0, 4, 0, 1, 0}), Errno(ENOSYS).value) << name;
+    EXPECT_EQ(answer(SYS_syncfs, {3}), Errno(ENOSYS).value) << name;
+    for (uint64_t request : {uint64_t{FICLONE}, uint64_t{FICLONERANGE}, uint64_t{FIDEDUPERANGE},
+                             uint64_t{FS_IOC_SETFLAGS}, uint64_t{FS_IOC32_SETFLAGS}, uint64_t{FS_IOC_FSSETXATTR}}) {
+      EXPECT_EQ(answer(SYS_ioctl, {3, request}), Errno(EOPNOTSUPP).value) << name << " " << request;
+      // The kernel looks at the low half only.
+      EXPECT_EQ(answer(SYS_ioctl, {3, request | 1ULL << 40}), Errno(EOPNOTSUPP).value) << name << " " << request;
+    }
+    // Make a subvolume, a snapshot, search the trees, flush everything, defragment with compression.
+    for (uint64_t request : {0x5000940eUL, 0x50009401UL, 0x50009417UL, 0x50009418UL, 0x5000940fUL, 0xd0009411UL,
+                             0x9408UL, 0x50009402UL, 0x40309410UL})
+      EXPECT_EQ(answer(SYS_ioctl, {3, request}), Errno(ENOTTY).value) << name << " " << request;
+    for (uint64_t request : {uint64_t{TCGETS}, uint64_t{FIONREAD}, uint64_t{FS_IOC_GETFLAGS}, uint64_t{FS_IOC_FIEMAP}})
+      EXPECT_EQ(answer(SYS_ioctl, {3, request}), kAllow.value) << name << " " << request;
+    for (long n : {SYS_fsync, SYS_fdatasync, SYS_sendfile, SYS_splice}) EXPECT_EQ(answer(n, {3}), kAllow.value) << name;
+  }
 }
 
 // ---- the same in the kernel ----

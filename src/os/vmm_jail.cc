@@ -162,6 +162,9 @@ Result<std::vector<sock_filter>> BuildVmmFilter() {
   // clang-format on
   std::vector<SyscallEntry> entries;
   for (int number : kRefused) entries.push_back({number, Errno(EPERM), {}});
+  // As for guests (os/seccomp.cc): no blocks that two files share, no flush of what others have written.
+  for (int number : {SYS_copy_file_range, SYS_syncfs}) entries.push_back({number, Errno(ENOSYS), {}});
+  entries.push_back({SYS_ioctl, kAllow, StoreRules()});
   // Threads, no processes; clone3's flags lie in memory, out of a filter's reach.
   const ArgCheck thread{.arg = 0, .op = ArgCheck::kAnyBit, .value = CLONE_THREAD};
   entries.push_back({SYS_clone, Errno(EPERM), {{{thread}, kAllow}}});

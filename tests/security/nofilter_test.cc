@@ -14,10 +14,11 @@ using testing::IsEmpty;
 
 // Attacks that only the filter stops, by design; everything else must fail without it.
 constexpr const char* kFilterOnly[] = {
-    "namespaces.unshare",   "namespaces.clone",   "namespaces.clone3", "mounts.open-tree", "syscalls.io-uring",
-    "syscalls.userfaultfd", "syscalls.keys",      "syscalls.perf",     "syscalls.exotic",  "syscalls.personality",
-    "syscalls.other-abis",  "syscalls.terminal",  "sockets.families",  "sockets.vsock",    "sockets.protocols",
-    "sockets.netlink",      "sockets.urgent-data"};
+    "namespaces.unshare",  "namespaces.clone",       "namespaces.clone3",   "mounts.open-tree",
+    "syscalls.io-uring",   "syscalls.userfaultfd",   "syscalls.keys",       "syscalls.perf",
+    "syscalls.exotic",     "syscalls.personality",   "syscalls.other-abis", "syscalls.terminal",
+    "sockets.families",    "sockets.vsock",          "sockets.protocols",   "sockets.netlink",
+    "sockets.urgent-data", "syscalls.shared-blocks", "syscalls.file-flags", "syscalls.flush-everything"};
 
 std::vector<std::string> Unexpected(const AttackReport& report) {
   std::vector<std::string> out;

@@ -83,8 +83,30 @@ static int store_controls(void) {
   return must_fail(ioctl(fd, _IOWR(0x94, 40, char[16]), args), "quota control of the store");
 }
 
+// Compression is done by threads of the kernel, whose time is nobody's.
+static int compression(void) {
+  char path[64], below[80];
+  if (scratch(path, sizeof path) != 0) return fail("no /tmp");
+  int result = PASS;
+  if (setxattr(path, "btrfs.compression", "zstd", 4, 0) == 0) result = fail("a file is compressed");
+  unlink(path);
+  if (result != PASS) return result;
+  if (mkdir(path, 0755) != 0) return fail("no directory");
+  // A directory may be told; what is in it must not be.
+  setxattr(path, "btrfs.compression", "zstd", 4, 0);
+  snprintf(below, sizeof below, "%s/file", path);
+  int fd = open(below, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  char value[16];
+  if (fd < 0) result = fail("no file");
+  if (fd >= 0 && fgetxattr(fd, "btrfs.compression", value, sizeof value) >= 0) result = fail("a file inherits it");
+  if (fd >= 0) close(fd);
+  unlink(below);
+  rmdir(path);
+  return result;
+}
+
 static const struct attack list[] = {
     {"overlay-xattrs", overlay_xattrs}, {"foreign-owner", foreign_owner},   {"immutable", immutable},
-    {"project-id", project_id},         {"store-controls", store_controls},
+    {"project-id", project_id},         {"store-controls", store_controls}, {"compression", compression},
 };
 GROUP(files, list);

@@ -1,6 +1,7 @@
 // S4: the kernel's rarely used doors are closed. The full table of numbers is checked by the unit tests of the filter;
 // here the doors are tried with arguments that would work.
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <linux/perf_event.h>
 #include <linux/sched.h>
 #include <signal.h>
@@ -171,6 +172,54 @@ static int terminal(void) {
   return must_fail(ioctl(slave, TIOCSETD, &discipline), "TIOCSETD");
 }
 
+// Files that share their blocks show more than the disk holds to whoever has to read them.
+static int shared_blocks(void) {
+  char from[64], to[64];
+  snprintf(from, sizeof from, "/tmp/attack-from-%d", (int)getpid());
+  snprintf(to, sizeof to, "/tmp/attack-to-%d", (int)getpid());
+  int source = open(from, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  int target = open(to, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  unlink(from);
+  unlink(to);
+  if (source < 0 || target < 0) return fail("no /tmp");
+  static char block[65536];
+  memset(block, 'x', sizeof block);
+  if (write(source, block, sizeof block) != sizeof block) return fail("no room");
+  int result = PASS;
+  struct file_clone_range range = {.src_fd = source, .src_length = sizeof block};
+  if (ioctl(target, FICLONE, source) == 0) result = fail("FICLONE worked");
+  if (ioctl(target, FICLONERANGE, &range) == 0) result = fail("FICLONERANGE worked");
+  if (syscall(SYS_ioctl, target, FICLONE | (1UL << 32), source) == 0) result = fail("FICLONE with high bits worked");
+  loff_t at = 0, there = 0;
+  if (syscall(SYS_copy_file_range, source, &at, target, &there, sizeof block, 0) >= 0)
+    result = fail("copy_file_range worked");
+  close(source);
+  close(target);
+  return result;
+}
+
+// Any change of an empty file's flags gives it checksums, and with them it could be compressed.
+static int file_flags(void) {
+  int fd = open("/tmp", O_RDWR | O_TMPFILE | O_CLOEXEC, 0644);
+  if (fd < 0) return fail("no /tmp");
+  int none = 0;
+  struct fsxattr attributes = {0};
+  int result = PASS;
+  if (ioctl(fd, FS_IOC_SETFLAGS, &none) == 0) result = fail("FS_IOC_SETFLAGS worked");
+  if (ioctl(fd, FS_IOC_FSSETXATTR, &attributes) == 0) result = fail("FS_IOC_FSSETXATTR worked");
+  close(fd);
+  return result;
+}
+
+// All machines' files are on one filesystem.
+static int flush_everything(void) {
+  int fd = open("/tmp", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return fail("no /tmp");
+  int result = must_fail(syncfs(fd), "syncfs");
+  close(fd);
+  return result;
+}
+
 // A piped core pattern starts a program of the host; with the limit at 1 byte the kernel does not.
 static int core_limit(void) {
   struct rlimit limit;
@@ -226,6 +275,9 @@ static const struct attack list[] = {
     {"personality", personality},
     {"other-abis", other_abis},
     {"terminal", terminal},
+    {"shared-blocks", shared_blocks},
+    {"file-flags", file_flags},
+    {"flush-everything", flush_everything},
     {"core-limit", core_limit},
     {"realtime", realtime},
 };
