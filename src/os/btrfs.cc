@@ -61,6 +61,12 @@ Result<> DestroySubvolume(int parent, const std::string& name) {
   return {};
 }
 
+Result<bool> IsSubvolumeReadOnly(int subvolume) {
+  uint64_t flags = 0;
+  if (::ioctl(subvolume, BTRFS_IOC_SUBVOL_GETFLAGS, &flags) != 0) return FailErrno("subvolume flags");
+  return (flags & BTRFS_SUBVOL_RDONLY) != 0;
+}
+
 Result<> MakeSubvolumeReadOnly(int subvolume) {
   uint64_t flags = 0;
   if (::ioctl(subvolume, BTRFS_IOC_SUBVOL_GETFLAGS, &flags) != 0) return FailErrno("subvolume flags");

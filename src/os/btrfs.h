@@ -21,9 +21,10 @@ Result<QuotaMode> EnableQuota(int root, bool force_full);
 // Returns the subvolume's id, which is its quota group's too.
 Result<uint64_t> CreateSubvolume(int parent, const std::string& name);
 Result<uint64_t> SubvolumeId(int subvolume);
-// Returns at once; the kernel frees the space in the background.
+// Takes as long as the kernel has files of it in memory; it frees the space in the background.
 Result<> DestroySubvolume(int parent, const std::string& name);
-// From now on nobody can write to it, root of the host included.
+Result<bool> IsSubvolumeReadOnly(int subvolume);
+// From now on nobody can write to it, root of the host included. Waits for the disk.
 Result<> MakeSubvolumeReadOnly(int subvolume);
 // A copy under that name: shares every byte, and what was written before is in it and on disk. Waits for bytes that
 // are still on their way.

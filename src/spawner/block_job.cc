@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <linux/capability.h>
-#include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -47,21 +46,22 @@ std::string DriveFormat(const std::string& path) {
   return DriveDir::Unused(path) ? "" : "dir";
 }
 
-Result<std::unique_ptr<BlockJob>> BlockJob::OfSnapshot(Host* host, const std::string& source, std::string target,
-                                                       uint64_t bytes) {
+Result<std::unique_ptr<Job>> BlockJob::OfSnapshot(JobFacts facts, JobGroup group, Host* host, uint64_t bytes) {
+  const std::string source = facts.subjects.front();
   SB_TRY(std::string layer, host->disk->SnapshotLayer(source));
   SB_TRYV(CheckFormat(source, layer, false));
-  std::unique_ptr<BlockJob> job(new BlockJob(host, std::move(target)));
+  std::unique_ptr<BlockJob> job(new BlockJob(std::move(facts), group, host));
   SB_TRY(job->slot_, host->disk->Create());
   SB_TRYV(job->Start(layer.substr(0, layer.rfind('/')), job->slot_.path + "/upper", VmDiskBytes(bytes)));
   return job;
 }
 
-Result<std::unique_ptr<BlockJob>> BlockJob::OfDrive(Host* host, const std::string& source, std::string target) {
-  SB_TRY(std::string path, host->disk->DrivePath(source));
-  std::unique_ptr<BlockJob> job(new BlockJob(host, std::move(target)));
-  SB_TRYV(host->disk->CreateDrive(job->target_, DriveDir::Size(path)));
-  SB_TRY(std::string place, host->disk->DrivePath(job->target_));
+Result<std::unique_ptr<Job>> BlockJob::OfDrive(JobFacts facts, JobGroup group, Host* host) {
+  SB_TRY(std::string path, host->disk->DrivePath(facts.subjects.front()));
+  const std::string target = facts.makes;
+  std::unique_ptr<BlockJob> job(new BlockJob(std::move(facts), group, host));
+  SB_TRYV(host->disk->CreateDrive(target, DriveDir::Size(path)));
+  SB_TRY(std::string place, host->disk->DrivePath(target));
   SB_TRYV(job->Start(path, place + "/upper", VmDriveBytes(path)));
   return job;
 }
@@ -78,7 +78,9 @@ Result<> BlockJob::Start(const std::string& tree, const std::string& upper, uint
   SB_TRY(Fd room, os::CloneTree(AT_FDCWD, host_->microvm->room, true));
   SB_TRY(Fd program, os::OpenPath(kProgram, O_PATH));
   errors_ = Fd(::memfd_create("errors", MFD_CLOEXEC));
+  SB_TRY(auto join, OpenJoin());
   os::VmmPlan plan;
+  for (const Fd& fd : join) plan.join.push_back(fd.get());
   plan.root = room.get();
   plan.mount_point = InMountDir("mp");
   plan.capabilities = kCapabilities;
@@ -91,30 +93,29 @@ Result<> BlockJob::Start(const std::string& tree, const std::string& upper, uint
   sock_fprog filter{static_cast<unsigned short>(host_->microvm->filter.size()),
                     const_cast<sock_filter*>(host_->microvm->filter.data())};
   plan.filter = &filter;
-  SB_TRY(child_, os::StartVmm(std::move(plan)));
+  SB_TRY(os::Child child, os::StartVmm(std::move(plan)));
+  Watch(std::move(child.pidfd));
+  status_ = std::move(child.status);
   return {};
 }
 
 BlockJob::~BlockJob() {
-  if (child_.pidfd) {
-    if (auto r = os::SendSignal(child_.pidfd.get(), SIGKILL); !r) log::Warn("{}", r.error().message);
-  }
+  Kill();
   if (slot_.name.empty()) return;
   if (auto r = host_->disk->Destroy(slot_); !r) log::Warn("{}", r.error().message);
 }
 
 Result<> BlockJob::Finish() {
-  SB_TRY(auto status, os::TryReap(child_.pidfd.get()));
-  child_.pidfd.Reset();
-  if (auto started = os::ReadJailStatus(child_.status.get()); !started)
-    return std::unexpected(std::move(started).error().Context("convert " + target_));
-  if (status.value_or(1) != 0)
+  SB_TRY(int status, Reap());
+  if (auto started = os::ReadJailStatus(status_.get()); !started)
+    return std::unexpected(std::move(started).error().Context("convert " + facts().makes));
+  if (status != 0)
     return Fail(Code::kNoSpace,
                 "its files cannot be put on a block device, which may be too small: " + Words(errors_.get()));
   // mke2fs does not end before its bytes are on the disk.
   if (::renameat(upper_.get(), half_made_.c_str(), upper_.get(), kVmDiskFile) != 0) return FailErrno("name a device");
   if (slot_.name.empty()) return {};
-  SB_TRYV(host_->disk->Publish(slot_, target_));
+  SB_TRYV(host_->disk->Publish(slot_, facts().makes));
   slot_ = {};
   return {};
 }

@@ -2,7 +2,7 @@
 // the tree in a jail of its own: nothing but the tree and the device is there, and the tree cannot be written to.
 // Single thread; nothing here waits.
 //
-//   SB_TRY(auto job, BlockJob::OfSnapshot(host, "snap_a", "snap_a-block", bytes));
+//   SB_TRY(auto job, BlockJob::OfSnapshot(facts, group, host, bytes));
 //   … the pidfd is readable: job->Finish() …           // the target is there, or is not
 #pragma once
 
@@ -11,37 +11,30 @@
 
 #include "base/fd.h"
 #include "base/result.h"
-#include "os/child.h"
 #include "spawner/host.h"
 #include "spawner/job.h"
 
 namespace sandbar::spawner {
 
-class BlockJob : public Job {
+class BlockJob final : public Job {
  public:
-  // The snapshot `target` holds what the layer `source` does, on a device of this size.
-  static Result<std::unique_ptr<BlockJob>> OfSnapshot(Host* host, const std::string& source, std::string target,
-                                                      uint64_t bytes);
-  // The drive `target` holds what the drive or state `source` does, and has its size.
-  static Result<std::unique_ptr<BlockJob>> OfDrive(Host* host, const std::string& source, std::string target);
+  // The snapshot that it makes holds what the facts' one subject does, on a device of this size.
+  static Result<std::unique_ptr<Job>> OfSnapshot(JobFacts facts, JobGroup group, Host* host, uint64_t bytes);
+  // The same of a drive or a state of one; the device has the drive's size.
+  static Result<std::unique_ptr<Job>> OfDrive(JobFacts facts, JobGroup group, Host* host);
   ~BlockJob() override;
-
-  int pidfd() const override { return child_.pidfd.get(); }
-  std::string_view target() const override { return target_; }
   Result<> Finish() override;
 
  private:
-  BlockJob(Host* host, std::string target) : host_(host), target_(std::move(target)) {}
+  BlockJob(JobFacts facts, JobGroup group, Host* host) : Job(std::move(facts), group), host_(host) {}
   // `tree`: a directory that holds upper/.
   Result<> Start(const std::string& tree, const std::string& upper, uint64_t bytes);
 
   Host* host_;
-  std::string target_;
   DiskSlot slot_;  // of a snapshot
   Fd upper_;       // where the device is
   std::string half_made_;
-  os::Child child_;
-  Fd errors_;
+  Fd status_, errors_;
 };
 
 // What a drive or a state of one is: "block", "dir", or nothing when it was never used and may become either.

@@ -39,17 +39,21 @@ class Disk {
   // Whether a slot can begin as a copy of a snapshot that shares everything with it. Such a slot holds all that the
   // snapshot does: the snapshot is no layer below it. Otherwise snapshots are stacked.
   virtual bool copies_snapshots() const = 0;
-  // Puts a new slot in the place of this one, which is empty: the copy. Limits have to be set again.
-  virtual Result<> StartFrom(DiskSlot& slot, const std::string& snapshot) = 0;
+  // Such a copy: MakeStart makes it, in a process of its own. Adopt puts it in the place of this slot, which is empty;
+  // limits have to be set again.
+  virtual Result<SlotCopy> BeginStart(const std::string& snapshot) const = 0;
+  virtual Result<> Adopt(DiskSlot& slot, SlotCopy copy) = 0;
   virtual Result<> SetLimit(const DiskSlot& slot, uint64_t bytes) = 0;  // 0: none
   virtual Result<uint64_t> Usage(const DiskSlot& slot) const = 0;
-  // Returns at once; space is freed in the background.
+  // Only a name goes, here and wherever something is removed; the rest is Tidy's.
   virtual Result<> Destroy(const DiskSlot& slot) = 0;
 
   // Makes the slot's upper/ a snapshot, by a rename: nothing may be mounted on it any more. Costs the same at any size.
+  // Until Tidy has been there, it is settling: there may be more beside upper/, and it is not sealed.
   virtual Result<> Publish(const DiskSlot& slot, const std::string& snapshot) = 0;
   // The layer's directory; kNotFound when there is no such snapshot.
   virtual Result<std::string> SnapshotLayer(const std::string& snapshot) const = 0;
+  virtual bool settling(const std::string& snapshot) const = 0;
   // In the order of names, at most `max` behind `after`.
   virtual Result<std::vector<std::string>> ListSnapshots(const std::string& after, size_t max) const = 0;
   // The snapshot's manifest (what every entry of it is); lies beside the snapshots, which nobody can write to.
@@ -84,6 +88,14 @@ class Disk {
   virtual Result<> ReplaceDrive(const std::string& drive, const std::string& by) = 0;
   // No machine may use it. Not an error when it is gone already.
   virtual Result<> RemoveDrive(const std::string& name) = 0;
+  // Takes as long as there are files and bytes: what was removed leaves the disk, what was published is sealed. For a
+  // process of its own, between BeginTidy and EndTidy, which needs no other fds than these.
+  virtual Result<> Tidy() const = 0;
+  virtual std::vector<int> tidy_fds() const = 0;
+  virtual bool untidy() const = 0;
+  virtual bool unsealed() const = 0;  // untidy, and there is something to seal
+  virtual void BeginTidy() = 0;
+  virtual void EndTidy(bool done) = 0;
   // One bounded piece of background work; true when there may be more. Called when nothing else is to do.
   virtual bool Housekeep() = 0;
   // Background work is left, whether or not it can go on right now.
@@ -92,6 +104,8 @@ class Disk {
 
 // Shares everything with the original, whose bytes are on disk then. For a process of its own.
 Result<> CopySlot(const SlotCopy& copy);
+// The same, ready to be the beginning of a machine.
+Result<> MakeStart(const SlotCopy& copy);
 
 struct DiskOptions {
   int data = -1;            // the data directory

@@ -9,6 +9,8 @@
 #include <array>
 #include <deque>
 #include <optional>
+#include <set>
+#include <utility>
 
 #include "base/ids.h"
 #include "base/log.h"
@@ -124,17 +126,18 @@ class BtrfsDisk : public Disk {
   // One subvolume for all that a sandbox ever wrote, not a stack of them: each numbers its files from the same start,
   // and overlay tells files of one filesystem apart by these numbers alone.
   bool copies_snapshots() const override { return true; }
-  Result<> StartFrom(DiskSlot& slot, const std::string& snapshot) override {
-    SB_TRY(Fd source, os::OpenInside(snapshots_->fd(), snapshot, O_RDONLY | O_DIRECTORY));
-    DiskSlot copy;
-    copy.name = NewLabel("w-", 16);
-    copy.path = path_ + "/machines/" + copy.name;
-    SB_TRYV(os::SnapshotSubvolume(source.get(), machines_.get(), copy.name, true));
-    SB_TRY(Fd dir, os::OpenInside(machines_.get(), copy.name, O_RDONLY | O_DIRECTORY));
-    SB_TRY(copy.id, os::SubvolumeId(dir.get()));
-    SB_TRYV(os::EnsureDir(dir.get(), "work", 0755));
+  Result<SlotCopy> BeginStart(const std::string& snapshot) const override {
+    SB_TRYV(snapshots_->Layer(snapshot));
+    SlotCopy copy = NewCopy();
+    SB_TRY(copy.source, os::OpenInside(snapshots_->fd(), snapshot, O_RDONLY | O_DIRECTORY));
+    SB_TRY(copy.parent, os::OpenInside(root_.get(), "machines", O_RDONLY | O_DIRECTORY));
+    return copy;
+  }
+  Result<> Adopt(DiskSlot& slot, SlotCopy copy) override {
+    SB_TRY(Fd dir, os::OpenInside(machines_.get(), copy.slot.name, O_RDONLY | O_DIRECTORY));
+    SB_TRY(copy.slot.id, os::SubvolumeId(dir.get()));
     if (auto r = Destroy(slot); !r) log::Warn("{}", r.error().message);
-    slot = std::move(copy);
+    slot = std::move(copy.slot);
     return {};
   }
 
@@ -144,7 +147,7 @@ class BtrfsDisk : public Disk {
   Result<uint64_t> Usage(const DiskSlot& slot) const override { return os::SubvolumeUsage(root_.get(), slot.id); }
 
   Result<> Destroy(const DiskSlot& slot) override {
-    SB_TRYV(os::DestroySubvolume(machines_.get(), slot.name));
+    SB_TRYV(Remove(machines_.get(), slot.name));
     stale_groups_.push_back(slot.id);
     return {};
   }
@@ -153,8 +156,11 @@ class BtrfsDisk : public Disk {
     // The rename is the moment from which it exists; what follows only protects it, and is done again at start.
     SB_TRYV(snapshots_->Take(machines_.get(), slot.name, snapshot));
     if (auto r = os::SetSubvolumeLimit(root_.get(), slot.id, 0); !r) log::Warn("{}", r.error().message);
-    if (auto r = Seal(snapshot); !r) log::Warn("snapshot {}: {}", snapshot, r.error().message);
+    unsealed_.insert(snapshot);
     return {};
+  }
+  bool settling(const std::string& snapshot) const override {
+    return unsealed_.contains(snapshot) || sealing_.contains(snapshot);
   }
   Result<std::string> SnapshotLayer(const std::string& snapshot) const override { return snapshots_->Layer(snapshot); }
   Result<std::vector<std::string>> ListSnapshots(const std::string& after, size_t max) const override {
@@ -164,10 +170,11 @@ class BtrfsDisk : public Disk {
     SB_TRY(Fd dir, os::OpenInside(snapshots_->fd(), snapshot, O_RDONLY | O_DIRECTORY));
     SB_TRY(uint64_t id, os::SubvolumeId(dir.get()));
     dir.Reset();
-    SB_TRYV(os::DestroySubvolume(snapshots_->fd(), snapshot));
+    SB_TRYV(Remove(snapshots_->fd(), snapshot));
+    unsealed_.erase(snapshot);
     stale_groups_.push_back(id);
     snapshots_->RemoveManifest(snapshot);
-    ::unlinkat(memory_.get(), snapshot.c_str(), 0);
+    RemoveMemory(snapshot);
     return {};
   }
   Result<Fd> NewMemory(const std::string& snapshot) const override {
@@ -176,11 +183,9 @@ class BtrfsDisk : public Disk {
     return os::OpenInside(memory_.get(), snapshot + kHalf, O_RDWR | O_CREAT | O_EXCL, 0600);
   }
   Result<SlotCopy> BeginCopy(const DiskSlot& slot) const override {
-    SlotCopy copy;
+    SlotCopy copy = NewCopy();
     SB_TRY(copy.source, os::OpenInside(machines_.get(), slot.name, O_RDONLY | O_DIRECTORY));
     SB_TRY(copy.parent, os::OpenInside(root_.get(), "machines", O_RDONLY | O_DIRECTORY));
-    copy.slot.name = NewLabel("w-", 16);
-    copy.slot.path = path_ + "/machines/" + copy.slot.name;
     return copy;
   }
   Result<> PublishCopy(SlotCopy& copy, const std::string& snapshot) override {
@@ -192,13 +197,11 @@ class BtrfsDisk : public Disk {
     if (::renameat(memory_.get(), half.c_str(), memory_.get(), snapshot.c_str()) != 0)
       return FailErrno("publish the memory of " + snapshot);
     auto published = Publish(copy.slot, snapshot);
-    if (!published) ::unlinkat(memory_.get(), snapshot.c_str(), 0);
+    if (!published) RemoveMemory(snapshot);
     if (published) copy = {};
     return published;
   }
-  void DropMemory(const std::string& snapshot) const override {
-    ::unlinkat(memory_.get(), (snapshot + kHalf).c_str(), 0);
-  }
+  void DropMemory(const std::string& snapshot) const override { RemoveMemory(snapshot + kHalf); }
   void DropCopy(const SlotCopy& copy) override {
     if (copy.slot.name.empty()) return;
     auto there = os::OpenInside(machines_.get(), copy.slot.name, O_RDONLY | O_DIRECTORY);
@@ -213,22 +216,33 @@ class BtrfsDisk : public Disk {
     if (!file) return Fail(Code::kNotFound, "snapshot " + snapshot + " has no memory");
     return file;
   }
-  void RemoveMemory(const std::string& snapshot) const override { ::unlinkat(memory_.get(), snapshot.c_str(), 0); }
+  void RemoveMemory(const std::string& snapshot) const override {
+    if (auto r = Remove(memory_.get(), snapshot); !r) log::Warn("{}", r.error().message);
+  }
   // Memory whose snapshot never came to be.
   void SweepMemory() const {
     auto names = os::ListDir(memory_.get());
     for (const auto& name : names ? *names : std::vector<std::string>{}) {
-      if (!snapshots_->Layer(name)) ::unlinkat(memory_.get(), name.c_str(), 0);
+      if (!snapshots_->Layer(name)) RemoveMemory(name);
     }
   }
   Result<Fd> OpenManifest(const std::string& snapshot, bool fresh) const override {
     return snapshots_->OpenManifest(snapshot, fresh);
   }
-  void SealAll() const {
+  // At start: what a predecessor has not come to.
+  Result<> Resettle() {
     auto names = snapshots_->List("", SIZE_MAX);
     for (const auto& name : names ? *names : std::vector<std::string>{}) {
-      if (auto r = Seal(name); !r) log::Warn("snapshot {}: {}", name, r.error().message);
+      SB_TRY(Fd dir, os::OpenInside(snapshots_->fd(), name, O_RDONLY | O_DIRECTORY));
+      auto sealed = os::IsSubvolumeReadOnly(dir.get());
+      if (!sealed) log::Warn("snapshot {}: {}", name, sealed.error().message);
+      if (sealed && !*sealed) unsealed_.insert(name);
     }
+    SB_TRY(auto slots, os::ListDir(machines_.get()));
+    for (const auto& name : slots) SB_TRYV(Remove(machines_.get(), name));
+    SweepMemory();
+    untidy_ = true;
+    return {};
   }
 
   Result<> CreateDrive(const std::string& drive, uint64_t max_bytes) override {
@@ -262,9 +276,47 @@ class BtrfsDisk : public Disk {
     SB_TRY(Fd dir, os::OpenInside(drives_->fd(), name, O_RDONLY | O_DIRECTORY));
     SB_TRY(uint64_t id, os::SubvolumeId(dir.get()));
     dir.Reset();
-    SB_TRYV(os::DestroySubvolume(drives_->fd(), name));
+    SB_TRYV(Remove(drives_->fd(), name));
     stale_groups_.push_back(id);
     return {};
+  }
+
+  Result<> Tidy() const override {
+    // One that cannot be removed or sealed must not keep the others from it.
+    Result<> all;
+    auto note = [&all](Result<> done) {
+      if (all && !done) all = std::move(done);
+    };
+    for (const std::string& name : sealing_) note(Settle(name));
+    for (int dir : {machines_.get(), snapshots_->fd(), drives_->fd()})
+      note(EachGone(dir, [dir](const std::string& name) {
+        auto done = os::DestroySubvolume(dir, name);
+        // Perhaps a directory that is none.
+        return done ? done : os::RemoveTree(dir, name);
+      }));
+    for (int dir : {snapshots_->manifests_fd(), memory_.get()}) {
+      note(EachGone(dir, [dir](const std::string& name) -> Result<> {
+        if (::unlinkat(dir, name.c_str(), 0) != 0 && errno != ENOENT) return FailErrno("remove " + name);
+        return {};
+      }));
+    }
+    return all;
+  }
+  std::vector<int> tidy_fds() const override {
+    return {machines_.get(), snapshots_->fd(), drives_->fd(), snapshots_->manifests_fd(), memory_.get()};
+  }
+  bool untidy() const override { return untidy_ || unsealed(); }
+  bool unsealed() const override { return !unsealed_.empty(); }
+  void BeginTidy() override {
+    untidy_ = false;
+    sealing_ = std::exchange(unsealed_, {});
+  }
+  void EndTidy(bool done) override {
+    if (!done) {
+      unsealed_.merge(sealing_);
+      untidy_ = true;
+    }
+    sealing_.clear();
   }
 
   bool Housekeep() override {
@@ -282,9 +334,35 @@ class BtrfsDisk : public Disk {
   bool backlog() const override { return !stale_groups_.empty(); }
 
  private:
-  Result<> Seal(const std::string& snapshot) const {
-    SB_TRY(Fd dir, os::OpenInside(snapshots_->fd(), snapshot, O_RDONLY | O_DIRECTORY));
-    return os::MakeSubvolumeReadOnly(dir.get());
+  SlotCopy NewCopy() const {
+    SlotCopy copy;
+    copy.slot.name = NewLabel("w-", 16);
+    copy.slot.path = path_ + "/machines/" + copy.slot.name;
+    return copy;
+  }
+  // The kernel's work of removing grows with files, with what it has of them in memory, and with bytes.
+  Result<> Remove(int dir, const std::string& name) const {
+    SB_TRYV(GiveUp(dir, name));
+    untidy_ = true;
+    return {};
+  }
+  template <class F>
+  static Result<> EachGone(int dir, F remove) {
+    SB_TRY(auto names, os::ListDir(dir));
+    Result<> all;
+    for (const auto& name : names) {
+      if (!name.starts_with(kGone)) continue;
+      if (auto done = remove(name); !done) all = std::move(done);
+    }
+    return all;
+  }
+  // A snapshot loses its scratch space, and nobody can write to it any more.
+  Result<> Settle(const std::string& snapshot) const {
+    auto dir = os::OpenInside(snapshots_->fd(), snapshot, O_RDONLY | O_DIRECTORY);
+    if (!dir && dir.error().sys_errno == ENOENT) return {};  // removed meanwhile
+    if (!dir) return std::unexpected(std::move(dir).error());
+    SB_TRYV(os::RemoveTree(dir->get(), "work"));
+    return os::MakeSubvolumeReadOnly(dir->get());
   }
   Result<> Fill(const DiskSlot& slot) const {
     SB_TRY(Fd dir, os::OpenInside(machines_.get(), slot.name, O_RDONLY | O_DIRECTORY));
@@ -300,21 +378,23 @@ class BtrfsDisk : public Disk {
   Fd memory_;
   os::QuotaMode mode_;
   std::deque<uint64_t> stale_groups_;
+  std::set<std::string> unsealed_, sealing_;  // snapshots: to be, and by a process that is at it
+  mutable bool untidy_ = false;               // something was removed since a process began to tidy
 };
-
-Result<> RemoveLeftovers(int machines) {
-  SB_TRY(auto names, os::ListDir(machines));
-  for (const auto& name : names) {
-    auto r = os::DestroySubvolume(machines, name);
-    if (!r) log::Warn("leftover {}: {}", name, r.error().message);
-  }
-  return {};
-}
 
 }  // namespace
 
 Result<> CopySlot(const SlotCopy& copy) {
   return os::SnapshotSubvolume(copy.source.get(), copy.parent.get(), copy.slot.name, true);
+}
+
+Result<> MakeStart(const SlotCopy& copy) {
+  SB_TRYV(CopySlot(copy));
+  SB_TRY(Fd dir, os::OpenInside(copy.parent.get(), copy.slot.name, O_RDONLY | O_DIRECTORY));
+  // Of a snapshot that is still settling.
+  SB_TRYV(os::RemoveTree(dir.get(), "work"));
+  SB_TRYV(os::EnsureDir(dir.get(), "work", 0755));
+  return {};
 }
 
 Result<std::unique_ptr<Disk>> OpenBtrfsDisk(const DiskOptions& options) {
@@ -344,14 +424,12 @@ Result<std::unique_ptr<Disk>> OpenBtrfsDisk(const DiskOptions& options) {
   SB_TRY(Fd drives, os::EnsureDir(root.get(), "drives", 0700));
   SB_TRY(Fd manifests, os::EnsureDir(root.get(), "manifests", 0700));
   SB_TRY(Fd memory, os::EnsureDir(root.get(), "memory", 0700));
-  SB_TRYV(RemoveLeftovers(machines.get()));
   SB_TRYV(os::RemoveTree(root.get(), "site"));
   SB_TRYV(os::EnsureDir(root.get(), "site", 0700));
   auto disk =
       std::make_unique<BtrfsDisk>(options.mount_point, std::move(root), std::move(machines), std::move(snapshots),
                                   std::move(manifests), std::move(drives), std::move(memory), mode);
-  disk->SealAll();
-  disk->SweepMemory();
+  SB_TRYV(disk->Resettle());
   return disk;
 }
 

@@ -1,8 +1,7 @@
 // The disk as plain directories below <data>/store, for hosts without btrfs: no limit per machine, and nobody is told
-// that there is one. Deleting a tree can take long, so it is renamed away and removed by a process of its own.
+// that there is one. Deleting a tree can take long, so it is renamed away, and a process of its own removes it.
 #include <fcntl.h>
 #include <sys/statvfs.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <optional>
@@ -30,9 +29,6 @@ class PlainDisk : public Disk {
   ~PlainDisk() override {
     snapshots_.reset();
     drives_.reset();
-    if (remover_) {
-      if (auto r = os::SendSignal(remover_.get(), 9); !r) log::Warn("{}", r.error().message);
-    }
     machines_.Reset();
     trash_.Reset();
     if (auto r = os::Unmount(path_); !r) log::Warn("{}", r.error().message);
@@ -52,7 +48,10 @@ class PlainDisk : public Disk {
   }
 
   bool copies_snapshots() const override { return false; }
-  Result<> StartFrom(DiskSlot&, const std::string&) override {
+  Result<SlotCopy> BeginStart(const std::string&) const override {
+    return Fail(Code::kUnsupported, "plain directories cannot share their contents");
+  }
+  Result<> Adopt(DiskSlot&, SlotCopy) override {
     return Fail(Code::kUnsupported, "plain directories cannot share their contents");
   }
   Result<> SetLimit(const DiskSlot&, uint64_t bytes) override {
@@ -64,8 +63,11 @@ class PlainDisk : public Disk {
   Result<> Destroy(const DiskSlot& slot) override { return MoveToTrash(machines_.get(), slot.name); }
 
   Result<> Publish(const DiskSlot& slot, const std::string& snapshot) override {
+    SB_TRY(Fd dir, os::OpenInside(machines_.get(), slot.name, O_RDONLY | O_DIRECTORY));
+    SB_TRYV(MoveToTrash(dir.get(), "work"));
     return snapshots_->Take(machines_.get(), slot.name, snapshot);
   }
+  bool settling(const std::string&) const override { return false; }
   Result<std::string> SnapshotLayer(const std::string& snapshot) const override { return snapshots_->Layer(snapshot); }
   Result<std::vector<std::string>> ListSnapshots(const std::string& after, size_t max) const override {
     return snapshots_->List(after, max);
@@ -114,22 +116,26 @@ class PlainDisk : public Disk {
   int drives_fd() const override { return drives_->fd(); }
   Result<> RemoveDrive(const std::string& name) override { return MoveToTrash(drives_->fd(), name); }
 
-  bool Housekeep() override {
-    if (remover_) {
-      auto ended = os::TryReap(remover_.get());
-      if (ended && !ended->has_value()) return false;
-      remover_.Reset();
+  Result<> Tidy() const override {
+    for (int dir : {trash_.get(), snapshots_->manifests_fd()}) {
+      SB_TRY(auto names, os::ListDir(dir));
+      for (const auto& name : names) {
+        if (dir == trash_.get() || name.starts_with(kGone)) SB_TRYV(os::RemoveTree(dir, name));
+      }
     }
-    if (!trash_full_) return false;
-    trash_full_ = false;
-    StartRemover();
-    return false;
+    return {};
   }
+  std::vector<int> tidy_fds() const override { return {trash_.get(), snapshots_->manifests_fd()}; }
+  bool untidy() const override { return trash_full_; }
+  bool unsealed() const override { return false; }
+  void BeginTidy() override { trash_full_ = false; }
+  void EndTidy(bool done) override { trash_full_ = trash_full_ || !done; }
+  bool Housekeep() override { return false; }
 
   Result<> ReplaceDrive(const std::string&, const std::string&) override {
     return Fail(Code::kUnsupported, "only the btrfs store converts drives");
   }
-  bool backlog() const override { return trash_full_ || remover_; }
+  bool backlog() const override { return false; }
   void MarkTrash() { trash_full_ = true; }
 
  private:
@@ -137,36 +143,19 @@ class PlainDisk : public Disk {
     return Fail(Code::kUnsupported, "memory is kept on the btrfs store only (disk_limit = \"btrfs\")");
   }
   Result<> MoveToTrash(int from, const std::string& name) {
-    if (::renameat(from, name.c_str(), trash_.get(), name.c_str()) != 0 && errno != ENOENT)
+    // "work" is a name that many have.
+    const std::string gone = NewLabel(name + "-", 8);
+    if (::renameat(from, name.c_str(), trash_.get(), gone.c_str()) != 0 && errno != ENOENT)
       return FailErrno("remove a layer");
     trash_full_ = true;
     return {};
-  }
-  void StartRemover() {
-    pid_t pid = ::fork();
-    if (pid < 0) {
-      log::Warn("cannot start the remover: {}", FailErrno("fork").error().message);
-      return;
-    }
-    if (pid == 0) {
-      // It may live long: it must not hold the daemon's connection, a machine's lease or anything else of ours.
-      Fd trash(::dup2(trash_.Release(), 3));
-      ::syscall(SYS_close_range, 4, ~0U, 0);
-      auto names = os::ListDir(trash.get());
-      bool ok = names.has_value();
-      if (names) {
-        for (const auto& name : *names) ok = os::RemoveTree(trash.get(), name).has_value() && ok;
-      }
-      ::_exit(ok ? 0 : 1);
-    }
-    remover_ = Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   }
 
   std::string path_;
   Fd machines_;
   std::optional<SnapshotDir> snapshots_;
   std::optional<DriveDir> drives_;
-  Fd trash_, remover_;
+  Fd trash_;
   bool trash_full_ = false;
 };
 

@@ -5,29 +5,20 @@
 #include <memory>
 #include <string>
 
-#include "base/fd.h"
 #include "base/result.h"
 #include "spawner/disk.h"
+#include "spawner/job.h"
 
 namespace sandbar::spawner {
 
-class FreezeJob {
+class FreezeJob final : public Job {
  public:
-  static Result<std::unique_ptr<FreezeJob>> Start(const Disk* disk, const std::string& drive, std::string state);
-  FreezeJob(const FreezeJob&) = delete;
-  FreezeJob& operator=(const FreezeJob&) = delete;
-  ~FreezeJob();
-
-  const std::string& state() const { return state_; }
-  int pidfd() const { return process_.get(); }
-  // Call when the pidfd is readable.
-  Result<> Finish();
+  static Result<std::unique_ptr<Job>> Start(JobFacts facts, JobGroup group, const Disk* disk, const std::string& drive,
+                                            const std::string& state);
+  Result<> Finish() override;
 
  private:
-  explicit FreezeJob(std::string state) : state_(std::move(state)) {}
-
-  std::string state_;
-  Fd process_, report_;
+  using Job::Job;
 };
 
 }  // namespace sandbar::spawner

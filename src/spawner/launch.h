@@ -50,6 +50,8 @@ class Launch {
   }
   // What its place on disk may grow to; 0: no limit.
   virtual uint64_t SlotLimit(const Limits& limits) const { return limits.disk_bytes; }
+  // Whether its snapshots hold a block device instead of files.
+  virtual bool block() const { return false; }
   // How long it may take until the child says that it runs.
   virtual int64_t StartLimitMs() const { return 20'000; }
   // The child's end is the machine's end: whatever else was started dies with it.

@@ -39,7 +39,7 @@ class GvisorLaunchImpl : public RootDirLaunch {
   Result<os::Child> Start(const LaunchInput& in, const ConfigureReq& request) override {
     for (const DriveMount& mount : request.mounts) SB_TRYV(CheckPlace(mount.path));
     root_ = std::make_unique<RootDir>(in.host);
-    SB_TRYV(root_->Mount(*in.parts, in.limits, request, InMountDir("below")));
+    SB_TRYV(root_->Mount(*in.parts, request, InMountDir("below")));
     GvisorJail jail;
     jail.host = in.host;
     jail.parts = in.parts;
@@ -58,6 +58,7 @@ class GvisorLaunchImpl : public RootDirLaunch {
                  "--elevate-at",
                  kSudoSocket};
     jail.binds.push_back({"/agent", kAgentDir, false});
+    SB_TRYV(root_->MountDrives(*in.parts, request));
     std::vector<std::string> places;
     places.reserve(request.mounts.size());
     for (size_t i = 0; i < request.mounts.size(); ++i) {

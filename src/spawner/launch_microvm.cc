@@ -105,19 +105,15 @@ class MicrovmLaunch : public Launch {
     return VmSlotLimit(VmDiskBytes(limits.disk_bytes)) + copied_;
   }
   int64_t StartLimitMs() const override { return kStartLimitMs; }
+  bool block() const override { return true; }
 
   Result<os::Child> Start(const LaunchInput& in, const ConfigureReq& request) override {
     if (request.mounts.size() > kMaxDrives)
       return Fail(Code::kUnsupported, "a microVM has room for 3 drives: it has 8 virtio slots, and 5 are taken");
     SB_TRY(auto layers, in.host->layers->Prepare(request.layers, request.image_digest, HostnameOf(request)));
     host_layer_ = layers.host;
-    if (!request.snapshots.empty()) {
-      const std::string& snapshot = request.snapshots.front();
-      SB_TRY(std::string layer, in.host->disk->SnapshotLayer(snapshot));
-      SB_TRYV(CheckFormat(snapshot, layer, true));
-      SB_TRYV(in.host->disk->StartFrom(in.parts->disk, snapshot));
-      if (in.host->options.disk_limits) SB_TRYV(in.host->disk->SetLimit(in.parts->disk, SlotLimit(in.limits)));
-    }
+    if (!request.snapshots.empty() && !in.host->disk->copies_snapshots())
+      return Fail(Code::kUnsupported, "microVMs go on from snapshots on the btrfs store only");
     bool fresh = false;
     SB_TRY(Fd disk, OpenVmDisk(in.parts->disk, VmDiskBytes(in.limits.disk_bytes), &fresh));
     std::vector<DriveDevice> drives;

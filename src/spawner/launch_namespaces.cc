@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <utility>
 
 #include "base/log.h"
@@ -116,14 +117,18 @@ class NamespacesLaunchImpl : public RootDirLaunch {
   Result<os::Child> Start(const LaunchInput& in, const ConfigureReq& request) override {
     Preparation p;
     root_ = std::make_unique<RootDir>(in.host);
-    SB_TRYV(root_->Mount(*in.parts, in.limits, request));
-    for (const MountedDrive& drive : root_->drives()) p.plan.mounts.push_back({drive.mount.get(), drive.path});
+    SB_TRYV(root_->Mount(*in.parts, request));
     SB_TRYV(MakeMounts(p, in.parts->identity, in.limits));
     if (in.nesting) {
       SB_TRYV(PrepareNesting(p, in));
     } else {
       SB_TRY(p.command_join, in.parts->group->OpenCommandJoin());
     }
+    SB_TRYV(root_->MountDrives(*in.parts, request));
+    // Before the others: what containers need may have its place on a drive.
+    auto first = p.plan.mounts.begin();
+    for (const MountedDrive& drive : root_->drives())
+      first = std::next(p.plan.mounts.insert(first, {drive.mount.get(), drive.path}));
     AddKept(p, in);
     p.plan.userns = in.parts->identity.userns.get();
     p.plan.root = root_->root();

@@ -3,9 +3,6 @@
 #include <fcntl.h>
 #include <linux/btrfs.h>
 #include <poll.h>
-#include <signal.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
@@ -13,7 +10,6 @@
 #include <vector>
 
 #include "base/log.h"
-#include "base/signals.h"
 #include "os/confine.h"
 #include "os/openat.h"
 #include "os/process.h"
@@ -157,61 +153,38 @@ class Saver {
   bool held_ = false, completed_ = false;
 };
 
-[[noreturn]] void Work(const LivePlan& plan, const SlotCopy& copy, int file, int report) {
-  ResetSignals();
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  os::CloseAllBut({plan.control, copy.source.get(), copy.parent.get(), file, report});
-  Saver saver(&plan, &copy, file);
-  auto saved = saver.Save();
-  std::string said = saved ? std::to_string(saver.pause_ms()) + " " + std::to_string(saver.bytes()) + "\n"
-                           : saved.error().message.substr(0, 400);
-  [[maybe_unused]] ssize_t n = ::write(report, said.data(), said.size());
-  ::_exit(saved ? 0 : 1);
-}
-
 }  // namespace
 
-Result<std::unique_ptr<LiveJob>> LiveJob::Start(Disk* disk, const DiskSlot& slot, LivePlan plan) {
-  std::unique_ptr<LiveJob> job(new LiveJob(disk, plan.machine, plan.snapshot));
+Result<std::unique_ptr<Job>> LiveJob::Start(JobFacts facts, Disk* disk, const DiskSlot& slot, LivePlan plan) {
+  facts.machine = plan.machine;
+  facts.makes = plan.snapshot;
+  std::unique_ptr<LiveJob> job(new LiveJob(std::move(facts), disk));
   SB_TRY(Fd file, disk->NewMemory(plan.snapshot));
+  job->made_memory_ = true;
   SB_TRY(job->copy_, disk->BeginCopy(slot));
-  std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) return FailErrno("pipe");
-  job->report_ = Fd(ends[0]);
-  Fd write_end(ends[1]);
-  const pid_t pid = ::fork();
-  if (pid < 0) return FailErrno("fork");
-  if (pid == 0) Work(plan, job->copy_, file.get(), write_end.get());
-  job->process_ = Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-  if (!job->process_) return FailErrno("pidfd");
+  auto work = [&]() -> Result<std::string> {
+    Saver saver(&plan, &job->copy_, file.get());
+    SB_TRYV(saver.Save());
+    return std::to_string(saver.pause_ms()) + " " + std::to_string(saver.bytes()) + "\n";
+  };
+  SB_TRYV(job->Fork({plan.control, job->copy_.source.get(), job->copy_.parent.get(), file.get()}, work));
   return job;
 }
 
 LiveJob::~LiveJob() {
-  if (process_) {
-    if (auto r = os::SendSignal(process_.get(), SIGKILL); !r) log::Warn("{}", r.error().message);
-  }
+  Kill();
   // A copy that the process makes after all is a leftover of the disk then.
-  disk_->DropMemory(snapshot_);
+  if (made_memory_) disk_->DropMemory(facts().makes);
   disk_->DropCopy(copy_);
 }
 
-Result<> LiveJob::Collect() {
-  SB_TRY(auto status, os::TryReap(process_.get()));
-  process_.Reset();
-  std::array<char, 512> text{};
-  const ssize_t n = ::read(report_.get(), text.data(), text.size());
-  const std::string said(text.data(), n > 0 ? static_cast<size_t>(n) : 0);
-  if (status.value_or(1) != 0) return Fail(Code::kIo, "live snapshot: " + said);
-  auto pause = std::from_chars(said.data(), said.data() + said.size(), pause_ms_);
-  if (pause.ec != std::errc() || *pause.ptr != ' ') return Fail(Code::kInternal, "live snapshot: no report");
-  std::from_chars(pause.ptr + 1, said.data() + said.size(), bytes_);
-  return {};
-}
-
 Result<> LiveJob::Finish() {
-  SB_TRYV(Collect());
-  return disk_->PublishCopy(copy_, snapshot_);
+  auto said = Collect();
+  if (!said) return std::unexpected(std::move(said).error().Context("live snapshot"));
+  auto pause = std::from_chars(said->data(), said->data() + said->size(), pause_ms_);
+  if (pause.ec != std::errc() || *pause.ptr != ' ') return Fail(Code::kInternal, "live snapshot: no report");
+  std::from_chars(pause.ptr + 1, said->data() + said->size(), bytes_);
+  return disk_->PublishCopy(copy_, facts().makes);
 }
 
 }  // namespace sandbar::spawner

@@ -25,26 +25,21 @@ struct LivePlan {
 class LiveJob final : public Job {
  public:
   // kConflict when the snapshot exists.
-  static Result<std::unique_ptr<LiveJob>> Start(Disk* disk, const DiskSlot& slot, LivePlan plan);
+  static Result<std::unique_ptr<Job>> Start(JobFacts facts, Disk* disk, const DiskSlot& slot, LivePlan plan);
   // What was not published goes.
   ~LiveJob() override;
 
-  int pidfd() const override { return process_.get(); }
-  std::string_view machine() const override { return machine_; }
   // Publishes the snapshot, or says why there is none.
   Result<> Finish() override;
   Response answer() const override { return LiveSnapshotResp{pause_ms_, bytes_}; }
 
  private:
-  LiveJob(Disk* disk, std::string machine, std::string snapshot)
-      : disk_(disk), machine_(std::move(machine)), snapshot_(std::move(snapshot)) {}
-  Result<> Collect();
+  LiveJob(JobFacts facts, Disk* disk) : Job(std::move(facts), nullptr), disk_(disk) {}
 
   Disk* disk_;
-  std::string machine_, snapshot_;
+  bool made_memory_ = false;
   SlotCopy copy_;
   uint64_t pause_ms_ = 0, bytes_ = 0;
-  Fd process_, report_;
 };
 
 }  // namespace sandbar::spawner

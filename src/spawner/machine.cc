@@ -23,6 +23,7 @@
 #include "os/unix_socket.h"
 #include "spawner/drive_dir.h"
 #include "spawner/live_job.h"
+#include "spawner/vm_disk.h"
 
 namespace sandbar::spawner {
 namespace {
@@ -122,6 +123,25 @@ void Machine::PickCpus() {
   for (size_t i : pinned_) ++host_->cpu_use[i];
 }
 
+Result<bool> Machine::NeedsCopy(const ConfigureReq& request) {
+  if (state_ != State::kBooted) return Fail(Code::kConflict, "the machine is already configured");
+  const bool copies = !request.snapshots.empty() && host_->disk->copies_snapshots();
+  if (copies) {
+    const std::string& snapshot = request.snapshots.front();
+    SB_TRY(std::string layer, host_->disk->SnapshotLayer(snapshot));
+    SB_TRYV(CheckFormat(snapshot, layer, launch_->block()));
+  }
+  project_ = request.owner;
+  drives_.clear();
+  for (const DriveMount& mount : request.mounts) drives_.push_back(mount.drive);
+  return copies;
+}
+
+Result<> Machine::Adopt(SlotCopy copy) {
+  SB_TRYV(host_->disk->Adopt(parts_.disk, std::move(copy)));
+  return host_->disk->SetLimit(parts_.disk, host_->options.disk_limits ? launch_->SlotLimit(limits_) : 0);
+}
+
 Result<> Machine::Configure(const ConfigureReq& request) {
   if (state_ != State::kBooted) return Fail(Code::kConflict, "the machine is already configured");
   PickCpus();
@@ -140,10 +160,10 @@ Result<> Machine::Configure(const ConfigureReq& request) {
   auto child = launch_->Start(input, request);
   if (!child) {
     launch_->LetGo();
+    drives_.clear();
     return std::unexpected(std::move(child).error());
   }
   child_ = std::move(*child);
-  for (const DriveMount& mount : request.mounts) drives_.push_back(mount.drive);
   state_ = State::kStarting;
   return {};
 }
@@ -210,7 +230,7 @@ Result<> Machine::Freeze(bool frozen) {
   return done;
 }
 
-Result<std::unique_ptr<Job>> Machine::LiveSnapshot(const LiveSnapshotReq& request) {
+Result<std::unique_ptr<Job>> Machine::LiveSnapshot(JobFacts facts, const LiveSnapshotReq& request) {
   if (state_ != State::kRunning || frozen_) return Fail(Code::kStopped, "the machine does not run");
   SB_TRY(Launch::Live live, launch_->ForLiveSnapshot());
   // The machines of others write to the same store.
@@ -222,7 +242,7 @@ Result<std::unique_ptr<Job>> Machine::LiveSnapshot(const LiveSnapshotReq& reques
   plan.go_on = request.go_on;
   plan.control = live.control;
   plan.needs = std::move(live.needs);
-  return LiveJob::Start(host_->disk.get(), parts_.disk, std::move(plan));
+  return LiveJob::Start(std::move(facts), host_->disk.get(), parts_.disk, std::move(plan));
 }
 
 void Machine::Kill() {

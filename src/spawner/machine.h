@@ -51,6 +51,10 @@ class Machine {
 
   int64_t start_limit_ms() const { return launch_->StartLimitMs(); }
 
+  // Before Configure: whether a copy of the request's topmost snapshot has to be made first, and then Adopt'ed. From
+  // here on the machine has the request's drives. kNotFound, kConflict: there is no such snapshot, or it does not fit.
+  Result<bool> NeedsCopy(const ConfigureReq& request);
+  Result<> Adopt(SlotCopy copy);
   // Mounts, and tells the first process; the result arrives through status_fd() and OnStatus().
   Result<> Configure(const ConfigureReq& request);
   int status_fd() const { return child_.status.get(); }
@@ -71,7 +75,9 @@ class Machine {
   Result<UsageResp> Usage() const;
   Result<> Freeze(bool frozen);
   // The process that takes a snapshot of it while it runs.
-  Result<std::unique_ptr<Job>> LiveSnapshot(const LiveSnapshotReq& request);
+  Result<std::unique_ptr<Job>> LiveSnapshot(JobFacts facts, const LiveSnapshotReq& request);
+  // Whose it is; known from the configuration on.
+  const std::string& project() const { return project_; }
 
   // Monotonic milliseconds (os::BootTimeMs); 0: none.
   int64_t deadline = 0;
@@ -117,6 +123,7 @@ class Machine {
   std::string keep_as_;
   Result<> kept_;
   std::vector<std::string> drives_;  // names
+  std::string project_;
 };
 
 }  // namespace sandbar::spawner

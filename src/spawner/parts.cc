@@ -30,6 +30,16 @@ Result<std::unique_ptr<os::MachineCgroup>> PartPool::MakeGroup() const {
   return host_->cgroups->Create(NewLabel("g-", 16), os::CgroupLimits{});
 }
 
+Result<std::unique_ptr<os::MachineCgroup>> PartPool::TakeGroup(const os::CgroupLimits& limits) {
+  Parts parts;
+  SB_TRY(parts.group, TakeOr(groups_, [this] { return MakeGroup(); }));
+  if (auto set = parts.group->SetLimits(limits); !set) {
+    Discard(std::move(parts));
+    return std::unexpected(std::move(set).error());
+  }
+  return std::move(parts.group);
+}
+
 Result<os::MachineNet> PartPool::TakeNet(const Want& want, const Identity& identity) {
   if (want.net == NetKind::kTap) return os::CreateTapNet(want.mac);
   if (want.net == NetKind::kVeth) return os::CreateVethNet(identity.userns.get());

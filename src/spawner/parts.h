@@ -52,6 +52,8 @@ class PartPool {
     bool entrant = false;             // with the process that becomes its first one; network kLocal only
   };
   Result<Parts> Take(const Want& want);
+  // A control group alone, for a process of ours; goes back by Discard.
+  Result<std::unique_ptr<os::MachineCgroup>> TakeGroup(const os::CgroupLimits& limits);
   // Makes one missing part; true when there was one to make and more may be missing.
   bool Refill();
   // For the next Sweep, which says whether nothing is left; something that lives in a control group keeps it for a

@@ -76,13 +76,13 @@ void Fields(A& a, M& m) {
     size_t n = a.Count(m.mounts.size(), kMaxMounts);
     if constexpr (!std::is_const_v<M>) m.mounts.resize(n);
     for (auto& e : m.mounts) Fields(a, e);
-    a(m.memory);
+    a(m.memory), a.Id(m.owner);
   } else if constexpr (std::is_same_v<T, DriveMount>) {
     a.Id(m.drive), a.Text(m.path), a(m.writable), a(m.uid), a(m.gid);
   } else if constexpr (std::is_same_v<T, CreateDriveReq>) {
     a.Id(m.drive), a(m.max_bytes);
   } else if constexpr (std::is_same_v<T, FreezeDriveReq>) {
-    a.Id(m.drive), a.Id(m.state);
+    a.Id(m.drive), a.Id(m.state), a.Id(m.owner);
   } else if constexpr (std::is_same_v<T, RemoveDriveReq>) {
     a.Id(m.name);
   } else if constexpr (std::is_same_v<T, AttachReq>) {
@@ -96,18 +96,18 @@ void Fields(A& a, M& m) {
   } else if constexpr (std::is_same_v<T, RemoveSnapshotReq>) {
     a.Id(m.snapshot), a(m.memory_only);
   } else if constexpr (std::is_same_v<T, FlattenReq>) {
-    a.Ids(m.layers, kMaxSnapshotChain), a.Id(m.target);
+    a.Ids(m.layers, kMaxSnapshotChain), a.Id(m.target), a.Id(m.owner);
   } else if constexpr (std::is_same_v<T, ManifestReq>) {
-    a.Id(m.snapshot), a(m.check);
+    a.Id(m.snapshot), a(m.check), a.Id(m.owner);
   } else if constexpr (std::is_same_v<T, LiveSnapshotReq>) {
     a.Id(m.machine), a.Id(m.snapshot), a(m.go_on);
   } else if constexpr (std::is_same_v<T, LiveSnapshotResp>) {
     a(m.pause_ms), a(m.memory_bytes);
   } else if constexpr (std::is_same_v<T, DiffReq>) {
     a.Ids(m.before, kMaxSnapshotChain), a.Ids(m.after, kMaxSnapshotChain);
-    a.Ids(m.before_image, kMaxLayers), a.Ids(m.after_image, kMaxLayers);
+    a.Ids(m.before_image, kMaxLayers), a.Ids(m.after_image, kMaxLayers), a.Id(m.owner);
   } else if constexpr (std::is_same_v<T, ToBlockReq>) {
-    a.Id(m.source), a.Id(m.target), a(m.drive), a(m.bytes);
+    a.Id(m.source), a.Id(m.target), a(m.drive), a(m.bytes), a.Id(m.owner);
   } else if constexpr (std::is_same_v<T, DriveFormatReq>) {
     a.Id(m.name);
   } else if constexpr (std::is_same_v<T, ReplaceDriveReq>) {

@@ -13,7 +13,7 @@
 
 namespace sandbar::spawner {
 
-inline constexpr uint32_t kProtocolVersion = 6;
+inline constexpr uint32_t kProtocolVersion = 7;
 inline constexpr size_t kMaxMessage = 64 << 10;
 inline constexpr size_t kMaxLayers = 64;
 inline constexpr size_t kMaxSnapshotChain = 64;
@@ -56,6 +56,7 @@ struct ConfigureReq {
   std::vector<std::string> snapshots;  // topmost first, above the layers
   std::vector<DriveMount> mounts;
   bool memory = false;  // goes on with the memory of the first snapshot
+  std::string owner;    // whose it is (as in all requests that have one): who waits for the disk, waits in a share
 };
 struct ListReq {};  // answered when what is ending has ended, or after some seconds without it
 struct AttachReq {
@@ -91,15 +92,18 @@ struct RemoveSnapshotReq {
 struct FlattenReq {
   std::vector<std::string> layers;  // topmost first
   std::string target;               // the new layer that shows what they show
+  std::string owner;
 };
 // Work of sandbar-walker. The fd that comes back is the reading end of what it says (walker/program.h).
 struct ManifestReq {
   std::string snapshot;
   bool check = false;  // compare with the manifest that was written before
+  std::string owner;
 };
 struct DiffReq {
   std::vector<std::string> before, after;              // snapshots, topmost first
   std::vector<std::string> before_image, after_image;  // the layers of the image below
+  std::string owner;
 };
 struct DialReq {
   std::string machine;
@@ -114,6 +118,7 @@ struct CreateDriveReq {
 struct FreezeDriveReq {
   std::string drive;
   std::string state;  // the read-only copy to make of it
+  std::string owner;
 };
 struct RemoveDriveReq {
   std::string name;
@@ -126,6 +131,7 @@ struct ToBlockReq {
   std::string source, target;
   bool drive = false;  // they are drives or states; otherwise snapshots
   uint64_t bytes = 0;  // size of a snapshot's device; a drive has one
+  std::string owner;
 };
 struct DriveFormatReq {
   std::string name;

@@ -29,17 +29,12 @@ RootDir::~RootDir() {
   for (int watch : drive_watches_) host_->unmounts->Forget(watch);
 }
 
-Result<> RootDir::Mount(Parts& parts, const Limits& limits, const ConfigureReq& request, const std::string& bottom) {
+Result<> RootDir::Mount(const Parts& parts, const ConfigureReq& request, const std::string& bottom) {
   SB_TRY(auto layers, host_->layers->Prepare(request.layers, request.image_digest, HostnameOf(request)));
   host_layer_ = layers.host;
   std::span<const std::string> below = request.snapshots;
-  if (!below.empty() && host_->disk->copies_snapshots()) {
-    SB_TRY(std::string layer, host_->disk->SnapshotLayer(below.front()));
-    SB_TRYV(CheckFormat(below.front(), layer, false));
-    SB_TRYV(host_->disk->StartFrom(parts.disk, below.front()));
-    SB_TRYV(host_->disk->SetLimit(parts.disk, limits.disk_bytes));
-    below = below.subspan(1);
-  }
+  // The machine's own layer began as a copy of the topmost one (Machine::Adopt).
+  if (!below.empty() && host_->disk->copies_snapshots()) below = below.subspan(1);
   std::vector<std::string> stack;
   for (const std::string& snapshot : below) {
     SB_TRY(std::string layer, host_->disk->SnapshotLayer(snapshot));
@@ -49,6 +44,11 @@ Result<> RootDir::Mount(Parts& parts, const Limits& limits, const ConfigureReq& 
   stack.insert(stack.end(), layers.paths.begin(), layers.paths.end());
   SB_TRY(root_, MountRoot(parts, stack, bottom));
   SB_TRY(root_watch_, host_->unmounts->Watch(root_.get()));
+  for (const DriveMount& mount : request.mounts) SB_TRYV(CheckDrive(parts, mount));
+  return {};
+}
+
+Result<> RootDir::MountDrives(const Parts& parts, const ConfigureReq& request) {
   for (const DriveMount& mount : request.mounts) {
     SB_TRY(Fd drive, MountDrive(parts, mount));
     drives_.push_back({std::move(drive), mount.path});
@@ -84,13 +84,17 @@ Result<Fd> RootDir::MountRoot(const Parts& parts, const std::vector<std::string>
   return root;
 }
 
-Result<Fd> RootDir::MountDrive(const Parts& parts, const DriveMount& mount) {
+Result<> RootDir::CheckDrive(const Parts& parts, const DriveMount& mount) const {
   if (!mount.path.starts_with('/') || mount.path.size() < 2) return Fail(Code::kBadRequest, "bad mount path");
   SB_TRY(std::string path, host_->disk->DrivePath(mount.drive));
   if (IsBlockFormat(path + "/upper"))
     return Fail(Code::kConflict, "drive " + mount.drive + " has the format block, and dir is needed here");
   if (mount.writable) SB_TRYV(DriveDir::Claim(path, mount.uid, mount.gid));
-  SB_TRYV(os::MakePathInside(root_.get(), mount.path, parts.identity.lease.base()));
+  return os::MakePathInside(root_.get(), mount.path, parts.identity.lease.base());
+}
+
+Result<Fd> RootDir::MountDrive(const Parts& parts, const DriveMount& mount) {
+  SB_TRY(std::string path, host_->disk->DrivePath(mount.drive));
   os::OverlaySpec spec;
   // Below it there is nothing: an overlay for the sake of being one.
   SB_TRY(Fd nothing, os::CloneTree(AT_FDCWD, InMountDir("nothing")));

@@ -3,7 +3,8 @@
 // kernel has let go of them. One per machine, made by the launches that need it. Single thread.
 //
 //   RootDir root(host);
-//   SB_TRYV(root.Mount(parts, limits, request));
+//   SB_TRYV(root.Mount(parts, request));
+//   SB_TRYV(root.MountDrives(parts, request));
 //   … root.root(), root.drives(): detached mounts, for a process to attach …
 //   root.Detach();                  // when that process has them
 //   … the machine ended; root.RootGone() …
@@ -39,8 +40,12 @@ class RootDir {
   RootDir(const RootDir&) = delete;
   RootDir& operator=(const RootDir&) = delete;
 
-  // `bottom`: a directory of the host's below all others, with its owners as they are; empty: none.
-  Result<> Mount(Parts& parts, const Limits& limits, const ConfigureReq& request, const std::string& bottom = "");
+  // All but the drives; what is to be their mount points is there then. `bottom`: a directory of the host's below all
+  // others, with its owners as they are; empty: none.
+  Result<> Mount(const Parts& parts, const ConfigureReq& request, const std::string& bottom = "");
+  // Last of all, when nothing that a guest has chosen can fail any more: who lets go of a drive that nobody has taken
+  // waits until the disk has everything.
+  Result<> MountDrives(const Parts& parts, const ConfigureReq& request);
   // A directory of the machine's root as its disk has it, without the overlay in between: an overlay cannot stand on
   // another one, and containers' filesystems are overlays. Part of snapshots like everything on the disk. Detached.
   Result<Fd> MountPlain(const Parts& parts, const std::string& path);
@@ -56,6 +61,7 @@ class RootDir {
 
  private:
   Result<Fd> MountRoot(const Parts& parts, const std::vector<std::string>& layers, const std::string& bottom);
+  Result<> CheckDrive(const Parts& parts, const DriveMount& mount) const;
   Result<Fd> MountDrive(const Parts& parts, const DriveMount& mount);
 
   Host* host_;

@@ -25,17 +25,6 @@ constexpr int kRetryMs = 3;
 constexpr int kIdleMs = 4;
 constexpr int64_t kHousekeepMs = 1000;
 
-// epoll keys: the kind in the low three bits, a machine's serial above.
-enum Kind : uint64_t { kListener, kPeer, kTimer, kSignals, kPidfd, kStatus, kJob, kFreeze };
-
-ErrorResp ToResponse(const Error& error) {
-  return {static_cast<int32_t>(error.code), error.message, error.sys_errno};
-}
-
-constexpr uint64_t Key(Kind kind, uint64_t serial = 0) {
-  return serial << 3 | kind;
-}
-
 }  // namespace
 
 Server::Server(Host* host) : host_(host), pool_(host, kPoolDepth) {}
@@ -61,9 +50,9 @@ Result<> Server::Start() {
   SB_TRY(listener_, os::MakeUnixSocket(SOCK_SEQPACKET));
   SB_TRYV(os::BindAndListen(listener_.get(), host_->run.get(), "spawner.sock", 0600, host_->options.daemon_uid,
                             host_->options.daemon_gid));
-  SB_TRYV(Watch(listener_.get(), EPOLLIN, Key(kListener)));
-  SB_TRYV(Watch(timer_.get(), EPOLLIN, Key(kTimer)));
-  SB_TRYV(Watch(signals_.get(), EPOLLIN, Key(kSignals)));
+  SB_TRYV(Watch(listener_.get(), EPOLLIN, Key(Kind::kListener)));
+  SB_TRYV(Watch(timer_.get(), EPOLLIN, Key(Kind::kTimer)));
+  SB_TRYV(Watch(signals_.get(), EPOLLIN, Key(Kind::kSignals)));
   if (host_->options.ephemeral) connect_limit_ = os::BootTimeMs() + kConnectLimitMs;
   return {};
 }
@@ -72,7 +61,7 @@ Result<> Server::Run() {
   std::array<epoll_event, 64> events{};
   for (;;) {
     int timeout = Tick();
-    if (stopping_ && slots_.empty() && pool_.Sweep()) break;
+    if (stopping_ && slots_.empty() && jobs_.empty() && pool_.Sweep()) break;
     if (background_ && !busy_) timeout = kIdleMs;
     int n = ::epoll_wait(epoll_.get(), events.data(), events.size(), timeout);
     if (n < 0 && errno != EINTR) return FailErrno("epoll_wait");
@@ -81,57 +70,39 @@ Result<> Server::Run() {
     for (int i = 0; i < n; ++i) OnEvent(events[static_cast<size_t>(i)].data.u64, events[static_cast<size_t>(i)].events);
   }
   pool_.Clear();
+  // Nobody waits for anything any more, and what was deleted shall not lie around until the next start.
+  host_->disk->BeginTidy();
+  auto tidied = host_->disk->Tidy();
+  host_->disk->EndTidy(tidied.has_value());
   if (shutdown_) ReplyTo(*shutdown_, OkResp{});
   ::unlinkat(host_->run.get(), "spawner.sock", 0);
   return {};
 }
 
 void Server::OnEvent(uint64_t key, uint32_t events) {
-  auto kind = static_cast<Kind>(key & 7);
-  if (kind == kListener) return OnAccept();
-  if (kind == kTimer) {
+  const auto kind = static_cast<Kind>(key & 7);
+  if (kind == Kind::kListener) return OnAccept();
+  if (kind == Kind::kTimer) {
     uint64_t count = 0;
     [[maybe_unused]] ssize_t n = ::read(timer_.get(), &count, sizeof count);
     return;
   }
-  if (kind == kSignals) {
+  if (kind == Kind::kSignals) {
     signalfd_siginfo info{};
     if (::read(signals_.get(), &info, sizeof info) != sizeof info || info.ssi_signo == SIGHUP) return;
     log::Info("asked to end by signal {}", info.ssi_signo);
     stopping_ = true;
     return DestroyAll();
   }
-  if (kind == kPeer) {
+  if (kind == Kind::kPeer) {
     if ((events & EPOLLOUT) != 0) Flush();
     if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) OnReadable();
     return;
   }
-  if (kind == kJob) return OnJob(key >> 3);
-  if (kind == kFreeze) return OnFreeze(key >> 3);
+  if (kind == Kind::kJob) return OnJob(key >> 3);
   auto it = slots_.find(key >> 3);
   if (it == slots_.end()) return;
   OnMachine(it->second);
-}
-
-void Server::OnJob(uint64_t serial) {
-  auto it = jobs_.find(serial);
-  if (it == jobs_.end()) return;
-  Unwatch(it->second.work->pidfd());
-  auto done = it->second.work->Finish();
-  if (!done) log::Warn("{}", done.error().message);
-  if (it->second.owed) ReplyTo(*it->second.owed, done ? it->second.work->answer() : Response(ToResponse(done.error())));
-  jobs_.erase(it);
-  background_ = true;
-}
-
-void Server::OnFreeze(uint64_t serial) {
-  auto it = freezes_.find(serial);
-  if (it == freezes_.end()) return;
-  Unwatch(it->second.work->pidfd());
-  auto done = it->second.work->Finish();
-  if (done) ReplyTo(it->second.owed, OkResp{});
-  if (!done) ReplyTo(it->second.owed, ToResponse(done.error()));
-  freezes_.erase(it);
 }
 
 void Server::OnAccept() {
@@ -143,7 +114,7 @@ void Server::OnAccept() {
     return;
   }
   if (peer_) Disconnect("replaced by a newer connection");
-  if (auto r = Watch(fd.get(), EPOLLIN, Key(kPeer)); !r) {
+  if (auto r = Watch(fd.get(), EPOLLIN, Key(Kind::kPeer)); !r) {
     log::Error("{}", r.error().message);
     return;
   }
@@ -209,7 +180,7 @@ void Server::Flush() {
   if (!peer_) return;
   epoll_event event{};
   event.events = EPOLLIN | (out_.empty() ? 0U : static_cast<uint32_t>(EPOLLOUT));
-  event.data.u64 = Key(kPeer);
+  event.data.u64 = Key(Kind::kPeer);
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, peer_.get(), &event);
 }
 
@@ -251,7 +222,7 @@ void Server::OnStatus(Slot& slot, bool ended) {
   auto running = slot.machine->OnStatus();
   if (running && ended) running = Fail(Code::kUnavailable, "the machine ended while it started");
   if (running && !*running) {
-    auto again = Watch(slot.machine->status_fd(), EPOLLIN, Key(kStatus, slot.serial));
+    auto again = Watch(slot.machine->status_fd(), EPOLLIN, Key(Kind::kStatus, slot.serial));
     if (again) return;
     running = std::unexpected(std::move(again).error());
   }
@@ -266,7 +237,11 @@ void Server::OnStatus(Slot& slot, bool ended) {
 }
 
 Result<> Server::BeginDestroy(Slot& slot, const std::string& keep_as) {
+  // What it is to begin with is not in it yet: kept now, it would be a snapshot that has lost everything.
+  if (slot.waits && !keep_as.empty())
+    return Fail(Code::kUnavailable, "the machine's files are still being copied; try again later");
   SB_TRYV(slot.machine->BeginDestroy(keep_as));
+  slot.waits.reset();
   if (auto owed = std::exchange(slot.configure, std::nullopt))
     ReplyTo(*owed, ErrorResp{static_cast<int32_t>(Code::kStopped), "the machine was destroyed", 0});
   slot.start_limit = 0;
@@ -274,6 +249,7 @@ Result<> Server::BeginDestroy(Slot& slot, const std::string& keep_as) {
 }
 
 void Server::DestroyAll() {
+  jobs_.KillAll();
   for (auto& [serial, slot] : slots_) {
     // One that is ending already goes on as it was told.
     if (auto r = BeginDestroy(slot, ""); !r) log::Debug("{}", r.error().message);
@@ -291,16 +267,8 @@ int Server::Tick() {
     stopping_ = true;
     DestroyAll();
   }
-  for (auto& [serial, job] : jobs_) {
-    if (job.until == 0) continue;
-    if (now < job.until) {
-      if (next == 0 || job.until < next) next = job.until;
-      continue;
-    }
-    log::Warn("a conversion takes too long");
-    job.until = 0;
-    if (auto r = os::SendSignal(job.work->pidfd(), SIGKILL); !r) log::Warn("{}", r.error().message);
-  }
+  if (const int64_t at = jobs_.Expire(now); at != 0 && (next == 0 || at < next)) next = at;
+  TidyIfNeeded(now, &next);
   if (housekeep_at_ != 0 && now >= housekeep_at_) {
     housekeep_at_ = 0;
     background_ = true;

@@ -15,9 +15,9 @@
 
 #include "base/fd.h"
 #include "base/result.h"
-#include "spawner/freeze_job.h"
 #include "spawner/host.h"
 #include "spawner/job.h"
+#include "spawner/jobs.h"
 #include "spawner/machine.h"
 #include "spawner/parts.h"
 #include "spawner/protocol.h"
@@ -48,20 +48,17 @@ class Server {
     std::unique_ptr<Machine> machine;
     uint64_t serial = 0;
     std::optional<Owed> configure;
+    std::optional<ConfigureReq> waits;  // for a copy of its snapshot
     std::vector<Owed> destroy;
     int64_t start_limit = 0;  // when a machine that still has not exec'd is given up
   };
 
-  struct Running {
-    std::unique_ptr<Job> work;
-    std::optional<Owed> owed;
-    int64_t until = 0;  // 0: as long as it takes
-  };
-
-  struct Freeze {
-    std::unique_ptr<FreezeJob> work;
-    Owed owed;
-  };
+  // What an event of epoll is about: the kind in the low three bits, above them the serial of a machine or a job.
+  enum class Kind : uint64_t { kListener, kPeer, kTimer, kSignals, kPidfd, kStatus, kJob };
+  static constexpr uint64_t Key(Kind kind, uint64_t serial = 0) { return serial << 3 | static_cast<uint64_t>(kind); }
+  static ErrorResp ToResponse(const Error& error) {
+    return {static_cast<int32_t>(error.code), error.message, error.sys_errno};
+  }
 
   Result<> Watch(int fd, uint32_t events, uint64_t key);
   void Unwatch(int fd);
@@ -102,10 +99,21 @@ class Server {
   void Handle(uint32_t tag, const DriveFormatReq& r);
   void Handle(uint32_t tag, const ReplaceDriveReq& r);
   void Handle(uint32_t tag, const LiveSnapshotReq& r);
-  void StartWalk(uint32_t tag, const std::vector<std::string>& words, std::vector<Fd> fds);
-  Result<> AddJob(std::unique_ptr<Job> job, std::optional<Owed> owed);
+  void StartWalk(uint32_t tag, JobFacts facts, const std::vector<std::string>& words, std::vector<Fd> fds);
+  using Group = std::unique_ptr<os::MachineCgroup>;
+  Result<Group> GroupFor(JobKind kind);
+  void GiveBack(Group group);
+  // `make` gets the facts and a control group for the kind of job.
+  template <class Make>
+  void StartJob(uint32_t tag, JobFacts facts, Make make);
+  Result<> AddJob(std::unique_ptr<Job> job, Group group, Jobs::Done done);
   void OnJob(uint64_t serial);
-  void OnFreeze(uint64_t serial);
+  void StartCopies();
+  Result<> StartCopy(Slot& slot);
+  void OnCopied(uint64_t slot, Job& job, const Result<>& copied);
+  void StartMachine(Slot& slot, const ConfigureReq& request);
+  void Refuse(Slot& slot, const Error& error);
+  void TidyIfNeeded(int64_t now, int64_t* next);
   bool DriveInUse(const std::string& name) const;
   BootResp AgentOf(const Machine& machine) const;
 
@@ -127,8 +135,14 @@ class Server {
   uint64_t connection_ = 0;  // counts connections: replies owed to an older one are dropped
   std::deque<Outgoing> out_;
   std::map<uint64_t, Slot> slots_;
-  std::map<uint64_t, Running> jobs_;
-  std::map<uint64_t, Freeze> freezes_;
+  Jobs jobs_;
+  std::deque<uint64_t> copies_;  // machines whose copy waits for its turn, by serial
+  struct Waiting {
+    Owed owed;
+    ToBlockReq request;
+  };
+  std::vector<Waiting> conversions_;  // of snapshots that are still settling
+  int64_t tidy_at_ = 0;
   std::map<std::string, uint64_t> by_id_;
   uint64_t next_serial_ = 1;
   bool busy_ = false;       // a machine is starting or ending

@@ -1,5 +1,6 @@
 // The handlers of the daemon's requests, one each. They answer at once except Configure, List, Destroy and Shutdown,
-// whose answers are owed until a process has started or ended.
+// whose answers are owed until a process has started or ended. None does work that grows with what guests have written:
+// renaming, making an empty subvolume and setting a limit do not, copying, sealing and removing do (server_jobs.cc).
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -19,8 +20,6 @@ namespace {
 constexpr size_t kMaxMachines = 1100;  // their list fits one message
 constexpr int64_t kMaxDeadlineMs = 400LL * 24 * 3600 * 1000;
 constexpr int64_t kListWaitMs = 5000;  // one that does not end must not keep a daemon from starting
-constexpr uint64_t kPidfdKey = 4, kStatusKey = 5, kFreezeKey = 7;
-constexpr size_t kMaxFreezes = 4;
 
 Error NoSuchMachine() {
   return Fail(Code::kNotFound, "no such machine").error();
@@ -84,14 +83,28 @@ void Server::Handle(uint32_t tag, const ConfigureReq& r) {
     if (mount.writable && DriveInUse(mount.drive))
       return ReplyError(tag, Fail(Code::kConflict, "another machine has drive " + mount.drive).error());
   }
-  if (auto done = slot->machine->Configure(r); !done) return ReplyError(tag, done.error());
+  if (slot->configure) return ReplyError(tag, Fail(Code::kConflict, "the machine is being configured").error());
+  auto copy = slot->machine->NeedsCopy(r);
+  if (!copy) return ReplyError(tag, copy.error());
   slot->configure = Owed{tag, connection_};
-  slot->start_limit = os::BootTimeMs() + slot->machine->start_limit_ms();
-  auto watch = Watch(slot->machine->pidfd(), EPOLLIN, slot->serial << 3 | kPidfdKey);
-  if (watch) watch = Watch(slot->machine->status_fd(), EPOLLIN, slot->serial << 3 | kStatusKey);
+  if (!*copy) return StartMachine(*slot, r);
+  slot->waits = r;
+  copies_.push_back(slot->serial);
+  StartCopies();
+}
+
+void Server::Refuse(Slot& slot, const Error& error) {
+  if (auto owed = std::exchange(slot.configure, std::nullopt)) ReplyTo(*owed, ToResponse(error));
+}
+
+void Server::StartMachine(Slot& slot, const ConfigureReq& request) {
+  if (auto done = slot.machine->Configure(request); !done) return Refuse(slot, done.error());
+  slot.start_limit = os::BootTimeMs() + slot.machine->start_limit_ms();
+  auto watch = Watch(slot.machine->pidfd(), EPOLLIN, Key(Kind::kPidfd, slot.serial));
+  if (watch) watch = Watch(slot.machine->status_fd(), EPOLLIN, Key(Kind::kStatus, slot.serial));
   if (!watch) {
-    log::Error("machine {}: {}", r.machine, watch.error().message);
-    slot->machine->Kill();
+    log::Error("machine {}: {}", request.machine, watch.error().message);
+    slot.machine->Kill();
   }
 }
 
@@ -179,6 +192,7 @@ void Server::Handle(uint32_t tag, const RemoveSnapshotReq& r) {
     host_->disk->RemoveMemory(r.snapshot);
     return Reply(tag, OkResp{});
   }
+  jobs_.Cancel(r.snapshot);
   if (auto removed = host_->disk->RemoveSnapshot(r.snapshot); !removed) return ReplyError(tag, removed.error());
   background_ = true;
   Reply(tag, OkResp{});
@@ -193,26 +207,10 @@ void Server::Handle(uint32_t tag, const CreateDriveReq& r) {
   Reply(tag, OkResp{});
 }
 
-void Server::Handle(uint32_t tag, const FreezeDriveReq& r) {
-  if (auto valid = DriveDir::Check(r.state); !valid) return ReplyError(tag, valid.error());
-  if (auto there = host_->disk->DrivePath(r.drive); !there) return ReplyError(tag, there.error());
-  // Asked again after a lost answer: done is done.
-  if (host_->disk->DrivePath(r.state)) return Reply(tag, OkResp{});
-  if (DriveInUse(r.drive)) return ReplyError(tag, Fail(Code::kConflict, "a machine writes to this drive").error());
-  auto same = [&](const auto& f) { return f.second.work->state() == r.state; };
-  if (freezes_.size() >= kMaxFreezes || std::ranges::any_of(freezes_, same))
-    return ReplyError(tag, Fail(Code::kUnavailable, "the state is being made, or others are").error());
-  auto job = FreezeJob::Start(host_->disk.get(), r.drive, r.state);
-  if (!job) return ReplyError(tag, job.error());
-  uint64_t serial = next_serial_++;
-  if (auto watch = Watch((*job)->pidfd(), EPOLLIN, serial << 3 | kFreezeKey); !watch)
-    return ReplyError(tag, watch.error());
-  freezes_.emplace(serial, Freeze{std::move(*job), Owed{tag, connection_}});
-}
-
 void Server::Handle(uint32_t tag, const RemoveDriveReq& r) {
   if (!host_->disk->DrivePath(r.name)) return Reply(tag, OkResp{});
   if (DriveInUse(r.name)) return ReplyError(tag, Fail(Code::kConflict, "a machine uses this drive").error());
+  jobs_.Cancel(r.name);
   if (auto removed = host_->disk->RemoveDrive(r.name); !removed) return ReplyError(tag, removed.error());
   background_ = true;
   Reply(tag, OkResp{});

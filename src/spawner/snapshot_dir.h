@@ -10,19 +10,25 @@
 
 namespace sandbar::spawner {
 
+// What was removed has such a name, beside where it was, until it is gone: never the name of anything else.
+inline constexpr const char* kGone = ".gone-";
+// Gives it such a name. Not an error when it is gone already.
+Result<> GiveUp(int dir, const std::string& name);
+
 class SnapshotDir {
  public:
   // `path` is where `dir` is reachable; `manifests` holds a file for each of them.
   SnapshotDir(std::string path, Fd dir, Fd manifests)
       : path_(std::move(path)), dir_(std::move(dir)), manifests_(std::move(manifests)) {}
 
-  // Moves `name` of `machines` here; its scratch space goes. kConflict when the snapshot exists.
+  // Moves `name` of `machines` here, with its scratch space. kConflict when the snapshot exists.
   Result<> Take(int machines, const std::string& name, const std::string& snapshot) const;
   Result<std::string> Layer(const std::string& snapshot) const;
   Result<std::vector<std::string>> List(const std::string& after, size_t max) const;
   Result<Fd> OpenManifest(const std::string& snapshot, bool fresh) const;
   void RemoveManifest(const std::string& snapshot) const;
   int fd() const { return dir_.get(); }
+  int manifests_fd() const { return manifests_.get(); }
 
  private:
   std::string path_;

@@ -3,14 +3,12 @@
 #include <fcntl.h>
 #include <linux/close_range.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
-
-#include "base/log.h"
-#include "os/process.h"
 
 namespace sandbar::spawner {
 namespace {
@@ -20,7 +18,11 @@ constexpr int kAside = 1000;  // above every number that is given out below
 constexpr int kNice = 10;
 
 // In the child. Nothing of ours but the given fds and three that lead nowhere is left in the program that is executed.
-[[noreturn]] void Execute(int program, char* const* argv, std::vector<int> fds) {
+[[noreturn]] void Execute(int program, char* const* argv, std::vector<int> fds, const std::vector<Fd>& join) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  for (const Fd& group : join) {
+    if (::write(group.get(), "0", 1) != 1) ::_exit(126);
+  }
   const int self = ::fcntl(program, F_DUPFD_CLOEXEC, kAside);
   for (int& fd : fds) fd = ::fcntl(fd, F_DUPFD_CLOEXEC, kAside);
   int next = kReport;
@@ -38,38 +40,34 @@ constexpr int kNice = 10;
 
 }  // namespace
 
-Result<std::unique_ptr<WalkJob>> WalkJob::Start(int program, const std::vector<std::string>& words,
-                                                std::vector<Fd> fds) {
+Result<std::unique_ptr<WalkJob>> WalkJob::Start(JobFacts facts, JobGroup group, int program,
+                                                const std::vector<std::string>& words, std::vector<Fd> fds) {
   std::vector<std::string> copies = {"sandbar-walker"};
   copies.insert(copies.end(), words.begin(), words.end());
   std::vector<char*> argv;
   for (std::string& word : copies) argv.push_back(word.data());
   argv.push_back(nullptr);
+  std::unique_ptr<WalkJob> job(new WalkJob(std::move(facts), group));
+  SB_TRY(auto join, job->OpenJoin());
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return FailErrno("pipe");
-  std::unique_ptr<WalkJob> job(new WalkJob());
-  job->report_ = Fd(ends[0]);
+  job->said_ = Fd(ends[0]);
   Fd write_end(ends[1]);
   std::vector<int> given = {write_end.get()};
   for (const Fd& fd : fds) given.push_back(fd.get());
   pid_t pid = ::fork();
   if (pid < 0) return FailErrno("fork");
-  if (pid == 0) Execute(program, argv.data(), std::move(given));
-  job->process_ = Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-  if (!job->process_) return FailErrno("pidfd");
+  if (pid == 0) Execute(program, argv.data(), std::move(given), join);
+  Fd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  if (!process) return FailErrno("pidfd");
+  job->Watch(std::move(process));
   return job;
 }
 
-WalkJob::~WalkJob() {
-  if (!process_) return;
-  if (auto r = os::SendSignal(process_.get(), SIGKILL); !r) log::Warn("{}", r.error().message);
-}
-
 Result<> WalkJob::Finish() {
-  SB_TRY(auto status, os::TryReap(process_.get()));
-  process_.Reset();
+  SB_TRY(int status, Reap());
   // What went wrong it has said to whoever reads the report; a status that is not its own it has not.
-  if (status.value_or(1) > 1) return Fail(Code::kInternal, "sandbar-walker ended with " + std::to_string(*status));
+  if (status > 1) return Fail(Code::kInternal, "sandbar-walker ended with " + std::to_string(status));
   return {};
 }
 

@@ -14,17 +14,15 @@ namespace sandbar::spawner {
 class WalkJob final : public Job {
  public:
   // `program` is an O_PATH fd of it; `fds` become its fds from 4 on.
-  static Result<std::unique_ptr<WalkJob>> Start(int program, const std::vector<std::string>& words,
-                                                std::vector<Fd> fds);
-  ~WalkJob() override;
-  int pidfd() const override { return process_.get(); }
+  static Result<std::unique_ptr<WalkJob>> Start(JobFacts facts, JobGroup group, int program,
+                                                const std::vector<std::string>& words, std::vector<Fd> fds);
   Result<> Finish() override;
   // Once: the end of the pipe at which it says what it found.
-  Fd TakeReport() { return std::move(report_); }
+  Fd TakeReport() { return std::move(said_); }
 
  private:
-  WalkJob() = default;
-  Fd process_, report_;
+  using Job::Job;
+  Fd said_;
 };
 
 }  // namespace sandbar::spawner

@@ -1,0 +1,27 @@
+#include "spawner/tidy_job.h"
+
+namespace sandbar::spawner {
+
+Result<std::unique_ptr<Job>> TidyJob::Start(JobGroup group, Disk* disk) {
+  std::unique_ptr<TidyJob> job(new TidyJob(group, disk));
+  disk->BeginTidy();
+  auto work = [disk]() -> Result<std::string> {
+    SB_TRYV(disk->Tidy());
+    return std::string();
+  };
+  auto begun = job->Fork(disk->tidy_fds(), work);
+  if (!begun) {
+    disk->EndTidy(false);
+    return std::unexpected(std::move(begun).error());
+  }
+  return job;
+}
+
+Result<> TidyJob::Finish() {
+  auto done = Collect();
+  disk_->EndTidy(done.has_value());
+  if (!done) return std::unexpected(std::move(done).error().Context("tidy the disk"));
+  return {};
+}
+
+}  // namespace sandbar::spawner

@@ -1,0 +1,24 @@
+// What machines, snapshots and drives have left behind goes, and what was published is sealed (Disk::Tidy): a process,
+// because all of that takes as long as there are files and bytes. Single thread; nothing here waits.
+#pragma once
+
+#include <memory>
+
+#include "base/result.h"
+#include "spawner/disk.h"
+#include "spawner/job.h"
+
+namespace sandbar::spawner {
+
+class TidyJob final : public Job {
+ public:
+  static Result<std::unique_ptr<Job>> Start(JobGroup group, Disk* disk);
+  Result<> Finish() override;
+
+ private:
+  TidyJob(JobGroup group, Disk* disk) : Job({.kind = JobKind::kTidy}, group), disk_(disk) {}
+
+  Disk* disk_;
+};
+
+}  // namespace sandbar::spawner
