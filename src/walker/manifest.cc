@@ -7,7 +7,6 @@
 #include "os/openat.h"
 #include "walker/sha256.h"
 #include "walker/text.h"
-#include "walker/tree.h"
 
 namespace sandbar::walker {
 namespace {
@@ -63,7 +62,7 @@ void Note(Report& report, std::string text) {
 
 }  // namespace
 
-Result<Report> WriteManifest(int layer, int out) {
+Result<Report> WriteManifest(int layer, int out, const WalkLimits& limits) {
   // Before: what is still in memory only may yet change how a file is laid out.
   if (::syncfs(layer) != 0) return FailErrno("sync");
   Sha256 digest;
@@ -79,7 +78,7 @@ Result<Report> WriteManifest(int layer, int out) {
     buffer += entry.path + " " + entry.rest + "\n";
     return buffer.size() < kBuffer ? Result<>{} : flush();
   };
-  Tree tree(layer, add);
+  Tree tree(layer, limits, add);
   SB_TRYV(tree.Walk());
   SB_TRYV(flush());
   if (::fsync(out) != 0 || ::syncfs(out) != 0) return FailErrno("sync the manifest");
@@ -90,7 +89,7 @@ Result<Report> WriteManifest(int layer, int out) {
   return report;
 }
 
-Result<Report> CheckManifest(int layer, int manifest) {
+Result<Report> CheckManifest(int layer, int manifest, const WalkLimits& limits) {
   Report report;
   Lines lines(manifest);
   SB_TRY(auto expected, lines.Next());
@@ -107,7 +106,7 @@ Result<Report> CheckManifest(int layer, int manifest) {
     SB_TRY(expected, lines.Next());
     return {};
   };
-  Tree tree(layer, compare);
+  Tree tree(layer, limits, compare);
   SB_TRYV(tree.Walk());
   while (expected) {
     Note(report, "missing " + expected->path);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "walker/tree.h"
 
 namespace sandbar::walker {
 
@@ -20,8 +21,8 @@ struct Report {
 };
 
 // Everything is on disk when this returns, the layer included.
-Result<Report> WriteManifest(int layer, int out);
+Result<Report> WriteManifest(int layer, int out, const WalkLimits& limits);
 // Reads all of the layer. That there are differences is no error.
-Result<Report> CheckManifest(int layer, int manifest);
+Result<Report> CheckManifest(int layer, int manifest, const WalkLimits& limits);
 
 }  // namespace sandbar::walker

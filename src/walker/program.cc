@@ -42,8 +42,10 @@ Result<size_t> Count(const std::string& text) {
 
 Result<std::string> Layer(bool check) {
   SB_TRY(auto fds, TakeFds(kFirst, 2));
+  SB_TRY(WalkLimits limits, WalkLimits::Of(fds[0].get()));
   SB_TRYV(os::ConfineToReading(fds[0].get()));
-  SB_TRY(Report report, check ? CheckManifest(fds[0].get(), fds[1].get()) : WriteManifest(fds[0].get(), fds[1].get()));
+  SB_TRY(Report report,
+         check ? CheckManifest(fds[0].get(), fds[1].get(), limits) : WriteManifest(fds[0].get(), fds[1].get(), limits));
   std::string out;
   for (const std::string& text : report.first) out += "differs " + text + "\n";
   out += fmt::format("end {} {} {} {}\n", report.bytes, report.files, report.differences, report.digest);

@@ -9,6 +9,8 @@ namespace sandbar::walker {
 
 // Everything but printable ASCII becomes %XX, and so do the space and "%". Slashes stay.
 std::string Escape(std::string_view name);
+// Escape(a) < Escape(b), without making either.
+bool EscapedLess(std::string_view a, std::string_view b);
 // Paths that were escaped.
 bool PathLess(std::string_view a, std::string_view b);
 

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/statvfs.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -11,13 +12,15 @@
 
 #include "os/openat.h"
 #include "os/overlay_view.h"
+#include "os/process.h"
+#include "walker/names.h"
 #include "walker/sha256.h"
 #include "walker/text.h"
 
 namespace sandbar::walker {
 namespace {
 
-constexpr uint64_t kMaxRead = 1ULL << 40;  // cloned files can show far more than the disk holds
+constexpr int64_t kPatienceMs = 3'500'000;  // less than the spawner's
 constexpr size_t kBlock = 4096;
 constexpr size_t kBuffer = 64 * kBlock;
 constexpr size_t kShownValue = 64;
@@ -68,6 +71,17 @@ bool AllZero(std::string_view block) {
 
 }  // namespace
 
+Result<WalkLimits> WalkLimits::Of(int layer) {
+  struct statvfs disk{};
+  if (::fstatvfs(layer, &disk) != 0) return FailErrno("statvfs");
+  WalkLimits limits;
+  // Files that share their blocks can show far more than that.
+  constexpr uint64_t kSlack = 1ULL << 30;
+  limits.read_bytes = static_cast<uint64_t>(disk.f_blocks - disk.f_bfree) * disk.f_frsize + kSlack;
+  limits.until_ms = os::BootTimeMs() + kPatienceMs;
+  return limits;
+}
+
 Result<> Tree::Walk() {
   Fd root(::openat(root_, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!root) return FailErrno("open the layer");
@@ -80,17 +94,17 @@ Result<> Tree::Directory(int dir, const std::string& path, size_t depth) {
   if (::fstat(dir, &st) != 0) return FailErrno("stat " + path);
   SB_TRY(std::string attributes, Xattrs(dir));
   SB_TRYV(sink_({path, Describe(st) + " -" + attributes, ""}));
-  auto listed = os::ListDir(dir);
+  if (os::BootTimeMs() > limits_.until_ms) return Fail(Code::kTooLarge, "it takes too long to read");
+  NameList names;
+  auto listed = names.Read(dir, limits_.name_bytes - names_);
+  if (!listed && listed.error().code != Code::kIo) return listed;
   if (!listed) return sink_({path, "", listed.error().message});
-  std::vector<std::string> names = *std::move(listed);
-  std::vector<std::pair<std::string, std::string>> sorted;
-  for (std::string& name : names) {
-    std::string escaped = Escape(name);
-    sorted.emplace_back(std::move(escaped), std::move(name));
+  names_ += names.bytes();
+  for (size_t i = 0; i < names.size(); ++i) {
+    const std::string name(names[i]);
+    SB_TRYV(Child(dir, name, (depth == 0 ? "" : path) + "/" + Escape(name), depth));
   }
-  names.clear();
-  std::ranges::sort(sorted);
-  for (const auto& [escaped, name] : sorted) SB_TRYV(Child(dir, name, (depth == 0 ? "" : path) + "/" + escaped, depth));
+  names_ -= names.bytes();
   return {};
 }
 
@@ -119,42 +133,55 @@ Result<> Tree::Child(int dir, const std::string& name, const std::string& path, 
 }
 
 Result<std::string> Tree::File(int dir, const std::string& name, const struct stat& st) {
-  auto known = links_.find(st.st_ino);
-  if (known != links_.end()) {
-    std::string text = known->second.text;
-    if (--known->second.left == 0) links_.erase(known);
-    return text;
-  }
   Fd fd(::openat(dir, name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (!fd) return FailErrno("open");
-  SB_TRY(std::string digest, Content(fd.get(), st));
+  SB_TRY(Digest digest, DigestOf(fd.get(), st));
   SB_TRY(std::string attributes, Xattrs(fd.get()));
+  return Describe(st) + (digest.sparse ? " sparse:" : " ") + Sha256::ToHex(digest.bytes) + attributes;
+}
+
+// A file is read once, however many names it has.
+Result<Tree::Digest> Tree::DigestOf(int fd, const struct stat& st) {
+  auto known = links_.find(st.st_ino);
+  if (known != links_.end()) {
+    const Digest digest = known->second.digest;
+    if (--known->second.left == 0) links_.erase(known);
+    return digest;
+  }
+  SB_TRY(Digest digest, Content(fd, st));
   bytes_ += static_cast<uint64_t>(st.st_blocks) * 512;
-  std::string text = Describe(st) + " " + digest + attributes;
-  if (st.st_nlink > 1) links_[st.st_ino] = {text, st.st_nlink - 1};
-  return text;
+  if (st.st_nlink < 2) return digest;
+  if (links_.size() >= limits_.links) return Fail(Code::kTooLarge, "too many files have several names");
+  links_[st.st_ino] = {digest, static_cast<uint32_t>(st.st_nlink - 1)};
+  return digest;
 }
 
 // A file with holes has the digest of its blocks that are not zero, each behind its offset: reading the holes of a file
 // that claims to have exabytes would never end.
-Result<std::string> Tree::Content(int fd, const struct stat& st) {
+Result<Tree::Digest> Tree::Content(int fd, const struct stat& st) {
   const bool sparse = ::lseek(fd, 0, SEEK_HOLE) < st.st_size;
   Sha256 digest;
   buffer_.resize(kBuffer);
   off_t at = 0;
   while (at < st.st_size) {
+    if (os::BootTimeMs() > limits_.until_ms) return Fail(Code::kTooLarge, "it takes too long to read");
+    size_t want = buffer_.size();
     if (sparse) {
       off_t data = ::lseek(fd, at, SEEK_DATA);
       if (data < 0 && errno == ENXIO) break;
-      if (data < 0) return FailErrno("seek");
-      at = data / static_cast<off_t>(kBlock) * static_cast<off_t>(kBlock);
+      const off_t hole = data < 0 ? data : ::lseek(fd, data, SEEK_HOLE);
+      if (hole < 0) return FailErrno("seek");
+      // Whole blocks, and nothing of the holes between them.
+      constexpr auto kSize = static_cast<off_t>(kBlock);
+      at = data / kSize * kSize;
+      want = std::min(want, static_cast<size_t>((hole - at + kSize - 1) / kSize * kSize));
     }
-    ssize_t n = ::pread(fd, buffer_.data(), buffer_.size(), at);
+    ssize_t n = ::pread(fd, buffer_.data(), want, at);
     if (n < 0) return FailErrno("read");
     if (n == 0) return Fail(Code::kIo, "the file is shorter than its size");
     std::string_view got(buffer_.data(), static_cast<size_t>(n));
     read_ += got.size();
-    if (read_ > kMaxRead) return Fail(Code::kTooLarge, "there is too much to read");
+    if (read_ > limits_.read_bytes) return Fail(Code::kTooLarge, "there is more to read than the disk holds");
     if (!sparse) digest.Update(got);
     for (size_t i = 0; sparse && i < got.size(); i += kBlock) {
       std::string_view block = got.substr(i, kBlock);
@@ -164,7 +191,7 @@ Result<std::string> Tree::Content(int fd, const struct stat& st) {
     }
     at += n;
   }
-  return (sparse ? "sparse:" : "") + digest.Hex();
+  return Digest{digest.End(), sparse};
 }
 
 }  // namespace sandbar::walker

@@ -1,15 +1,16 @@
 // One layer, entry by entry, in the order of a manifest. The tree was written by a guest: directory fds, no link
-// followed, bounded depth, bounded work (holes and further names of one file are not read). One thread.
+// followed, bounded depth, bounded work (holes and further names of one file are not read), bounded memory. One thread.
 #pragma once
 
 #include <sys/stat.h>
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <string>
+#include <unordered_map>
 
 #include "base/result.h"
+#include "walker/sha256.h"
 
 namespace sandbar::walker {
 
@@ -19,10 +20,21 @@ struct Entry {
   std::string error;  // it cannot be read: why
 };
 
+// What goes beyond is kTooLarge, and says nothing against the layer.
+struct WalkLimits {
+  uint64_t read_bytes = 1ULL << 40;
+  size_t name_bytes = 128 << 20;  // of all names of a directory and of those that it lies in
+  size_t links = 2'000'000;       // files with names that are still to come
+  int64_t until_ms = INT64_MAX;   // by CLOCK_BOOTTIME
+
+  // As much as the layer's disk holds, and an hour.
+  static Result<WalkLimits> Of(int layer);
+};
+
 class Tree {
  public:
   using Sink = std::function<Result<>(const Entry&)>;
-  Tree(int root, Sink sink) : root_(root), sink_(std::move(sink)) {}
+  Tree(int root, WalkLimits limits, Sink sink) : root_(root), limits_(limits), sink_(std::move(sink)) {}
   Result<> Walk();
   uint64_t bytes() const { return bytes_; }  // on disk, a file with two names once
   uint64_t files() const { return files_; }
@@ -31,17 +43,25 @@ class Tree {
   Result<> Directory(int dir, const std::string& path, size_t depth);
   Result<> Child(int dir, const std::string& name, const std::string& path, size_t depth);
   Result<std::string> File(int dir, const std::string& name, const struct stat& st);
-  Result<std::string> Content(int fd, const struct stat& st);
+  struct Digest {
+    Sha256::Bytes bytes{};
+    bool sparse = false;
+  };
+  Result<Digest> Content(int fd, const struct stat& st);
+  Result<Digest> DigestOf(int fd, const struct stat& st);
 
   int root_;
+  WalkLimits limits_;
   std::string buffer_;  // of the file being read
   Sink sink_;
   uint64_t bytes_ = 0, files_ = 0, read_ = 0;
+  size_t names_ = 0;  // bytes, of the directories that are being walked
+  // Not more than the digest: a guest can have millions of them.
   struct Seen {
-    std::string text;
-    uint64_t left = 0;  // names still to come
+    Digest digest;
+    uint32_t left = 0;  // names still to come
   };
-  std::map<ino_t, Seen> links_;
+  std::unordered_map<ino_t, Seen> links_;
 };
 
 }  // namespace sandbar::walker

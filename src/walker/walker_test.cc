@@ -65,7 +65,7 @@ TEST_F(WalkerTest, TheOrderIsThatOfPaths) {
   for (const char* name : {"a/x/1", "a/x-y", "a/x y", "a/x/2/3", "a/A", "a/~"}) Write(name, "text");
   Fd dir = Open("a");
   std::vector<std::string> paths;
-  Tree tree(dir.get(), [&](const Entry& entry) -> Result<> {
+  Tree tree(dir.get(), WalkLimits{}, [&](const Entry& entry) -> Result<> {
     paths.push_back(entry.path);
     return {};
   });
@@ -83,7 +83,7 @@ TEST_F(WalkerTest, HolesAndFurtherNamesAreNotRead) {
   ASSERT_EQ(::pwrite(huge.get(), "x", 1, 1LL << 41), 1);
   Fd dir = Open("a");
   std::map<std::string, std::string> lines;
-  Tree tree(dir.get(), [&](const Entry& entry) -> Result<> {
+  Tree tree(dir.get(), WalkLimits{}, [&](const Entry& entry) -> Result<> {
     lines[entry.path] = entry.rest;
     return {};
   });
@@ -95,15 +95,77 @@ TEST_F(WalkerTest, HolesAndFurtherNamesAreNotRead) {
   EXPECT_LT(tree.bytes(), 1U << 20);
 }
 
+// What a walk costs is bounded by what is allocated: a file of 8 TB that has a block here and there is read block by
+// block.
+TEST_F(WalkerTest, OnlyAllocatedBlocksAreRead) {
+  constexpr int kBlocks = 64;
+  Fd file = Open("a/sparse", O_RDWR | O_CREAT);
+  ASSERT_EQ(::ftruncate(file.get(), 8LL << 40), 0);
+  const std::string block(4096, 'x');
+  for (int i = 0; i < kBlocks; ++i) {
+    ASSERT_EQ(::pwrite(file.get(), block.data(), block.size(), i * (100LL << 30) / 4096 * 4096), 4096);
+  }
+  ASSERT_EQ(::fsync(file.get()), 0);
+  Fd dir = Open("a");
+  auto nothing = [](const Entry&) -> Result<> { return {}; };
+  WalkLimits enough, less;
+  enough.read_bytes = kBlocks * 4096;
+  less.read_bytes = enough.read_bytes - 1;
+  EXPECT_TRUE(Tree(dir.get(), enough, nothing).Walk());
+  EXPECT_EQ(Tree(dir.get(), less, nothing).Walk().error().code, Code::kTooLarge);
+}
+
+// A guest can have as many names as its disk holds. What is remembered is one digest for a file with names to come, and
+// the names of the directories that are being walked; there is an end to both, and to time.
+TEST_F(WalkerTest, MemoryAndTimeAreBounded) {
+  constexpr size_t kFiles = 500, kNames = 20;
+  for (size_t i = 0; i < kFiles; ++i) {
+    const std::string name = "/a/" + std::to_string(i) + "-";
+    std::ofstream(dir_ + name + "0") << i;
+    for (size_t n = 1; n < kNames; ++n) fs::create_hard_link(dir_ + name + "0", dir_ + name + std::to_string(n));
+  }
+  Fd dir = Open("a");
+  std::map<std::string, std::string> lines;
+  auto keep = [&](const Entry& entry) -> Result<> {
+    lines[entry.path] = entry.rest;
+    return {};
+  };
+  Tree whole(dir.get(), WalkLimits{}, keep);
+  ASSERT_TRUE(whole.Walk());
+  EXPECT_EQ(whole.files(), kFiles * kNames);
+  EXPECT_EQ(whole.bytes(), kFiles * 4096) << "each file once";
+  for (size_t i = 0; i < kFiles; i += 7)
+    for (size_t n = 1; n < kNames; ++n)
+      EXPECT_EQ(lines["/" + std::to_string(i) + "-" + std::to_string(n)], lines["/" + std::to_string(i) + "-0"]);
+  auto refused = [&](WalkLimits limits) {
+    auto walked = Tree(dir.get(), limits, keep).Walk();
+    return !walked && walked.error().code == Code::kTooLarge;
+  };
+  EXPECT_TRUE(refused({.name_bytes = 4096}));
+  EXPECT_TRUE(refused({.until_ms = 1}));
+  // Names far apart: every file has one before and one behind all others.
+  for (size_t i = 0; i < kFiles; ++i)
+    fs::create_hard_link(dir_ + "/a/" + std::to_string(i) + "-0", dir_ + "/a/z" + std::to_string(i));
+  EXPECT_TRUE(refused({.links = kFiles - 1}));
+  EXPECT_FALSE(refused({.links = kFiles}));
+}
+
+TEST(WalkerText, TheOrderOfNamesIsThatOfTheirEscapedForms) {
+  const std::string names[] = {"",      "a",     "a ", "a%", "a-",       "a$", "a\xff",
+                               "a\x01", "a\x7f", "A",  "~",  "\xc3\xa4", "a!", "ab"};
+  for (const std::string& a : names)
+    for (const std::string& b : names) EXPECT_EQ(EscapedLess(a, b), Escape(a) < Escape(b)) << a << " " << b;
+}
+
 TEST_F(WalkerTest, ACheckComparesEveryLine) {
   for (const char* name : {"a/d/1", "a/d/2", "a/e"}) Write(name, "text");
   Fd dir = Open("a");
   Fd out = Open("manifest", O_RDWR | O_CREAT);
-  auto written = WriteManifest(dir.get(), out.get());
+  auto written = WriteManifest(dir.get(), out.get(), WalkLimits{});
   ASSERT_TRUE(written) << written.error().message;
   auto check = [&] {
     Fd manifest = Open("manifest", O_RDONLY);
-    auto report = CheckManifest(dir.get(), manifest.get());
+    auto report = CheckManifest(dir.get(), manifest.get(), WalkLimits{});
     EXPECT_TRUE(report);
     return report ? *report : Report{};
   };
