@@ -47,6 +47,7 @@ struct Rootfs {
   // The machine goes on with the memory that the first snapshot has, instead of booting. kConflict when it cannot:
   // made by another engine, kernel, processor or size of machine, or damaged; the message says which.
   bool memory = false;
+  std::string owner;  // whose machine it is; empty: nobody's in particular. See Engine
 };
 
 struct Limits {
@@ -177,6 +178,8 @@ struct EngineInfo {
   std::string no_nesting;  // why its machines run no containers; empty: they do
 };
 
+// Work that takes as long as there are files or bytes names its owner: nobody gets more than a share of it at a time,
+// so that what one has left on disk does not hold up the others. kTooMany: try again later.
 class Engine {
  public:
   virtual ~Engine() = default;
@@ -194,21 +197,22 @@ class Engine {
   virtual Task<std::vector<std::string>> ListSnapshots() = 0;
   // Makes one layer that shows what these show (topmost first). Takes as long as there are files; the old ones stay.
   // Idempotent: when `target` exists already, it is taken as done.
-  virtual Task<> FlattenSnapshots(std::vector<std::string> layers, std::string target) = 0;
+  virtual Task<> FlattenSnapshots(std::vector<std::string> layers, std::string target, std::string owner) = 0;
   // Reads the whole layer, writes down what every entry is, and returns when all of it is on disk for good. Once per
   // layer: a second manifest would vouch for whatever has become of the first one's files.
-  virtual Task<LayerReport> WriteManifest(std::string snapshot) = 0;
+  virtual Task<LayerReport> WriteManifest(std::string snapshot, std::string owner) = 0;
   // Reads the whole layer and compares. kNotFound when layer or manifest is missing.
-  virtual Task<LayerReport> CheckManifest(std::string snapshot) = 0;
-  virtual Task<LayerDiff> Diff(LayerStack before, LayerStack after) = 0;
-  // No machine may run on it. Not an error when it is gone already. Its memory goes with it.
+  virtual Task<LayerReport> CheckManifest(std::string snapshot, std::string owner) = 0;
+  virtual Task<LayerDiff> Diff(LayerStack before, LayerStack after, std::string owner) = 0;
+  // No machine may run on it. Not an error when it is gone already. Its memory goes with it, and whoever is reading it
+  // ends.
   virtual Task<> RemoveSnapshot(std::string snapshot) = 0;
 
   // Drives: directories that outlive machines ([a-zA-Z0-9_-]{1,64}), written by one machine at a time (kConflict), and
   // states of them under names of their own. Idempotent; kUnsupported for a limit that would not be enforced.
   virtual Task<> CreateDrive(std::string drive, uint64_t max_bytes) = 0;
   // Makes a read-only copy of what the drive holds. No machine may be writing to it. Taken as done when `state` exists.
-  virtual Task<> FreezeDrive(std::string drive, std::string state) = 0;
+  virtual Task<> FreezeDrive(std::string drive, std::string state, std::string owner) = 0;
   // Of a drive or a state that no machine uses. Not an error when it is gone already.
   virtual Task<> RemoveDrive(std::string name) = 0;
   // Every drive and state on disk, in the order of names.
@@ -217,9 +221,9 @@ class Engine {
   // From directories to block devices; the way back leads through machines, because no host reads a filesystem that a
   // guest's kernel wrote. Takes as long as there are files; taken as done when `target` exists. kNoSpace when the files
   // do not fit.
-  virtual Task<> SnapshotToBlock(std::string layer, std::string target, uint64_t bytes) = 0;
+  virtual Task<> SnapshotToBlock(std::string layer, std::string target, uint64_t bytes, std::string owner) = 0;
   // Of a drive that no machine writes to, or a state; the target has its size.
-  virtual Task<> DriveToBlock(std::string source, std::string target) = 0;
+  virtual Task<> DriveToBlock(std::string source, std::string target, std::string owner) = 0;
   // What a drive or a state is; nothing while it was never used and may become either.
   virtual Task<std::optional<RootfsFormat>> DriveFormat(std::string name) = 0;
   // The drive `by` takes this one's place and name. No machine may use either.

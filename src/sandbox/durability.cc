@@ -5,6 +5,7 @@
 
 #include "base/ids.h"
 #include "base/log.h"
+#include "sandbox/owner.h"
 
 namespace sandbar::sandbox {
 
@@ -17,12 +18,13 @@ bool StandsOn(const store::Snapshot& snapshot, const std::string& layer) {
   return std::ranges::find(snapshot.snapshot_layers, layer) != snapshot.snapshot_layers.end();
 }
 
-// Those that somebody can ask for.
-Result<std::set<std::string>> LivingLayers(store::Store& store) {
+// Those that somebody can ask for, and whose they are.
+Result<std::map<std::string, std::string>> LivingLayers(store::Store& store) {
   SB_TRY(auto all, store.AllSnapshots());
-  std::set<std::string> layers;
+  std::map<std::string, std::string> layers;
   for (const store::Snapshot& s : all) {
-    if (!s.deleted) layers.insert(s.snapshot_layers.begin(), s.snapshot_layers.end());
+    if (s.deleted) continue;
+    for (const std::string& layer : s.snapshot_layers) layers.emplace(layer, OwnerOf(s));
   }
   return layers;
 }
@@ -80,25 +82,37 @@ Result<bool> IsLiving(store::Store& store, const std::string& layer) {
   return living.contains(layer);
 }
 
-Result<std::string> NextToSeal(store::Store& store, const std::set<std::string>& except) {
+Result<std::string> OwnerOfLayer(store::Store& store, const std::string& layer) {
+  SB_TRY(auto living, LivingLayers(store));
+  auto it = living.find(layer);
+  return it == living.end() ? std::string() : it->second;
+}
+
+Result<LayerToRead> NextToSeal(store::Store& store, const NotThese& except) {
   SB_TRY(auto living, LivingLayers(store));
   SB_TRY(auto known, store.AllLayers());
   for (const store::Layer& layer : known) living.erase(layer.name);
-  for (const std::string& name : except) living.erase(name);
-  return living.empty() ? std::string() : *living.begin();
+  LayerToRead best;
+  // Owners take turns, however many layers one of them has.
+  auto turn = [&](const std::string& owner) { return std::pair(owner <= except.after, owner); };
+  for (const auto& [name, owner] : living) {
+    if (except.layers.contains(name) || except.owners.contains(owner)) continue;
+    if (best.name.empty() || turn(owner) < turn(best.owner)) best = {name, owner};
+  }
+  return best;
 }
 
-Result<std::string> NextToScrub(store::Store& store, int64_t limit, const std::set<std::string>& except) {
+Result<LayerToRead> NextToScrub(store::Store& store, int64_t limit, const NotThese& except) {
   SB_TRY(auto living, LivingLayers(store));
   SB_TRY(auto known, store.AllLayers());
   const store::Layer* oldest = nullptr;
   for (const store::Layer& layer : known) {
-    if (except.contains(layer.name)) continue;
+    auto it = living.find(layer.name);
+    if (it == living.end() || except.layers.contains(layer.name) || except.owners.contains(it->second)) continue;
     const bool due = layer.durable_at != 0 && layer.damage.empty() && layer.verified_at < limit;
-    if (due && living.contains(layer.name) && (oldest == nullptr || layer.verified_at < oldest->verified_at))
-      oldest = &layer;
+    if (due && (oldest == nullptr || layer.verified_at < oldest->verified_at)) oldest = &layer;
   }
-  return oldest == nullptr ? std::string() : oldest->name;
+  return oldest == nullptr ? LayerToRead{} : LayerToRead{oldest->name, living[oldest->name]};
 }
 
 Result<> NoteLayer(store::Store& store, const store::Layer& layer) {
@@ -140,7 +154,7 @@ Result<> FallBack(store::Store& store, const std::string& layer) {
 
 Result<> CheckAfterStart(store::Store& store, const std::set<std::string>& on_disk, const std::string& boot) {
   SB_TRY(auto living, LivingLayers(store));
-  for (const std::string& name : living) {
+  for (const auto& [name, owner] : living) {
     if (on_disk.contains(name)) continue;
     SB_TRY(auto known, store.FindLayer(name));
     if (known && !known->damage.empty()) continue;

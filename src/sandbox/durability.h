@@ -11,10 +11,22 @@ namespace sandbar::sandbox {
 
 // A snapshot that was not deleted stands on it.
 Result<bool> IsLiving(store::Store& store, const std::string& layer);
-// A layer of a living snapshot about which nothing is known yet, and which is not among `except`; empty: none.
-Result<std::string> NextToSeal(store::Store& store, const std::set<std::string>& except);
-// The same for a durable, undamaged layer that was last checked before `limit`, the longest ago first.
-Result<std::string> NextToScrub(store::Store& store, int64_t limit, const std::set<std::string>& except);
+// The project of the first living snapshot that stands on it; empty when there is none.
+Result<std::string> OwnerOfLayer(store::Store& store, const std::string& layer);
+
+// A layer to be read; empty: none.
+struct LayerToRead {
+  std::string name, owner;
+};
+// Which ones are not in question: layers by name, and all of these owners. The owner behind `after` has the next turn.
+struct NotThese {
+  std::set<std::string> layers, owners;
+  std::string after;
+};
+// A layer of a living snapshot about which nothing is known yet.
+Result<LayerToRead> NextToSeal(store::Store& store, const NotThese& except);
+// A durable, undamaged layer that was last checked before `limit`, the longest ago first.
+Result<LayerToRead> NextToScrub(store::Store& store, int64_t limit, const NotThese& except);
 
 // Writes down what is known about the layer, and about every snapshot that stands on it.
 Result<> NoteLayer(store::Store& store, const store::Layer& layer);

@@ -166,6 +166,25 @@ TEST_F(DurabilityTest, ALayerThatNeverCanBeReadIsNoDamageAndIsNotTriedAgain) {
   EXPECT_TRUE(Resume("first"));
 }
 
+TEST_F(DurabilityTest, ALongWalkOfOneProjectHoldsUpNoOther) {
+  Boot();
+  world.host.slow_walks.insert("team_a/prj_a");
+  auto slow = Stop(Named("slow"));
+  ASSERT_TRUE(world.Until([&] { return world.host.walks[slow.id] == 1; }));
+  auto behind = Stop(Named("behind"));
+  const Scope first = world.scope;
+  for (const char* project : {"prj_b", "prj_c", "prj_d", "prj_e", "prj_f"}) {
+    world.scope.project = project;
+    EXPECT_TRUE(Durable(Stop(Named(project)).id)) << project;
+  }
+  world.scope = first;
+  EXPECT_EQ(Snapshot(slow.id).durable_at, 0);
+  EXPECT_EQ(world.host.walks[behind.id], 0) << "of each project one at a time";
+  world.host.slow_walks.clear();
+  EXPECT_TRUE(Durable(slow.id));
+  EXPECT_TRUE(Durable(behind.id));
+}
+
 TEST_F(DurabilityTest, DamagedChainsAreNotFlattened) {
   world.config.flatten_at = 2;
   Boot();

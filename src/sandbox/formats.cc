@@ -6,6 +6,7 @@
 
 #include "base/ids.h"
 #include "base/log.h"
+#include "sandbox/owner.h"
 #include "sandbox/pool.h"
 
 namespace sandbar::sandbox {
@@ -100,8 +101,9 @@ Task<> Converter::SnapshotToBlock(store::Snapshot snapshot, std::string target) 
   auto& engine = *core_->parts.engine;
   const bool stacked = snapshot.snapshot_layers.size() > 1;
   const std::string layer = stacked ? snapshot.snapshot_layers.front() + "-flat" : snapshot.snapshot_layers.front();
-  if (stacked) SB_CO_TRYV(co_await engine.FlattenSnapshots(snapshot.snapshot_layers, layer));
-  auto made = co_await engine.SnapshotToBlock(layer, std::move(target), core_->config.disk_bytes);
+  const std::string owner = OwnerOf(snapshot);
+  if (stacked) SB_CO_TRYV(co_await engine.FlattenSnapshots(snapshot.snapshot_layers, layer, owner));
+  auto made = co_await engine.SnapshotToBlock(layer, std::move(target), core_->config.disk_bytes, owner);
   if (stacked) {
     auto removed = co_await engine.RemoveSnapshot(layer);
     if (!removed) log::Warn("{}", removed.error().message);
@@ -111,6 +113,7 @@ Task<> Converter::SnapshotToBlock(store::Snapshot snapshot, std::string target) 
 
 Task<> Converter::SnapshotToDir(store::Snapshot snapshot, std::string target) {
   engine::Rootfs to = Below(snapshot.image_layers, snapshot.image);
+  to.owner = OwnerOf(snapshot);
   engine::Rootfs from = to;
   from.snapshots = std::move(snapshot.snapshot_layers);
   co_return co_await Through(std::move(from), std::move(to), "/", std::move(target));
@@ -118,6 +121,7 @@ Task<> Converter::SnapshotToDir(store::Snapshot snapshot, std::string target) {
 
 Task<> Converter::DriveToDir(store::Session session, engine::DriveMount mount, std::string target) {
   engine::Rootfs from = Below(session.image_layers, session.image);
+  from.owner = OwnerOf(session);
   engine::Rootfs to = from;
   from.mounts.push_back({kPlace, mount.name, false, 0, 0});
   to.mounts.push_back({kPlace, target, true, mount.uid, mount.gid});
@@ -136,12 +140,13 @@ Task<> Converter::Drive(store::Session session, engine::DriveMount mount, Rootfs
   auto& engine = *core_->parts.engine;
   // Whole before it has its name; what is left of an attempt that a crash ended goes first.
   const std::string successor = SuccessorName(mount.name);
+  const std::string owner = OwnerOf(session);
   SB_CO_TRYV(co_await engine.RemoveDrive(successor));
-  auto make = format == RootfsFormat::kBlock ? engine.DriveToBlock(mount.name, successor)
+  auto make = format == RootfsFormat::kBlock ? engine.DriveToBlock(mount.name, successor, owner)
                                              : DriveToDir(std::move(session), mount, successor);
   SB_CO_TRYV(co_await std::move(make));
   if (mount.writable) co_return co_await engine.ReplaceDrive(mount.name, successor);
-  SB_CO_TRYV(co_await engine.FreezeDrive(successor, std::move(target)));
+  SB_CO_TRYV(co_await engine.FreezeDrive(successor, std::move(target), owner));
   co_return co_await engine.RemoveDrive(successor);
 }
 

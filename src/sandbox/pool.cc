@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "sandbox/drives.h"
 #include "sandbox/outcome.h"
+#include "sandbox/owner.h"
 
 namespace sandbar::sandbox {
 
@@ -23,6 +24,7 @@ engine::Rootfs RootfsOf(const store::Session& session) {
   rootfs.layers = session.image_layers;
   rootfs.image_digest = session.image.substr(session.image.rfind('@') + 1);
   rootfs.snapshots = session.snapshot_layers;
+  rootfs.owner = OwnerOf(session);
   for (const store::SessionMount& mount : session.mounts) {
     const std::string name = mount.writable ? mount.drive : StateName(mount.drive, mount.state);
     rootfs.mounts.push_back({mount.path, name, mount.writable, session.uid, session.gid});

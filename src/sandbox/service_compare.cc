@@ -1,5 +1,6 @@
 // Snapshots beside each other: what differs, and making one sandbox's the other's.
 #include "base/ids.h"
+#include "sandbox/owner.h"
 #include "sandbox/retention.h"
 #include "sandbox/service_impl.h"
 
@@ -47,8 +48,9 @@ Task<engine::LayerDiff> ServiceImpl::Diff(Scope scope, std::string before, std::
   const bool base = before.empty();
   std::string first = base ? after : std::move(before);
   SB_CO_TRY(auto old, co_await StackOf(scope, std::move(first), base));
+  std::string owner = OwnerOf(scope);
   SB_CO_TRY(auto now, co_await StackOf(std::move(scope), std::move(after), false));
-  co_return co_await core_.parts.engine->Diff(std::move(old), std::move(now));
+  co_return co_await core_.parts.engine->Diff(std::move(old), std::move(now), std::move(owner));
 }
 
 Task<store::Sandbox> ServiceImpl::Promote(Scope scope, std::string fork, std::optional<std::string> into) {

@@ -1,6 +1,7 @@
 // Layers on disk: making them durable, checking them, and refusing those that are not what they were.
 #include <algorithm>
 #include <fstream>
+#include <utility>
 
 #include "base/ids.h"
 #include "base/log.h"
@@ -13,6 +14,7 @@ namespace {
 
 constexpr std::chrono::minutes kLookEvery{1};
 constexpr size_t kShown = 3;
+constexpr size_t kWalksAtOnce = 4;  // fewer than the spawner allows
 
 std::string DamageOf(const engine::LayerReport& report, const std::string& digest) {
   if (report.digest != digest) return "its manifest is not the one that was written";
@@ -39,11 +41,16 @@ bool IsDamage(const Error& error) {
 
 // The first look at a layer makes its manifest, later ones compare.
 Task<store::Layer> ServiceImpl::WalkLayer(std::string name) {
-  auto find = [name](store::Store& store) { return store.FindLayer(name); };
-  SB_CO_TRY(auto known, co_await core_.Db(std::move(find)));
+  auto find = [name](store::Store& store) -> Result<std::pair<std::optional<store::Layer>, std::string>> {
+    SB_TRY(auto known, store.FindLayer(name));
+    SB_TRY(std::string owner, OwnerOfLayer(store, name));
+    return std::pair(std::move(known), std::move(owner));
+  };
+  SB_CO_TRY(auto found_layer, co_await core_.Db(std::move(find)));
+  auto& [known, owner] = found_layer;
   store::Layer layer = known.value_or(store::Layer{.name = name});
   const bool fresh = layer.durable_at == 0;
-  auto walk = fresh ? core_.parts.engine->WriteManifest(name) : core_.parts.engine->CheckManifest(name);
+  auto walk = fresh ? core_.parts.engine->WriteManifest(name, owner) : core_.parts.engine->CheckManifest(name, owner);
   auto report = co_await std::move(walk);
   if (!report && !IsDamage(report.error())) co_return std::unexpected(std::move(report).error());
   const bool was_good = layer.damage.empty();
@@ -119,33 +126,55 @@ Task<> ServiceImpl::RefuseDamaged(store::Snapshot snapshot) {
                                       (now ? now->damage : std::string("it is gone")));
 }
 
-// One round. A layer that cannot be read now must not hold up the others: the next round tries it again, unless it
-// never can be.
-Task<> ServiceImpl::SealAndScrub() {
-  std::set<std::string> failed = unreadable_;
-  while (!core_.closing) {
+// Layers of several projects are read side by side, and of each project one at a time: what takes long, because a guest
+// made it so, holds up nobody else.
+Task<> ServiceImpl::StartWalks() {
+  while (!core_.closing && walking_.size() < kWalksAtOnce) {
     const int64_t limit = NowMs() - core_.config.scrub_every_ms;
-    auto next = [limit, except = failed](store::Store& store) -> Result<std::string> {
-      SB_TRY(std::string name, NextToSeal(store, except));
-      return name.empty() ? NextToScrub(store, limit, except) : name;
+    NotThese except;
+    except.layers = unreadable_;
+    except.layers.insert(not_now_.begin(), not_now_.end());
+    except.owners = walking_;
+    except.after = last_walked_;
+    auto next = [limit, except = std::move(except)](store::Store& store) -> Result<LayerToRead> {
+      SB_TRY(LayerToRead layer, NextToSeal(store, except));
+      return layer.name.empty() ? NextToScrub(store, limit, except) : layer;
     };
-    SB_CO_TRY(std::string name, co_await core_.Db(std::move(next)));
-    if (name.empty()) co_return Result<>{};
-    auto checked = co_await CheckLayer(name);
-    if (checked || core_.closing) continue;
+    SB_CO_TRY(LayerToRead layer, co_await core_.Db(std::move(next)));
+    if (layer.name.empty()) co_return Result<>{};
+    last_walked_ = layer.owner;
+    walking_.insert(layer.owner);
+    tasks_.Spawn(SealOrScrub(std::move(layer.name), std::move(layer.owner)));
+  }
+  co_return Result<>{};
+}
+
+// A layer that cannot be read now is tried again with the next one that comes, or after a while, unless it never can
+// be.
+Task<> ServiceImpl::SealOrScrub(std::string name, std::string owner) {
+  co_await asio::this_coro::throw_if_cancelled(false);
+  auto checked = co_await CheckLayer(name);
+  walking_.erase(owner);
+  if (!checked && !core_.closing) {
     log::Warn("snapshot layer {} was not checked: {}", name, checked.error().message);
     if (checked.error().code == Code::kUnsupported) unreadable_.insert(name);
-    failed.insert(std::move(name));
+    not_now_.insert(std::move(name));
   }
+  seal_.Ask();
   co_return Result<>{};
 }
 
 Task<> ServiceImpl::KeepSnapshotsDurable() {
   co_await asio::this_coro::throw_if_cancelled(false);
+  const int64_t wait = std::min<int64_t>(std::chrono::milliseconds(kLookEvery).count(), core_.config.scrub_every_ms);
+  int64_t retried_at = NowMs();
   while (!core_.closing) {
-    auto done = co_await SealAndScrub();
+    if (std::exchange(retry_seal_, false) || NowMs() - retried_at >= wait) {
+      not_now_.clear();
+      retried_at = NowMs();
+    }
+    auto done = co_await StartWalks();
     if (!done && !core_.closing) log::Warn("snapshots: {}", done.error().message);
-    const int64_t wait = std::min<int64_t>(std::chrono::milliseconds(kLookEvery).count(), core_.config.scrub_every_ms);
     auto again = co_await seal_.Wait(std::chrono::milliseconds(wait));
     if (!again) break;
   }

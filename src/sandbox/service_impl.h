@@ -189,8 +189,12 @@ class ServiceImpl final : public Domain {
   Task<store::Layer> WalkLayer(std::string name);
   Task<> CheckLayers(std::vector<std::string> layers);
   Task<> RefuseDamaged(store::Snapshot snapshot);
-  Task<> SealAndScrub();
-  void Seal() { seal_.Ask(); }
+  Task<> StartWalks();
+  Task<> SealOrScrub(std::string name, std::string owner);
+  void Seal() {
+    retry_seal_ = true;
+    seal_.Ask();
+  }
   Task<> KeepSnapshotsDurable();
   Task<> CheckDiskAtStart();
 
@@ -253,10 +257,14 @@ class ServiceImpl final : public Domain {
   std::vector<store::Token> tokens_;
   Pool pool_;
   Converter formats_;
-  Errand collect_;                                                          // snapshots may have become garbage
-  std::set<std::string> unflattened_;                                       // snapshots on damaged or unreadable layers
-  std::set<std::string> unreadable_;                                        // layers beyond the walker's limits
-  Errand seal_;                                                             // there is a new layer
+  Errand collect_;                     // snapshots may have become garbage
+  std::set<std::string> unflattened_;  // snapshots on damaged or unreadable layers
+  std::set<std::string> unreadable_;   // layers beyond the walker's limits
+  std::set<std::string> not_now_;      // layers that could not be read lately
+  std::set<std::string> walking_;      // owners of layers that are being read
+  std::string last_walked_;            // the last of them
+  bool retry_seal_ = false;
+  Errand seal_;                                                             // there is a new layer, or a walk has ended
   std::map<std::string, std::shared_ptr<Outcome<store::Layer>>> checking_;  // layers being read, by name
   std::set<std::string> forking_;  // live snapshots that somebody is about to go on from
   TaskGroup tasks_;

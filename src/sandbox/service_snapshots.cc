@@ -1,6 +1,7 @@
 // Snapshots: making, listing, deleting, the tree, and what becomes of those that nobody needs.
 #include "base/ids.h"
 #include "base/log.h"
+#include "sandbox/owner.h"
 #include "sandbox/retention.h"
 #include "sandbox/service_impl.h"
 #include "sandbox/validate.h"
@@ -150,7 +151,8 @@ Task<> ServiceImpl::FlattenLongChains() {
       continue;
     }
     const std::string layer = "flat_" + snapshot->id;
-    auto flattened = co_await core_.parts.engine->FlattenSnapshots(snapshot->snapshot_layers, layer);
+    std::string owner = OwnerOf(*snapshot);
+    auto flattened = co_await core_.parts.engine->FlattenSnapshots(snapshot->snapshot_layers, layer, std::move(owner));
     if (!flattened && flattened.error().code == Code::kUnsupported) {
       // Not for this format: it stays as long as it is, and the others get their turn.
       unflattened_.insert(snapshot->id);

@@ -4,6 +4,7 @@
 #include "base/ids.h"
 #include "base/log.h"
 #include "sandbox/drives.h"
+#include "sandbox/owner.h"
 #include "sandbox/session.h"
 
 namespace sandbar::sandbox {
@@ -17,7 +18,8 @@ Task<> Session::FreezeDrives() {
   for (const store::SessionMount& mount : row_.mounts) {
     if (!mount.writable) continue;
     std::string state = StateName(mount.drive, mount.state);
-    auto frozen = co_await core_->parts.engine->FreezeDrive(mount.drive, std::move(state));
+    std::string owner = OwnerOf(row_);
+    auto frozen = co_await core_->parts.engine->FreezeDrive(mount.drive, std::move(state), std::move(owner));
     if (!frozen && frozen.error().code == Code::kNotFound) {
       log::Error("session {}: drive {} is gone from the disk", row_.id, mount.drive);
       continue;

@@ -211,7 +211,7 @@ class FakeEngine final : public Engine {
     co_return std::vector<std::string>(host_->snapshots.begin(), host_->snapshots.end());
   }
 
-  Task<> FlattenSnapshots(std::vector<std::string> layers, std::string target) override {
+  Task<> FlattenSnapshots(std::vector<std::string> layers, std::string target, std::string) override {
     for (const std::string& layer : layers) {
       if (!host_->snapshots.contains(layer)) co_return Fail(Code::kNotFound, "no such snapshot: " + layer);
     }
@@ -219,9 +219,13 @@ class FakeEngine final : public Engine {
     co_return Result<>{};
   }
 
-  Task<LayerReport> WriteManifest(std::string snapshot) override {
+  Task<LayerReport> WriteManifest(std::string snapshot, std::string owner) override {
     if (!host_->snapshots.contains(snapshot)) co_return Fail(Code::kNotFound, "no such snapshot: " + snapshot);
     ++host_->walks[snapshot];
+    // A walk that goes on for as long as the test wants.
+    while (host_->slow_walks.contains(owner)) {
+      SB_CO_TRYV(co_await Sleep(std::chrono::milliseconds(5)));
+    }
     for (const std::string& name : {snapshot, std::string()}) {
       auto fault = host_->faults.manifest.find(name);
       if (fault != host_->faults.manifest.end()) co_return Fail(fault->second, "manifest: made to fail");
@@ -235,7 +239,7 @@ class FakeEngine final : public Engine {
     co_return report;
   }
 
-  Task<LayerReport> CheckManifest(std::string snapshot) override {
+  Task<LayerReport> CheckManifest(std::string snapshot, std::string) override {
     ++host_->checks;
     if (!host_->manifests.contains(snapshot)) co_return Fail(Code::kNotFound, "no manifest of " + snapshot);
     LayerReport report;
@@ -250,7 +254,7 @@ class FakeEngine final : public Engine {
   }
 
   // Layers are the files.
-  Task<LayerDiff> Diff(LayerStack before, LayerStack after) override {
+  Task<LayerDiff> Diff(LayerStack before, LayerStack after, std::string) override {
     LayerDiff diff;
     for (const std::string& layer : after.snapshots) {
       if (!host_->snapshots.contains(layer)) co_return Fail(Code::kNotFound, "no such snapshot: " + layer);
@@ -277,7 +281,7 @@ class FakeEngine final : public Engine {
     co_return Result<>{};
   }
 
-  Task<> FreezeDrive(std::string drive, std::string state) override {
+  Task<> FreezeDrive(std::string drive, std::string state, std::string) override {
     SB_CO_TRYV(co_await host_->Meet(host_->faults.freeze_drive, "freeze drive"));
     if (!host_->drives.contains(drive)) co_return Fail(Code::kNotFound, "no such drive: " + drive);
     if (host_->Uses(drive)) co_return Fail(Code::kConflict, "a machine writes to it");
@@ -299,13 +303,13 @@ class FakeEngine final : public Engine {
     co_return out;
   }
 
-  Task<> SnapshotToBlock(std::string layer, std::string target, uint64_t) override {
+  Task<> SnapshotToBlock(std::string layer, std::string target, uint64_t, std::string) override {
     if (!host_->snapshots.contains(layer)) co_return Fail(Code::kNotFound, "no such snapshot: " + layer);
     host_->snapshots.insert(std::move(target));
     co_return Result<>{};
   }
 
-  Task<> DriveToBlock(std::string source, std::string target) override {
+  Task<> DriveToBlock(std::string source, std::string target, std::string) override {
     if (!host_->drives.contains(source)) co_return Fail(Code::kNotFound, "no such drive: " + source);
     host_->formats[target] = RootfsFormat::kBlock;
     host_->drives[std::move(target)] = host_->drives[source];

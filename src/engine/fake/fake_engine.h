@@ -70,6 +70,7 @@ class FakeHost {
   std::map<std::string, std::string> damage;    // snapshot -> what a check finds
   int checks = 0;
   std::map<std::string, int> walks;  // snapshot -> how often its manifest was to be written
+  std::set<std::string> slow_walks;  // owners whose manifests are not finished as long as they are here
 
   FakeMachineState* Find(const std::string& id);
   std::vector<std::string> ids() const;

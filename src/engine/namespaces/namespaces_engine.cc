@@ -23,6 +23,11 @@ Usage FromSpawner(const spawner::UsageResp& u) {
   return {u.cpu_ns, u.memory_bytes, u.memory_peak_bytes, u.disk_bytes, u.pids, u.oom_kills};
 }
 
+// Bounded as every id of the protocol is; whoever shares the beginning shares the share.
+std::string Bounded(const std::string& owner) {
+  return owner.substr(0, 120);
+}
+
 template <class T>
 Result<T> Expect(SpawnerReply& reply) {
   if (auto* body = std::get_if<T>(&reply.body)) return std::move(*body);
@@ -72,6 +77,7 @@ class NamespacesMachine : public Machine {
     for (DriveMount& m : rootfs.mounts)
       request.mounts.push_back({std::move(m.name), std::move(m.path), m.writable, m.uid, m.gid});
     request.memory = rootfs.memory;
+    request.owner = Bounded(rootfs.owner);
     const auto limit = rootfs.memory ? kMemoryLimit : kAnswerLimit;
     SB_CO_TRY(SpawnerReply reply, co_await connection_->Call(std::move(request), limit));
     SB_CO_TRYV(Expect<spawner::OkResp>(reply));
@@ -276,30 +282,34 @@ class NamespacesEngineImpl : public NamespacesEngine {
 
   Task<std::vector<std::string>> ListSnapshots() override { return Names<spawner::ListSnapshotsReq>(); }
 
-  Task<> FlattenSnapshots(std::vector<std::string> layers, std::string target) override {
+  Task<> FlattenSnapshots(std::vector<std::string> layers, std::string target, std::string owner) override {
     spawner::FlattenReq request;
+    request.owner = Bounded(owner);
     request.layers = std::move(layers);
     request.target = std::move(target);
     co_return co_await Ask(std::move(request));
   }
 
-  Task<LayerReport> WriteManifest(std::string snapshot) override {
+  Task<LayerReport> WriteManifest(std::string snapshot, std::string owner) override {
     spawner::ManifestReq request;
+    request.owner = Bounded(owner);
     request.snapshot = std::move(snapshot);
     SB_CO_TRY(std::string text, co_await Walk(std::move(request)));
     co_return ParseLayerReport(text);
   }
 
-  Task<LayerReport> CheckManifest(std::string snapshot) override {
+  Task<LayerReport> CheckManifest(std::string snapshot, std::string owner) override {
     spawner::ManifestReq request;
+    request.owner = Bounded(owner);
     request.snapshot = std::move(snapshot);
     request.check = true;
     SB_CO_TRY(std::string text, co_await Walk(std::move(request)));
     co_return ParseLayerReport(text);
   }
 
-  Task<LayerDiff> Diff(LayerStack before, LayerStack after) override {
+  Task<LayerDiff> Diff(LayerStack before, LayerStack after, std::string owner) override {
     spawner::DiffReq request;
+    request.owner = Bounded(owner);
     request.before = std::move(before.snapshots);
     request.before_image = std::move(before.image);
     request.after = std::move(after.snapshots);
@@ -328,8 +338,9 @@ class NamespacesEngineImpl : public NamespacesEngine {
     co_return co_await Ask(std::move(request));
   }
 
-  Task<> FreezeDrive(std::string drive, std::string state) override {
+  Task<> FreezeDrive(std::string drive, std::string state, std::string owner) override {
     spawner::FreezeDriveReq request;
+    request.owner = Bounded(owner);
     request.drive = std::move(drive);
     request.state = std::move(state);
     co_return co_await Ask(std::move(request));
@@ -343,16 +354,18 @@ class NamespacesEngineImpl : public NamespacesEngine {
 
   Task<std::vector<std::string>> ListDrives() override { return Names<spawner::ListDrivesReq>(); }
 
-  Task<> SnapshotToBlock(std::string layer, std::string target, uint64_t bytes) override {
+  Task<> SnapshotToBlock(std::string layer, std::string target, uint64_t bytes, std::string owner) override {
     spawner::ToBlockReq request;
+    request.owner = Bounded(owner);
     request.source = std::move(layer);
     request.target = std::move(target);
     request.bytes = bytes;
     co_return co_await Ask(std::move(request), kMemoryLimit);
   }
 
-  Task<> DriveToBlock(std::string source, std::string target) override {
+  Task<> DriveToBlock(std::string source, std::string target, std::string owner) override {
     spawner::ToBlockReq request;
+    request.owner = Bounded(owner);
     request.source = std::move(source);
     request.target = std::move(target);
     request.drive = true;
