@@ -1,0 +1,83 @@
+// One disk for all: what a sandbox has written, and what the host still has to do about it, is nobody else's business.
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { engine, startServer } from "../clients/server.mjs";
+
+const HOUR = 3_600_000; // nothing here is about time
+let server;
+before(async () => {
+  server = await startServer({ config: "[limits]\nmax_running = 32\ndisk_mb = 4096\n" });
+});
+after(() => server?.stop());
+
+const create = (projectId, fields) =>
+  server.create({ projectId, runtime: "node24", resources: { vcpus: 1 }, timeout: HOUR, persistent: false, ...fields });
+const stop = (session) => server.call("POST", `/v2/sandboxes/sessions/${session.id}/stop`);
+const median = (numbers) => numbers.toSorted((a, b) => a - b)[numbers.length >> 1];
+
+// How long a create takes whose sandbox then runs a command.
+async function creation() {
+  const begin = performance.now();
+  const { session } = await create("prj_quiet");
+  assert.equal((await server.exec(session.id, "echo", ["here"])).stdout, "here\n");
+  const took = performance.now() - begin;
+  await stop(session);
+  return took;
+}
+
+const own = engine !== "namespaces" && "other engines start slowly enough by themselves";
+test("a create does not wait for a neighbour's gigabyte, with which that neighbour goes on", { skip: own }, async () => {
+  const rounds = 5;
+  await creation();
+  const idle = [];
+  for (let i = 0; i < rounds; i++) idle.push(await creation());
+  const scope = "projectId=prj_loud";
+  let { session } = await create("prj_loud", { name: "loud", persistent: true });
+  const busy = [];
+  for (let i = 0; i < rounds; i++) {
+    await server.exec(session.id, "sh", ["-c", `dd if=/dev/zero of=/var/tmp/x bs=1M count=1000 conv=notrunc 2>/dev/null; echo ${i} > /var/tmp/round`], { sudo: true });
+    await stop(session);
+    // Each of these is a copy of the snapshot, for which the kernel first writes the gigabyte.
+    const resumed = server.call("GET", `/v2/sandboxes/loud?${scope}&resume=true`);
+    const forked = server.call("POST", `/v2/sandboxes/loud/fork?${scope}`, { body: { persistent: false } });
+    busy.push(await creation());
+    ({ session } = await resumed);
+    const { session: fork } = await forked;
+    for (const each of [session, fork]) assert.equal((await server.exec(each.id, "cat", ["/var/tmp/round"])).stdout, `${i}\n`);
+    await stop(fork);
+  }
+  await stop(session);
+  const ratio = median(busy) / median(idle);
+  console.log(`create: idle ${median(idle).toFixed(0)} ms, beside a gigabyte ${median(busy).toFixed(0)} ms`);
+  assert.ok(ratio <= 3, `idle ${idle.map(Math.round)} ms, busy ${busy.map(Math.round)} ms`);
+});
+
+test("programs that copy files do so without sharing blocks", async () => {
+  const { session } = await create("prj_quiet");
+  const script = `
+    set -e; cd /tmp; head -c 3000000 /dev/urandom > a; sum=$(sha256sum < a)
+    same() { test "$(sha256sum < $1)" = "$sum" || { echo "$1 differs"; exit 1; }; }
+    cp a b; same b; cp --sparse=always a c; same c
+    node -e 'const fs = require("fs"); fs.copyFileSync("a", "d"); fs.copyFileSync("a", "e", fs.constants.COPYFILE_FICLONE); fs.cpSync("a", "f")'
+    same d; same e; same f
+    mkdir t; tar -cf - a | tar -xf - -C t; same t/a; install a g; same g; mv a /dev/shm/a; mv /dev/shm/a a; same a
+    if command -v python3 >/dev/null; then python3 -c 'import shutil; shutil.copyfile("a", "h"); shutil.copytree("t", "u")'; same h; same u/a; fi
+    if command -v git >/dev/null; then git init -q r; cp a r/a; git -C r add a; git -C r -c user.name=x -c user.email=x@x commit -qm x; git clone -q r s; same s/a; fi
+    if cp --reflink=always a z 2>/dev/null; then echo shared; fi
+    if chattr +c z 2>/dev/null; then echo flags; fi
+    echo done`;
+  const r = await server.exec(session.id, "sh", ["-c", script]);
+  assert.equal(r.stdout, "done\n", r.stderr);
+  await stop(session);
+});
+
+test("fsync works, and the whole store cannot be flushed", { skip: engine !== "namespaces" && "the guest's kernel is its own" }, async () => {
+  const { session } = await create("prj_quiet");
+  const script = "import os\nf = os.open('/tmp/f', os.O_CREAT | os.O_WRONLY)\nos.write(f, b'x')\nos.fsync(f)\nos.fdatasync(f)\nos.sync()\nprint('synced')";
+  const python = await server.exec(session.id, "sh", ["-c", `command -v python3 >/dev/null && python3 -c "${script}" || echo synced`]);
+  assert.equal(python.stdout, "synced\n", python.stderr);
+  const whole = await server.exec(session.id, "sync", ["-f", "/tmp"]);
+  assert.notEqual(whole.exitCode, 0);
+  assert.match(whole.stderr, /Function not implemented/);
+  await stop(session);
+});
