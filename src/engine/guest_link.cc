@@ -13,6 +13,7 @@ class Link : public GuestLink {
     core_->tasks = &tasks_;
     tasks_.Spawn(core_->ReadLoop());
     tasks_.Spawn(core_->WriteLoop());
+    tasks_.Spawn(core_->WatchFrames());
   }
 
   const std::vector<wire::CommandState>& known_commands() const override { return core_->known; }
@@ -53,6 +54,8 @@ class Link : public GuestLink {
   Task<wire::Quiesced> WriteOut() override { return CallQuiesce(core_, kWriteOut, true); }
 
   Task<> Renew(wire::Renew request) override { return CallRenew(core_, std::move(request)); }
+
+  void SetPaused(bool paused) override { core_->SetPaused(paused); }
 
   asio::awaitable<void> Close() override {
     core_->ShutByOwner();

@@ -1,5 +1,6 @@
 // The daemon's end of one machine's agent: frames over a reconnectable stream, multiplexed.
-// Single loop. The agent is hostile: every id and number from it is checked, a violation closes the link.
+// Single loop. The agent is hostile: every id and number from it is checked, a violation closes the link (kProtocol).
+// So do bytes that belong to no frame, and a frame that begins and does not end.
 //
 // Output and exits arrive through GuestEvents for commands of this and of earlier connections (after a daemon restart
 // the agent replays what was not acknowledged). The receiver stores the bytes, then calls Ack; a withheld Ack is
@@ -82,6 +83,8 @@ class GuestLink {
   // For a machine that went on from a saved memory: see wire/guest_frames.h. Close the link afterwards and open
   // another.
   virtual Task<> Renew(wire::Renew request) = 0;
+  // While the machine stands still by the daemon's own wish, silence in the middle of a frame is nobody's fault.
+  virtual void SetPaused(bool paused) = 0;
   // Ends the connection and joins its tasks; the machine goes on. Must be awaited before destruction.
   virtual asio::awaitable<void> Close() = 0;
 };
@@ -91,6 +94,7 @@ struct LinkDeadlines {
   std::chrono::milliseconds hello{10000};
   std::chrono::milliseconds call{30000};   // answer to Exec, opening of a file, mkdir; Quiesce beyond its grace
   std::chrono::milliseconds stall{60000};  // between two steps of a file transfer
+  std::chrono::milliseconds frame{10000};  // between two bytes of one frame; then the agent has broken the protocol
 };
 
 // Performs the Hello exchange; with a key (Machine::AgentKey), an agent that does not say it is refused. `events`

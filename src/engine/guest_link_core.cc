@@ -46,7 +46,8 @@ LinkCore::LinkCore(asio::local::stream_protocol::socket socket, GuestEvents* eve
       executor_(socket_.get_executor()),
       events_(events),
       limits_(limits),
-      writable_(executor_) {}
+      writable_(executor_),
+      unfinished_(executor_) {}
 
 Error LinkCore::Unavailable() const {
   std::string why = closed_ ? closed_->message : "closed";
@@ -69,6 +70,7 @@ void LinkCore::Shut(Error why) {
   if (renewing != nullptr) renewing->Notify();
   out_.clear();
   writable_.Notify();
+  unfinished_.Notify();
   room_.NotifyAll();
   slots_.NotifyAll();
 }
@@ -136,6 +138,7 @@ Task<> LinkCore::Handshake(std::string key) {
         it->second.produced = c.produced;
       }
       known = std::move(ack->commands);
+      decoder_.ForbidMagic();
       co_return Result<>{};
     }
   }
@@ -153,9 +156,11 @@ Task<> LinkCore::ReadLoop() {
       continue;
     }
     if (!got) {
-      Shut(std::move(got).error());
+      Shut(std::move(got).error().Context("the agent broke the protocol"));
       break;
     }
+    heard_ = LinkClock::now();
+    if (decoder_.incomplete() && !std::exchange(watching_, true)) unfinished_.Notify();
     auto [ec, n] = co_await socket_.async_read_some(asio::buffer(buffer_), kToken);
     if (ec) {
       Shut(FromAsio(ec, "read from the agent"));
@@ -164,6 +169,26 @@ Task<> LinkCore::ReadLoop() {
     }
   }
   if (!by_owner_) events_->OnClosed(*closed_);
+  co_return Result<>{};
+}
+
+Task<> LinkCore::WatchFrames() {
+  while (!closed_) {
+    watching_ = false;
+    SB_CO_TRYV(co_await unfinished_.Wait(LinkClock::time_point::max()));
+    watching_ = true;
+    while (!closed_ && decoder_.incomplete()) {
+      boost::system::error_code ignored;
+      // Nobody is to blame while the machine stands still, nor when it was we who did not look.
+      if (paused_ > 0 || socket_.available(ignored) > 0) heard_ = LinkClock::now();
+      if (LinkClock::now() >= heard_ + limits_.frame) {
+        Shut(Error{Code::kProtocol, "the agent broke the protocol: it began a frame that does not end"});
+        break;
+      }
+      auto woken = co_await unfinished_.Wait(heard_ + limits_.frame);
+      if (!woken && woken.error().code == Code::kCancelled) co_return woken;
+    }
+  }
   co_return Result<>{};
 }
 

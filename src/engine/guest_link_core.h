@@ -62,6 +62,12 @@ class LinkCore {
   Task<> Handshake(std::string key);
   Task<> ReadLoop();
   Task<> WriteLoop();
+  // Shuts a link in which a frame has begun and nothing more comes.
+  Task<> WatchFrames();
+  void SetPaused(bool paused) {
+    paused_ += paused ? 1 : -1;
+    heard_ = LinkClock::now();
+  }
 
   bool closed() const { return closed_.has_value(); }
   Error Unavailable() const;
@@ -156,6 +162,10 @@ class LinkCore {
   std::string out_;      // waiting
   std::string writing_;  // in the kernel's hands
   Waiter writable_;
+  Waiter unfinished_;            // a frame has begun, or the link is shut
+  bool watching_ = false;        // somebody looks after the frame that has begun
+  int paused_ = 0;               // how many want the machine to stand still
+  LinkClock::time_point heard_;  // when the last byte came
   WaitList room_, slots_;
   std::map<uint32_t, std::shared_ptr<Stream>> streams_;  // shared with the call or FileStream that uses it
   uint32_t next_stream_ = 1;

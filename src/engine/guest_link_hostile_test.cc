@@ -180,6 +180,78 @@ TEST_F(LinkTest, AnAgentWithTheMachinesKeyIsTaken) {
   Run(scenario(this));
 }
 
+// An agent behind a stream that everybody in its machine can write to.
+Task<> GreetOnAStream(Peer* peer) {
+  auto hello = co_await peer->Expect<wire::Hello>();
+  wire::GuestFrame ack = wire::HelloAck{wire::kGuestProtocolVersion, hello.nonce, {}, {}};
+  std::string bytes = wire::EncodeForStream(ack);
+  co_await peer->SendRaw(std::move(bytes));
+  co_return Result<>{};
+}
+
+TEST_F(LinkTest, RubbishInAStreamEndsTheLink) {
+  for (const char* rubbish : {"\x7fgarbage", "\x7fSANDBAS", "\x7fSANDBAR"}) {
+    auto scenario = [](LinkTest* t, std::string bytes) -> asio::awaitable<void> {
+      auto [ours, theirs] = SocketPair(t->io_);
+      Peer peer(std::move(theirs));
+      Recorder events(t->io_.get_executor());
+      t->group_.Spawn(GreetOnAStream(&peer));
+      LinkDeadlines limits;
+      auto opened = co_await OpenGuestLink(std::move(ours), &events, limits);
+      EXPECT_TRUE(opened);
+      // Somebody waits for the agent: it is told at once, not when its patience ends.
+      std::optional<Result<wire::Quiesced>> quiesced;
+      auto call = (*opened)->Quiesce(std::chrono::hours(1));
+      t->group_.Spawn(t->Into(std::move(call), &quiesced));
+      co_await peer.SendRaw(std::move(bytes));
+      co_await events.UntilClosed();
+      EXPECT_EQ(events.closed->code, Code::kProtocol);
+      while (!quiesced) co_await asio::post(t->io_, kToken);
+      EXPECT_EQ(quiesced->error().code, Code::kUnavailable);
+      co_await (*opened)->Close();
+      co_await t->group_.Close();
+    };
+    LinkTest::Run(scenario(this, rubbish));
+    io_.restart();
+  }
+}
+
+// A length, and less than was promised: what the agent says afterwards would be taken for the rest.
+const std::string kHalfFrame("\x40\0\0\0\x44", 5);
+
+TEST_F(LinkTest, AFrameThatDoesNotEndEndsTheLink) {
+  auto scenario = [](LinkTest* t) -> asio::awaitable<void> {
+    t->limits_.frame = std::chrono::milliseconds(20);
+    co_await t->Open();
+    std::string half = kHalfFrame;
+    co_await t->peer_->SendRaw(std::move(half));
+    co_await t->events_.UntilClosed();
+    EXPECT_EQ(t->events_.closed->code, Code::kProtocol);
+    EXPECT_NE(t->events_.closed->message.find("does not end"), std::string::npos) << t->events_.closed->message;
+    co_await t->Close();
+  };
+  Run(scenario(this));
+}
+
+TEST_F(LinkTest, AFrameMayWaitWhileTheMachineStandsStill) {
+  auto scenario = [](LinkTest* t) -> asio::awaitable<void> {
+    t->limits_.frame = std::chrono::milliseconds(20);
+    co_await t->Open();
+    co_await t->Start("run");
+    t->link_->SetPaused(true);
+    std::string whole = F(wire::Output{"run", 0, 1, "hello"});
+    std::string begin = whole.substr(0, 7), rest = whole.substr(7);
+    co_await t->peer_->SendRaw(std::move(begin));
+    co_await Sleep(5 * t->limits_.frame);
+    co_await t->peer_->SendRaw(std::move(rest));
+    co_await t->events_.UntilEnd("run", 5);
+    EXPECT_FALSE(t->events_.closed);
+    EXPECT_EQ(t->events_.commands["run"].out, "hello");
+    co_await t->Close();
+  };
+  Run(scenario(this));
+}
+
 Task<> Babble(Socket socket) {
   const std::string noise(1 << 20, 'x');
   boost::system::error_code ec;

@@ -258,7 +258,7 @@ void LiveMachine::OnClosed(const Error& why) {
   if (closing_ || connecting_) return;
   // An agent that breaks the protocol is not given a second chance: it is hostile or broken.
   if (why.code == Code::kProtocol) {
-    Lost("the agent broke the protocol: " + why.message);
+    Lost(why.message);
     return;
   }
   tasks_.Spawn(Reconnect());

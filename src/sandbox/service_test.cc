@@ -372,6 +372,38 @@ TEST_F(DomainTest, AnAgentThatBreaksTheProtocolLosesItsMachine) {
   EXPECT_TRUE(world.host.ids().empty());
 }
 
+TEST_F(DomainTest, ABrokenProtocolIsTheReasonAndFilesAreKept) {
+  Boot();
+  CreateSpec spec;
+  spec.name = "kept";
+  spec.persistent = true;
+  auto view = world.Create(spec);
+  world.Machine(view)->agent.SendGarbage();
+  ASSERT_TRUE(world.Until([&] {
+    return world.Run(world.service->GetSession(world.scope, view.session.id))->session.status == store::Status::kFailed;
+  }));
+  auto after = world.Run(world.service->GetSession(world.scope, view.session.id));
+  EXPECT_THAT(after->session.stop_reason, HasSubstr("the agent broke the protocol"));
+  ASSERT_EQ(world.host.snapshots.size(), 1U) << "as with any crash of a machine";
+  EXPECT_EQ(after->sandbox.current_snapshot, *world.host.snapshots.begin());
+}
+
+TEST_F(DomainTest, ADeleteDoesNotWaitForAnAgentThatIsSilent) {
+  Boot();
+  CreateSpec spec;
+  spec.name = "gone";
+  spec.persistent = false;
+  auto view = world.Create(spec);
+  world.Machine(view)->agent.deaf = true;
+  std::optional<bool> deleted;
+  auto remove = world.service->Delete(world.scope, "gone");
+  asio::co_spawn(world.ioc.get_executor(), std::move(remove),
+                 [&](std::exception_ptr, auto done) { deleted = done.has_value(); });
+  // Less than an agent gets that has files to write out.
+  EXPECT_TRUE(world.Until([&] { return deleted.has_value() && world.host.ids().empty(); }));
+  EXPECT_TRUE(deleted.value_or(false));
+}
+
 TEST_F(DomainTest, UpdateListAndTotals) {
   Boot();
   CreateSpec spec;

@@ -424,6 +424,10 @@ void FrameDecoder<Frame>::AfterEscape(char c) {
     matched_ = 0;
     return;
   }
+  if (magic_forbidden_) {
+    lost_ = true;
+    return;
+  }
   // The beginning of a magic, or rubbish: whatever was being received ends here.
   buffer_.clear();
   start_ = 0;
@@ -450,6 +454,7 @@ void FrameDecoder<Frame>::Resync() {
 
 template <class Frame>
 Result<bool> FrameDecoder<Frame>::Next(Frame& out) {
+  if (lost_) return Fail(Code::kProtocol, "bytes between frames that belong to none");
   if (!synced_) return false;
   auto rest = std::string_view(buffer_).substr(start_);
   if (rest.size() < 4) return false;

@@ -267,7 +267,11 @@ class FrameDecoder {
   // What is fed is a stream: a magic drops what came before it, escapes are undone. kStreamMagic says so too.
   void SetStream() { stream_ = true; }
   bool stream() const { return stream_; }
+  // The hello is over: from now on a magic, or an escape that is none, is kProtocol like any other bad frame.
+  void ForbidMagic() { magic_forbidden_ = true; }
   size_t buffered() const { return buffer_.size() - start_; }
+  // A frame has begun that has not ended.
+  bool incomplete() const { return synced_ && (buffered() > 0 || matched_ > 0); }
 
  private:
   void AfterEscape(char c);
@@ -276,6 +280,8 @@ class FrameDecoder {
   size_t start_ = 0;
   bool synced_ = false;
   bool stream_ = false;
+  bool magic_forbidden_ = false;
+  bool lost_ = false;   // where frames begin: a forbidden magic came
   size_t matched_ = 0;  // how much of a magic, or of an escape, was seen last
 };
 extern template class FrameDecoder<HostFrame>;

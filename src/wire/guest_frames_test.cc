@@ -226,6 +226,27 @@ TEST(GuestStream, TheMagicCutsAnyFrameShort) {
   }
 }
 
+TEST(GuestStream, AfterTheHelloNothingMayStandBetweenFrames) {
+  const GuestFrame ack = HelloAck{};
+  const GuestFrame data = Data{1, "x\x7fy"};
+  for (const std::string& rubbish :
+       {std::string("\x7fno escape"), std::string("\x7f\x7f"), std::string(kStreamMagic), EncodeForStream(ack)}) {
+    FrameDecoder<GuestFrame> decoder;
+    GuestFrame frame;
+    decoder.Feed(EncodeForStream(ack));
+    ASSERT_TRUE(decoder.Next(frame).value());
+    decoder.ForbidMagic();
+    decoder.Feed(EncodeForStream(data));
+    ASSERT_TRUE(decoder.Next(frame).value());
+    EXPECT_EQ(std::get<Data>(frame).bytes, "x\x7fy");
+    EXPECT_FALSE(decoder.incomplete());
+    decoder.Feed(rubbish);
+    auto got = decoder.Next(frame);
+    ASSERT_FALSE(got) << rubbish;
+    EXPECT_EQ(got.error().code, Code::kProtocol);
+  }
+}
+
 TEST(GuestStream, DiscardingKeepsNothing) {
   FrameDecoder<HostFrame> decoder;
   decoder.SetStream();

@@ -89,3 +89,26 @@ test("one that was believed, and lies then, fails its session", async () => {
     await until(async () => (await server.call("GET", `/v2/sandboxes/sessions/${session.id}`)).session.status === "failed", "the session has failed");
   await until(same, "nothing is left");
 });
+
+// A stream that everybody in the machine can write to loses its frames: the machine ends at once, and nobody waits for it.
+for (const [vcpus, what] of [[14, "bytes that belong to no frame"], [20, "half a frame, and then nothing"]])
+  test(`believed, then ${what}: the session fails with a reason, delete is quick`, async () => {
+    const { session, sandbox } = await create(vcpus);
+    const failed = await until(async () => {
+      const now = (await server.call("GET", `/v2/sandboxes/sessions/${session.id}`)).session;
+      return now.status === "failed" && now;
+    }, "the session has failed");
+    const { sandbox: seen } = await server.call("GET", `/x/v1/sandboxes/${sandbox.name}?projectId=prj_test`);
+    assert.equal(seen.status, "failed");
+    assert.match(JSON.stringify(failed) + JSON.stringify(await server.call("GET", `/x/v1/sandboxes/${sandbox.name}?projectId=prj_test`)), /broke the protocol/);
+    await server.call("DELETE", `/v2/sandboxes/${sandbox.name}?projectId=prj_test`);
+    await until(same, "nothing is left");
+  });
+
+// With files to keep it would get half a minute: what it says could be on its way.
+test("believed, then silent: a delete does not wait for what it keeps back", async () => {
+  const { sandbox } = await create(22);
+  const gone = server.call("DELETE", `/v2/sandboxes/${sandbox.name}?projectId=prj_test`, { signal: AbortSignal.timeout(25_000) });
+  await gone;
+  await until(same, "nothing is left");
+});

@@ -25,6 +25,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/uio.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -157,8 +158,10 @@ static uint64_t Greeting(int fd) {
   return nonce;
 }
 
-static void Answer(int fd, uint64_t nonce, const char* key) {
-  unsigned char out[200] = "\x7fSANDBAR";
+// On a stream a 0x7f is followed by a zero: the daemon's numbers have none, and a key is letters and digits.
+static void Answer(int fd, uint64_t nonce, const char* key, const char* magic) {
+  unsigned char out[200];
+  memcpy(out, magic, 8);
   uint32_t version = 1, none = 0, size = (uint32_t)strlen(key);
   size_t n = 12;
   out[n++] = 65;
@@ -172,6 +175,15 @@ static void Answer(int fd, uint64_t nonce, const char* key) {
   uint32_t length = (uint32_t)(n - 12);
   memcpy(out + 8, &length, 4);
   if (write(fd, out, n) != (ssize_t)n) exit(9);
+}
+
+// Until the create has been answered: then the daemon has nothing more to say for a while. Its later words are not read.
+static void Await(int fd) {
+  struct timeval quiet = {2, 0};
+  char skip[4096];
+  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &quiet, sizeof quiet);
+  while (read(fd, skip, sizeof skip) > 0) {
+  }
 }
 
 // Of the configuration: length, host name, clock (8), entropy, processes (4), key.
@@ -263,14 +275,36 @@ int main(int argc, char** argv) {
     }
     case 8: { // any agent, but not this machine's
       int fd = Daemon();
-      Answer(fd, Greeting(fd), "somebody else");
+      Answer(fd, Greeting(fd), "somebody else", "\x7fSANDBAR");
       for (;;) pause();
     }
     case 10: { // this machine's agent, until it is believed
       int fd = Daemon();
       ReadKey(key);
-      Answer(fd, Greeting(fd), key);
+      Answer(fd, Greeting(fd), key, "\x7fSANDBAR");
       Flood(fd, "\x0d\0\0\0\x44nobody-knows-this-command", 26);
+    }
+    case 14: { // believed, on a stream: then an escape that is none
+      int fd = Daemon();
+      ReadKey(key);
+      Answer(fd, Greeting(fd), key, "\x7fSANDBAS");
+      Await(fd);
+      if (write(fd, "\x7f garbage", 9) != 9) return 9;
+      for (;;) pause();
+    }
+    case 20: { // believed: then the beginning of a frame
+      int fd = Daemon();
+      ReadKey(key);
+      Answer(fd, Greeting(fd), key, "\x7fSANDBAR");
+      Await(fd);
+      if (write(fd, "\x40\0\0\0\x44", 5) != 5) return 9;
+      for (;;) pause();
+    }
+    case 22: { // believed: then silent
+      int fd = Daemon();
+      ReadKey(key);
+      Answer(fd, Greeting(fd), key, "\x7fSANDBAR");
+      for (;;) pause();
     }
     case 1: // all the memory and threads there are (the smallest machine)
       Hog();

@@ -93,6 +93,7 @@ void FakeAgent::Send(const wire::GuestFrame& frame) {
 }
 
 void FakeAgent::Handle(const wire::HostFrame& frame) {
+  if (deaf) return;
   if (const auto* f = std::get_if<wire::Hello>(&frame)) OnHello(*f);
   if (const auto* f = std::get_if<wire::Exec>(&frame)) OnExec(*f);
   if (const auto* f = std::get_if<wire::Ack>(&frame)) OnAck(*f);

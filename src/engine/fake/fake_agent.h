@@ -37,6 +37,7 @@ class FakeAgent {
   std::vector<wire::Exec> execs;  // every request seen
   std::function<void()> on_oom;   // "oom" was run
   std::function<void()> on_die;   // "die" was run
+  bool deaf = false;              // it takes what it is told and does nothing
   size_t kept_bytes() const;      // not acknowledged yet
   size_t unacked_exits() const;
   bool connected() const { return socket_ != nullptr; }
