@@ -8,6 +8,8 @@
 #include <chrono>
 #include <ctime>
 
+#include "base/printable.h"
+
 namespace sandbar::log {
 namespace {
 
@@ -35,16 +37,8 @@ void Write(Level level, std::string_view line) {
   std::time_t t = std::chrono::system_clock::to_time_t(secs);
   std::tm tm{};
   ::gmtime_r(&t, &tm);
-  std::string safe;
-  safe.reserve(line.size());
-  for (char c : line) {
-    // A guest-chosen name in an error must not forge a second log line or drive a terminal.
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
-      safe += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
-    } else {
-      safe += c;
-    }
-  }
+  // A guest-chosen name in an error must not forge a second log line or drive a terminal.
+  const std::string safe = Printable(line);
   std::string out =
       fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z {} {}\n", tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday,
                   tm.tm_hour, tm.tm_min, tm.tm_sec, millis, kNames.at(static_cast<size_t>(level)), safe);

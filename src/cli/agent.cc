@@ -21,25 +21,23 @@ std::string HostEnvironment(const char* name) {
 }
 
 // The last line: which end it was, and why.
-std::string Verdict(const agent::Outcome& outcome) {
+void NoteVerdict(const agent::Outcome& outcome) {
   const std::string spent =
       fmt::format("{} step{}, {:.1f} s, {}+{} tokens", outcome.steps, outcome.steps == 1 ? "" : "s",
                   static_cast<double>(outcome.ms) / 1000, outcome.usage.input, outcome.usage.output);
-  // One line without control characters: parts of it come from models and sandboxes.
   const std::string reason = agent::OneLine(outcome.reason, 1000);
   switch (outcome.status) {
     case agent::Status::kAnswered:
-      return Paint(2, Colour::kGreen, "answered") + ": " + spent;
+      return Note(Colour::kGreen, "answered", ": " + spent);
     case agent::Status::kFailed:
-      return Paint(2, Colour::kRed, "failed") + ": " + reason + " (" + spent + ")";
+      return Note(Colour::kRed, "failed", ": " + reason + " (" + spent + ")");
     case agent::Status::kConfiguration:
-      return Paint(2, Colour::kRed, "configuration error") + ": " + reason;
+      return Note(Colour::kRed, "configuration error", ": " + reason);
     case agent::Status::kLimit:
-      return Paint(2, Colour::kYellow, "limit hit") + ": " + reason + " (" + spent + ")";
+      return Note(Colour::kYellow, "limit hit", ": " + reason + " (" + spent + ")");
     case agent::Status::kInterrupted:
-      return Paint(2, Colour::kYellow, "interrupted") + ": the task is not finished (" + spent + ")";
+      return Note(Colour::kYellow, "interrupted", ": the task is not finished (" + spent + ")");
   }
-  return reason;
 }
 
 Result<> Print(const agent::SessionDone& done, bool as_json) {
@@ -51,9 +49,9 @@ Result<> Print(const agent::SessionDone& done, bool as_json) {
   }
   if (done.outcome.status != agent::Status::kAnswered) return {};
   // A terminal acts on escape sequences, and the answer may come from anywhere; a file gets every byte.
-  std::string answer = ::isatty(1) == 1 ? agent::Printable(done.outcome.answer) : done.outcome.answer;
+  std::string answer = ::isatty(1) == 1 ? PrintableLines(done.outcome.answer) : done.outcome.answer;
   if (!answer.ends_with('\n')) answer += '\n';
-  return Out(answer);
+  return WriteAll(1, answer);
 }
 
 }  // namespace
@@ -64,13 +62,13 @@ Task<int> Agent(ApiClient* api, const Options* options, agent::AgentOptions aske
   Signals signals(ex, {SIGINT, SIGTERM, SIGHUP});
   agent::SessionHooks hooks;
   hooks.stop = [&signals] { return signals.Wait(); };
-  hooks.say = [](const std::string& line) { static_cast<void>(WriteAll(2, line + "\n")); };
+  hooks.say = [](const std::string& line) { Remark(line + "\n"); };
   hooks.environment = HostEnvironment;
   const bool as_json = options->json;
   SB_CO_TRY(agent::SessionDone done, co_await agent::RunSession(api, std::move(asked), std::move(hooks)));
   auto printed = Print(done, as_json);
   for (const std::string& file : done.files) Note("downloaded " + agent::OneLine(file, 400));
-  Note(Verdict(done.outcome));
+  NoteVerdict(done.outcome);
   if (!printed) co_return std::unexpected(std::move(printed).error());
   co_return agent::ExitCode(done.outcome.status);
 }

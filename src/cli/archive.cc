@@ -118,7 +118,7 @@ Task<std::string> Script(ApiClient* api, std::string session, std::string script
     if (out.size() > kMaxText || err.size() > kMaxText) co_return Fail(Code::kTooLarge, "the script says too much");
   }
   if (!code) co_return Fail(Code::kClosed, "the sandbox is gone");
-  if (*code != 0) co_return Fail(Code::kUnavailable, "in the sandbox: " + err);
+  if (*code != 0) co_return Fail(Code::kUnavailable, "in the sandbox: " + Printable(err));
   co_return out;
 }
 
@@ -216,7 +216,8 @@ class Unpacker final : public wire::TarSink {
   explicit Unpacker(const WorkDir* work) : work_(*work) {}
   Result<> OnEntry(const wire::TarEntry& entry) override {
     const bool known = entry.name == "sandbar.json" || entry.name == "deleted" || entry.name == "files.tar";
-    if (!known || entry.directory) return Fail(Code::kBadRequest, "not an archive of sandbar: it holds " + entry.name);
+    if (!known || entry.directory)
+      return Fail(Code::kBadRequest, "not an archive of sandbar: it holds " + Printable(entry.name));
     if (entry.name == "sandbar.json" && entry.size > kMaxSettings) return Fail(Code::kTooLarge, "sandbar.json");
     if (entry.name == "deleted" && entry.size > kMaxDeleted) return Fail(Code::kTooLarge, "its list of deleted files");
     SB_TRYV(CheckRoom(entry));
@@ -304,7 +305,7 @@ Task<int> Export(ApiClient* api, const Options* options, ExportCommand command) 
   std::string verify = "/x/v1/snapshots/" + wire::EncodeComponent(head) + "/verify";
   SB_CO_TRY(json::object verified, co_await api->Call("POST", std::move(verify), std::nullopt));
   const std::string damage = Text(Object(verified, "snapshot"), "damage");
-  if (!damage.empty()) co_return Fail(Code::kConflict, "its snapshot " + head + " is damaged: " + damage);
+  if (!damage.empty()) co_return Fail(Code::kConflict, "its snapshot " + head + " is damaged: " + Printable(damage));
   std::string compare = "/x/v1/diff?a=" + wire::EncodeComponent(head);
   SB_CO_TRY(json::object diff, co_await api->Call("GET", std::move(compare), std::nullopt));
   if (diff.at("truncated").as_bool()) co_return Fail(Code::kTooLarge, "it changed too many files to be exported");

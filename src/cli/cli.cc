@@ -219,7 +219,8 @@ int Env(const Options& options, const Hooks& hooks) {
     json::object report{{"SANDBAR_URL", url}, {"VERCEL_OIDC_TOKEN", *jwt}, {"register", mjs}};
     lines = wire::NdjsonLine(report);
   }
-  return Out(lines) ? 0 : 141;
+  // For a shell: every byte counts.
+  return WriteAll(1, lines) ? 0 : 141;
 }
 
 // The guide that the server has at /llms.txt, with the address of the one that would be used.

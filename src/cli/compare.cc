@@ -29,8 +29,8 @@ Task<int> VerifySnapshots(ApiClient* api, bool as_json, std::vector<std::string>
     const json::object& snapshot = Object(got, "snapshot");
     const std::string damage = Text(snapshot, "damage");
     if (!damage.empty()) code = 1;
-    SB_CO_TRYV(
-        Out(as_json ? wire::NdjsonLine(snapshot) : id + (damage.empty() ? " ok" : " damaged: " + damage) + "\n"));
+    SB_CO_TRYV(Out(as_json ? wire::NdjsonLine(snapshot)
+                           : Printable(id + (damage.empty() ? " ok" : " damaged: " + damage)) + "\n"));
   }
   co_return code;
 }
@@ -51,7 +51,7 @@ Task<int> Diff(ApiClient* api, const Options* options, DiffCommand command) {
                         change == "added"     ? 'A'
                         : change == "deleted" ? 'D'
                                               : 'M',
-                        Text(c, "path"), type == "directory" ? "/" : "");
+                        Printable(Text(c, "path")), type == "directory" ? "/" : "");
     if (type == "file" && change != "deleted") text += "  " + Bytes(static_cast<uint64_t>(Number(c, "size")));
     text += "\n";
   }

@@ -251,8 +251,9 @@ std::string Render(const std::vector<Finding>& findings) {
     Colour colour = f.verdict == Verdict::kOk     ? Colour::kGreen
                     : f.verdict == Verdict::kWarn ? Colour::kYellow
                                                   : Colour::kRed;
-    out += fmt::format("{}  {:<24} {}\n", Paint(1, colour, fmt::format("{:<4}", Word(f.verdict))), f.name, f.detail);
-    if (!f.fix.empty()) out += fmt::format("      fix: {}\n", f.fix);
+    out += fmt::format("{}  {:<24} {}\n", Paint(1, colour, fmt::format("{:<4}", Word(f.verdict))), f.name,
+                       Printable(f.detail));
+    if (!f.fix.empty()) out += fmt::format("      fix: {}\n", PrintableLines(f.fix));
   }
   return out;
 }
@@ -292,7 +293,8 @@ int Doctor(const Options& options, const DoctorCommand& command, const ServerPro
     list.push_back(std::move(item));
   }
   json::object report{{"findings", std::move(list)}, {"ok", !bad}};
-  auto written = Out(options.json ? wire::NdjsonLine(report) : Render(findings));
+  // With colours of our own.
+  auto written = WriteAll(1, options.json ? wire::NdjsonLine(report) : Render(findings));
   if (!written) return 141;
   return bad ? 1 : 0;
 }

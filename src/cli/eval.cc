@@ -36,7 +36,7 @@ Result<> Report(const agent::EvalReport& report, const agent::EvalOptions& asked
     SB_TRY(std::string table, agent::Compare(before, report));
     // With --json stdout is one object; the table is for people.
     if (as_json)
-      static_cast<void>(WriteAll(2, table));
+      Remark(table);
     else
       text += "\n" + table;
   }
@@ -93,7 +93,7 @@ Task<int> Eval(ApiClient* api, const Options* options, agent::EvalOptions asked,
   SB_CO_TRY(agent::EvalReport report, co_await runner.Run(std::move(plan.cases)));
   SB_CO_TRYV(Report(report, asked, plan.before, options->json));
   const int code = report.interrupted ? kExitInterrupted : report.ExitCode();
-  Note(code == 0 ? Paint(2, Colour::kGreen, "ok") : Paint(2, Colour::kRed, "failed"));
+  Note(code == 0 ? Colour::kGreen : Colour::kRed, code == 0 ? "ok" : "failed", "");
   co_return code;
 }
 

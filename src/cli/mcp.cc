@@ -27,7 +27,8 @@ Result<> Say(std::string_view json_line) {
   std::string line(json_line);
   // A body of the server's may be spread over lines; on this transport a line is a message.
   std::erase(line, '\n');
-  return Out(line + "\n");
+  // For a program: every byte counts.
+  return WriteAll(1, line + "\n");
 }
 
 Result<> SayError(const json::value& id, int code, std::string_view message) {

@@ -54,7 +54,9 @@ std::string LogTable(const json::object& log) {
 }
 
 std::string DenialLine(const json::object& d) {
-  return fmt::format("denied {} {}: {} ({})\n", Text(d, "kind"), Text(d, "target"), Text(d, "reason"), Text(d, "hint"));
+  return Printable(fmt::format("denied {} {}: {} ({})", Text(d, "kind"), Text(d, "target"), Text(d, "reason"),
+                               Text(d, "hint"))) +
+         "\n";
 }
 
 Task<int> FollowDenials(ApiClient* api, bool as_json, std::string path) {
@@ -155,7 +157,8 @@ Task<> NoteDenials(ApiClient* api, std::string session, int64_t since_ms) {
     if (Number(d, "at") < since_ms || std::ranges::find(hosts, host) != hosts.end()) continue;
     hosts.push_back(host);
     if (hosts.size() > kShownHosts) break;
-    Note(fmt::format("the network policy denied {}: {}; {}", Text(d, "target"), Text(d, "reason"), Text(d, "hint")));
+    Note(Printable(
+        fmt::format("the network policy denied {}: {}; {}", Text(d, "target"), Text(d, "reason"), Text(d, "hint"))));
   }
   co_return Result<>{};
 }

@@ -22,6 +22,14 @@ size_t Width(std::string_view s) {
       std::ranges::count_if(s, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
 }
 
+// Whoever chose the text, no line of it looks like one that we begin.
+std::string Indented(std::string_view text) {
+  std::string out = PrintableLines(text);
+  for (size_t at = out.find('\n'); at != std::string::npos; at = out.find('\n', at + 1))
+    if (!std::string_view(out).substr(at + 1).starts_with("  ")) out.insert(at + 1, "  ");
+  return out;
+}
+
 // The words of the API where it has one.
 const char* CodeName(Code code) {
   switch (code) {
@@ -71,9 +79,21 @@ Result<> WriteAll(int fd, std::string_view bytes) {
   return {};
 }
 
-// Best effort: when stderr is gone there is nobody to tell.
+Result<> Out(std::string_view lines) {
+  return WriteAll(1, PrintableLines(lines));
+}
+
+// Best effort, here and below: when stderr is gone there is nobody to tell.
+void Remark(std::string_view lines) {
+  static_cast<void>(WriteAll(2, PrintableLines(lines)));
+}
+
 void Note(std::string_view line) {
-  static_cast<void>(WriteAll(2, fmt::format("sandbar: {}\n", line)));
+  static_cast<void>(WriteAll(2, fmt::format("sandbar: {}\n", Indented(line))));
+}
+
+void Note(Colour colour, std::string_view word, std::string_view rest) {
+  static_cast<void>(WriteAll(2, fmt::format("sandbar: {}{}\n", Paint(2, colour, word), Indented(rest))));
 }
 
 void Complain(const Error& error, bool as_json) {
@@ -85,14 +105,17 @@ void Complain(const Error& error, bool as_json) {
     static_cast<void>(WriteAll(2, wire::NdjsonLine(line)));
     return;
   }
-  Note(Paint(2, Colour::kRed, "error: ") + error.message);
+  Note(Colour::kRed, "error: ", error.message);
 }
 
 std::unexpected<Error> FailWithFix(Code code, const std::string& what, const std::string& fix) {
   return Fail(code, what + std::string(kFixMark) + fix);
 }
 
-std::string Table(const std::vector<std::vector<std::string>>& rows) {
+std::string Table(const std::vector<std::vector<std::string>>& cells) {
+  std::vector<std::vector<std::string>> rows = cells;
+  for (auto& row : rows)
+    for (std::string& cell : row) cell = Printable(cell);
   std::vector<size_t> width;
   for (const auto& row : rows)
     for (size_t i = 0; i < row.size(); ++i) {

@@ -15,6 +15,10 @@ TEST(Output, TableAlignsByCharactersNotBytes) {
   EXPECT_EQ(Table({{"NAME", "X"}, {"caf\xC3\xA9", "1"}, {"a", "2"}}), "NAME  X\ncaf\xC3\xA9  1\na     2\n");
 }
 
+TEST(Output, ACellIsOneLineAndDrivesNoTerminal) {
+  EXPECT_EQ(Table({{"NAME", "X"}, {"a\n\x1b[2J", "1"}}), "NAME            X\na\\x0a\\x1b[2J  1\n");
+}
+
 TEST(Output, ShellQuoteSurvivesQuotes) {
   EXPECT_EQ(ShellQuote("it's $HOME"), "'it'\\''s $HOME'");
 }

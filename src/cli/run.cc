@@ -51,7 +51,7 @@ Result<std::optional<int>> Show(const json::object& line, bool as_json) {
   } else if (stream == "stdout" || stream == "stderr") {
     SB_TRYV(WriteAll(stream == "stdout" ? 1 : 2, Text(line, "data")));
   }
-  if (stream == "error") return Fail(Code::kClosed, Text(Object(line, "data"), "message"));
+  if (stream == "error") return Fail(Code::kClosed, Printable(Text(Object(line, "data"), "message")));
   const json::object& command = Object(line, "command");
   const json::value* code = command.if_contains("exitCode");
   if (code != nullptr && code->is_int64()) return static_cast<int>(code->as_int64());

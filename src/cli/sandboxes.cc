@@ -180,7 +180,7 @@ Task<int> Logs(ApiClient* api, const Options* options, LogsCommand command) {
     } else if (stream == "stdout" || stream == "stderr") {
       SB_CO_TRYV(WriteAll(stream == "stdout" ? 1 : 2, Text(**line, "data")));
     }
-    if (stream == "error") co_return Fail(Code::kClosed, Text(Object(**line, "data"), "message"));
+    if (stream == "error") co_return Fail(Code::kClosed, Printable(Text(Object(**line, "data"), "message")));
   }
 }
 
@@ -245,7 +245,8 @@ Task<int> RemoteEnv(ApiClient* api) {
   net::ClientRequest request = api->Request("GET", "/sdk/env.sh", "");
   SB_CO_TRY(auto response, co_await api->Open(std::move(request)));
   SB_CO_TRY(std::string text, co_await response->ReadAll(1 << 20));
-  SB_CO_TRYV(Out(text));
+  // For a shell: every byte counts.
+  SB_CO_TRYV(WriteAll(1, text));
   co_return 0;
 }
 

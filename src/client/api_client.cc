@@ -2,6 +2,7 @@
 
 #include <boost/json/parse.hpp>
 
+#include "base/printable.h"
 #include "net/http_upgrade.h"
 #include "wire/json_decode.h"
 #include "wire/ndjson.h"
@@ -47,7 +48,8 @@ Error FromAnswer(int status, const std::string& body) {
   if (value && value->is_object()) {
     const json::object& error = Object(value->as_object(), "error");
     code = Text(error, "code");
-    message = Text(error, "message");
+    // One line, whatever guests had put into it: below we add lines of our own.
+    message = Printable(Text(error, "message"));
   }
   if (message.empty()) message = "the server answered " + std::to_string(status);
   Error error{CodeOf(status, code), message};

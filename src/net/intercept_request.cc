@@ -5,6 +5,7 @@
 #include <boost/json/object.hpp>
 #include <boost/json/serialize.hpp>
 
+#include "base/printable.h"
 #include "wire/text.h"
 #include "wire/url.h"
 
@@ -152,13 +153,6 @@ std::optional<HostPort> SplitHost(std::string_view text) {
   return out;
 }
 
-// Of what is no host name, something that can be shown.
-std::string Printable(std::string_view text) {
-  std::string out(text.substr(0, 253));
-  std::ranges::replace_if(out, [](char c) { return c < 0x20 || c == 0x7f; }, '?');
-  return out;
-}
-
 Judgement<void> JudgeHost(std::string_view text, const RequestContext& context, JudgedRequest& out) {
   auto split = SplitHost(text);
   if (!split) return std::unexpected(Bad("the Host is malformed"));
@@ -168,8 +162,8 @@ Judgement<void> JudgeHost(std::string_view text, const RequestContext& context, 
   } else {
     auto name = CanonicalName(split->host);
     if (!name)
-      return std::unexpected(Denied(Printable(split->host), "not a host name", name.error().message,
-                                    "use a host name, or an address in its usual form"));
+      return std::unexpected(Denied(Printable(std::string_view(split->host).substr(0, 253)), "not a host name",
+                                    name.error().message, "use a host name, or an address in its usual form"));
     out.host = *std::move(name);
   }
   if (context.tls && out.host != context.sni) {
