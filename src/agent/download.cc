@@ -98,20 +98,21 @@ bool PartsMatch(const std::vector<std::string_view>& glob, size_t g, const std::
   return false;
 }
 
-// Opens `path` for writing below the directory `root`, making directories on the way and following no link.
+// Opens `path` for writing below the directory `root`, making directories on the way and following no link. What comes
+// from a sandbox may be secret: it is the caller's alone.
 Result<Fd> OpenBelow(int root, const std::string& path) {
   Fd dir(::fcntl(root, F_DUPFD_CLOEXEC, 3));
   if (!dir) return FailErrno("dup");
   const auto parts = Split(path);
   for (size_t i = 0; i + 1 < parts.size(); ++i) {
     const std::string name(parts[i]);
-    if (::mkdirat(dir.get(), name.c_str(), 0755) != 0 && errno != EEXIST) return FailErrno("mkdir " + path);
+    if (::mkdirat(dir.get(), name.c_str(), 0700) != 0 && errno != EEXIST) return FailErrno("mkdir " + path);
     Fd next(::openat(dir.get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
     if (!next) return FailErrno("open " + path);
     dir = std::move(next);
   }
   const std::string name(parts.back());
-  Fd file(::openat(dir.get(), name.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644));
+  Fd file(::openat(dir.get(), name.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600));
   if (!file) return FailErrno(path);
   struct stat st{};
   if (::fstat(file.get(), &st) != 0) return FailErrno(path);

@@ -242,8 +242,7 @@ Task<> EvalRunner::Trial(Unit* unit, Box box) {
   std::string file;
   if (!options_.record.empty()) {
     file = TranscriptPath(options_.record, c.id, unit->report.trial);
-    std::error_code ec;
-    fs::create_directories(fs::path(file).parent_path(), ec);
+    SB_CO_TRYV(MakePrivateDirectories(fs::path(file).parent_path().string()));
   }
   SB_CO_TRY(Transcript transcript, Transcript::Open(file, false));
   Record record = [&transcript](json::object event) { transcript.Add(std::move(event)); };

@@ -2,10 +2,15 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
 
 #include "agent/write_all.h"
 #include "base/ids.h"
+#include "base/printable.h"
 #include "client/api_client.h"
 #include "wire/ndjson.h"
 #include "wire/text.h"
@@ -17,15 +22,16 @@ using client::Number;
 using client::Object;
 using client::Text;
 
+// What models and sandboxes said may be secret: it is the caller's alone, also where the file was there before.
 Result<Fd> Create(const std::string& path) {
-  Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
   if (!file) return FailErrno(path);
+  struct stat status{};
+  if (::fstat(file.get(), &status) != 0) return FailErrno(path);
+  // Not so a terminal or a pipe.
+  if (S_ISREG(status.st_mode) && (status.st_mode & 0077) != 0 && ::fchmod(file.get(), 0600) != 0)
+    return FailErrno(path);
   return file;
-}
-
-// C1 controls too: some terminals act on them.
-bool IsControl(char32_t c) {
-  return c < 0x20 || (c >= 0x7F && c < 0xA0);
 }
 
 // The part of an input that says most: the command, the path, the code.
@@ -64,7 +70,7 @@ std::string OneLine(std::string_view text, size_t width) {
     const wire::Utf8Step step = wire::DecodeUtf8(text);
     const size_t length = step.length == 0 ? text.size() : step.length;
     if (shown++ == width) return out + "…";
-    const bool blank = !step.valid || IsControl(step.code_point);
+    const bool blank = !step.valid || !IsPrintable(step.code_point);
     if (blank) {
       out += ' ';
     } else {
@@ -73,18 +79,6 @@ std::string OneLine(std::string_view text, size_t width) {
     text.remove_prefix(length);
   }
   while (out.ends_with(' ')) out.pop_back();
-  return out;
-}
-
-std::string Printable(std::string_view text) {
-  std::string out;
-  while (!text.empty()) {
-    const wire::Utf8Step step = wire::DecodeUtf8(text);
-    const size_t length = step.length == 0 ? text.size() : step.length;
-    const bool keep = step.valid && (!IsControl(step.code_point) || text[0] == '\n' || text[0] == '\t');
-    if (keep) out += text.substr(0, length);
-    text.remove_prefix(length);
-  }
   return out;
 }
 
@@ -125,6 +119,19 @@ void Transcript::Add(json::object event) {
   if (file_ && !failed_)
     if (auto written = WriteAll(file_.get(), wire::NdjsonLine(event)); !written) failed_ = written.error();
   if (keep_) events_.push_back(std::move(event));
+}
+
+Result<> MakePrivateDirectories(const std::string& path) {
+  std::filesystem::path made;
+  for (const auto& part : std::filesystem::path(path)) {
+    made /= part;
+    if (::mkdir(made.c_str(), 0700) == 0 || errno == EEXIST) continue;
+    const int err = errno;
+    // A read-only or foreign directory may be on the way, as long as it is there.
+    std::error_code ec;
+    if (!std::filesystem::is_directory(made, ec)) return FailErrno("make " + made.string(), err);
+  }
+  return {};
 }
 
 Result<> WriteFile(const std::string& path, std::string_view text) {

@@ -15,7 +15,8 @@ namespace sandbar::agent {
 
 class Transcript {
  public:
-  // `file`: events are appended as they happen, one JSON object per line; the file is replaced. Empty: none.
+  // `file`: events are appended as they happen, one JSON object per line; the file is replaced, and only the caller may
+  // read it. Empty: none.
   static Result<Transcript> Open(const std::string& file, bool keep);
 
   // Adds `t`, the milliseconds since the start.
@@ -33,16 +34,16 @@ class Transcript {
   std::optional<Error> failed_;
 };
 
+// Only the caller may read what is made by these. WriteFile replaces.
 Result<> WriteFile(const std::string& path, std::string_view text);
+Result<> MakePrivateDirectories(const std::string& path);
 
 std::string TranscriptHtml(const std::vector<json::object>& events);
 std::string EscapeHtml(std::string_view text);
 
 // One line for the live view; empty when the event shows nothing. "[  1.2s] …".
 std::string ViewLine(const json::object& event, int64_t elapsed_ms);
-// At most `width` characters, control characters and line ends as spaces.
+// At most `width` characters; what is not printable (base/printable.h) is a space.
 std::string OneLine(std::string_view text, size_t width);
-// For a terminal: line ends and tabs stay, other control characters go.
-std::string Printable(std::string_view text);
 
 }  // namespace sandbar::agent

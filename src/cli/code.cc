@@ -54,9 +54,10 @@ Result<std::string> DecodeBase64(std::string_view text) {
 }
 
 Result<> SaveFile(const std::string& dir, const std::string& name, std::string_view bytes) {
-  if (::mkdir(dir.c_str(), 0777) != 0 && errno != EEXIST) return FailErrno(dir);
+  // What comes from a sandbox may be secret: it is the caller's alone.
+  if (::mkdir(dir.c_str(), 0700) != 0 && errno != EEXIST) return FailErrno(dir);
   const std::string path = dir + "/" + name;
-  Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
   if (!fd) return FailErrno(path);
   SB_TRYV(WriteAll(fd.get(), bytes));
   Note("saved " + path);
@@ -103,7 +104,7 @@ Result<std::optional<int>> Show(Shown& shown, const json::object& event) {
     SB_TRYV(WriteAll(type == "stdout" ? 1 : 2, Text(event, "text")));
   } else if (type == "result" || type == "display") {
     const std::string text = Text(data, "text/plain");
-    if (!text.empty()) SB_TRYV(Out(text + "\n"));
+    if (!text.empty()) SB_TRYV(WriteAll(1, text + "\n"));
   } else if (type == "error") {
     std::string text = Text(event, "traceback");
     if (text.empty()) text = Text(event, "name") + ": " + Text(event, "value");

@@ -1,6 +1,6 @@
 // `sandbar agent` on the real programs: a scripted model service on loopback, real sandboxes, real exit codes.
 import assert from "node:assert/strict";
-import { chmod, mkdir, mkdtemp, readFile, readdir, rm, symlink, writeFile } from "node:fs/promises";
+import { chmod, mkdir, mkdtemp, readFile, readdir, rm, stat, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
@@ -297,6 +297,7 @@ test("a transcript replays without a model service; the page escapes what it sho
   assert.equal(again.code, 0, again.stderr);
   assert.equal(again.stdout, first.stdout);
   assert.equal(service.requests.length, asked);
+  for (const file of [record, html]) assert.equal((await stat(file)).mode & 0o777, 0o600, `${file} is its owner's alone`);
   const page = await readFile(html, "utf8");
   for (const bad of ["<script", "<img", "<i>", "<b>"]) assert.ok(!page.includes(bad), bad);
   assert.ok(page.includes("&lt;img src=x onerror=alert(2)&gt;"));

@@ -1,7 +1,7 @@
 // `sandbar eval` on the real programs: verdicts that a checker in the sandbox gives, trials, reports, self-test.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { chmod, mkdir, mkdtemp, readFile, readdir, rm, writeFile } from "node:fs/promises";
+import { chmod, mkdir, mkdtemp, readFile, readdir, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { after, before, test } from "node:test";
@@ -256,6 +256,8 @@ import sys, xml.etree.ElementTree as t
 r = t.parse(sys.argv[1]).getroot()
 print(r.attrib["tests"], r.attrib["failures"], [c.attrib["name"] for c in r.iter("testcase")], [f.attrib["message"][:25] for f in r.iter("failure")])`, junit]).toString();
   assert.equal(counted.trim(), `4 2 ['down [trial 1]', 'down [trial 2]', 'up [trial 1]', 'up [trial 2]'] ['stays <small> & "quiet": ', 'stays <small> & "quiet": ']`);
+  for (const [path, mode] of [[tapes, 0o700], [join(tapes, "up"), 0o700], [join(tapes, "up/1.jsonl"), 0o600], [junit, 0o600]])
+    assert.equal((await stat(path)).mode & 0o777, mode, path);
   const table = await evaluate(dir, ["--replay", tapes, "--trials", "2", "--compare", before]);
   assert.match(table.stdout, /up +2\/2 +2\/2/);
   assert.match(table.stdout, /0 better, 0 worse/);
