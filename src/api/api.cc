@@ -95,6 +95,7 @@ Task<> Api::Authenticate(Call* call) {
     call->token.id = "jwt";
     call->token.team = claims.team;
     call->token.project = claims.project;
+    call->expires_at_ms = claims.expires_at_ms;
   } else {
     auto token = co_await service_->CheckToken(std::move(bearer));
     if (!token) co_return std::unexpected(std::move(token).error());

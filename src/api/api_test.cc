@@ -358,6 +358,21 @@ TEST_F(ApiFixture, SdkDoor) {
   EXPECT_EQ(claims->project, "prj_x");
 }
 
+TEST_F(ApiFixture, SdkDoorRenewsNothing) {
+  const int64_t now = NowMs();
+  std::string token = MintJwt(kTestKey, {"team_a", "prj_a", now + 600'000}, now);
+  const int64_t ends = VerifyJwt(kTestKey, token, now)->expires_at_ms;
+  for (int i = 0; i < 3; ++i) {
+    std::string script = Ask("GET", "/sdk/env.sh", "", "Authorization: Bearer " + token + "\r\n").body;
+    size_t at = script.find("VERCEL_OIDC_TOKEN='") + 19;
+    token = script.substr(at, script.find('\'', at) - at);
+    auto claims = VerifyJwt(kTestKey, token, NowMs());
+    ASSERT_TRUE(claims.has_value());
+    EXPECT_EQ(claims->expires_at_ms, ends) << "no later than the token that asked";
+    EXPECT_EQ(claims->project, "prj_a");
+  }
+}
+
 TEST_F(ApiFixture, SdkDoorIsAShellScript) {
   std::string script = Ask("GET", "/sdk/env.sh").body;
   char dir[] = "/tmp/sandbar-env-XXXXXX";

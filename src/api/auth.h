@@ -25,6 +25,8 @@ inline constexpr std::string_view kDefaultProject = "prj_sandbar";
 // The name under which the Vercel CLI looks for a project when none was chosen; it means our default project.
 inline constexpr std::string_view kCliDefaultProject = "vercel-sandbox-default-project";
 
+inline constexpr int64_t kLeewayMs = 60'000;  // for clocks that differ: a JWT is taken for so long after its end
+
 struct JwtClaims {
   std::string team;           // owner_id
   std::string project;        // project_id
@@ -36,6 +38,8 @@ std::string MintJwt(std::string_view key, const JwtClaims& claims, int64_t now_m
 // Everything that is wrong with a token is the same kUnauthenticated, so that nothing can be probed.
 Result<JwtClaims> VerifyJwt(std::string_view key, std::string_view token, int64_t now_ms);
 bool LooksLikeJwt(std::string_view token);
+// Whether the server's key has signed it, whatever it says and however old it is.
+bool SignedByUs(std::string_view key, std::string_view token);
 
 // The credential of an Authorization header; kUnauthenticated when absent, repeated or not a well-formed bearer.
 Result<std::string> BearerOf(const net::HttpRequest& request);

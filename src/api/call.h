@@ -5,6 +5,7 @@
 #include <boost/json/fwd.hpp>
 #include <chrono>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -43,6 +44,7 @@ struct Call {
   wire::Query query;
   int version = 0;  // the N of /vN
   store::Token token;
+  std::optional<int64_t> expires_at_ms;  // of the caller's credential; whatever it makes of it ends no later
   Wanted wanted;
   sandbox::Scope scope;
 

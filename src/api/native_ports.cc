@@ -1,4 +1,5 @@
 // Ports beyond the protocol: tokens for routes, and a raw byte stream to any port for `sandbar forward`.
+#include <algorithm>
 #include <boost/json.hpp>
 #include <charconv>
 
@@ -14,6 +15,7 @@ namespace {
 namespace json = boost::json;
 
 constexpr std::chrono::hours kForwardIdle{24};
+constexpr int64_t kLongestMs = 365LL * 24 * 3600 * 1000;  // of a wait
 
 Result<int> PortOf(const std::string& text) {
   int port = 0;
@@ -58,7 +60,12 @@ Task<> ForwardPort(Call* call) {
   std::vector<net::Header> fields{{"upgrade", "sandbar-tcp"}};
   SB_CO_TRY(net::ByteStream * client, co_await call->exchange->Upgrade(std::move(fields)));
   std::string nothing;
-  co_return co_await net::PipeStreams(client, machine.get(), std::move(nothing), kForwardIdle);
+  auto pipe = net::PipeStreams(client, machine.get(), std::move(nothing), kForwardIdle);
+  if (!call->expires_at_ms) co_return co_await std::move(pipe);
+  // A connection is a credential too: it ends with the one that opened it.
+  const int64_t ms = *call->expires_at_ms + kLeewayMs - NowMs();
+  const std::chrono::milliseconds left(std::clamp<int64_t>(ms, 0, kLongestMs));
+  co_return co_await WithTimeout(std::move(pipe), left);
 }
 
 }  // namespace sandbar::api

@@ -74,8 +74,9 @@ Task<> SdkRegister(Call* call) {
 Task<> SdkEnv(Call* call) {
   if (call->config->register_mjs.empty()) co_return Fail(Code::kNotFound, "this server has no SDK hook installed");
   int64_t now = NowMs();
-  // Bound to what the caller's own token resolved to: it can hand on less, never more.
-  JwtClaims claims{call->scope.team, call->scope.project, now + kEnvTokenMs};
+  // Bound to what the caller's own token resolved to: it can hand on less, never more, and for no longer than it has.
+  const int64_t expires = std::min(now + kEnvTokenMs, call->expires_at_ms.value_or(INT64_MAX));
+  JwtClaims claims{call->scope.team, call->scope.project, expires};
   std::string script = EnvScript(*call, MintJwt(call->config->jwt_key, claims, now));
   co_return co_await call->ReplyText(std::move(script), "text/x-shellscript; charset=utf-8");
 }
