@@ -110,6 +110,7 @@ Task<> Api::Authenticate(Call* call) {
 Task<> Api::Dispatch(net::HttpExchange* exchange) {
   const net::HttpRequest& request = exchange->request();
   if (guard_->Classify(request.Get("host")) == WebGuard::Place::kPreview) {
+    SB_CO_TRYV(WebGuard::CheckPort(request.Get("host")));
     std::string label = guard_->PreviewLabel(request.Get("host"));
     co_return co_await previews_->Serve(exchange, std::move(label));
   }

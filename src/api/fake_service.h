@@ -346,7 +346,9 @@ class FakeService : public sandbox::Service {
   }
   Task<sandbox::RouteTarget> FindRoute(std::string subdomain) override {
     for (const store::PortRoute& route : sandbox_.routes)
-      if (route.subdomain == subdomain) co_return sandbox::RouteTarget{sandbox_.name, session_.id, route};
+      if (route.subdomain == subdomain) {
+        co_return sandbox::RouteTarget{sandbox_.team, sandbox_.project, sandbox_.name, session_.id, route};
+      }
     co_return Fail(Code::kNotFound, "no such route");
   }
   Task<sandbox::DialledPort> DialPort(sandbox::Scope s, std::string id, int port) override {

@@ -3,9 +3,8 @@
 #include <algorithm>
 
 #include "api/api.h"
-#include "api/auth.h"
 #include "api/errors.h"
-#include "base/ids.h"
+#include "api/preview_secrets.h"
 #include "sandbox/routes.h"
 #include "wire/text.h"
 #include "wire/url.h"
@@ -144,21 +143,15 @@ std::string TakeToken(std::string_view target, std::string* token) {
   return out;
 }
 
-// Counts a request for as long as it is under way.
+// Counts a request of a route for as long as it is under way.
 class Previews::Place {
  public:
   Place(Previews* owner, std::string label) : owner_(owner), label_(std::move(label)) {
-    auto it = owner_->open_.find(label_);
-    full_ = owner_->open_in_all_ >= kInAll || (it != owner_->open_.end() && it->second >= kPerRoute);
-    if (full_) return;
-    ++owner_->open_in_all_;
-    ++owner_->open_[label_];
+    full_ = ++owner_->open_[label_] > kPerRoute;
   }
   Place(const Place&) = delete;
   Place& operator=(const Place&) = delete;
   ~Place() {
-    if (full_) return;
-    --owner_->open_in_all_;
     if (--owner_->open_[label_] == 0) owner_->open_.erase(label_);
   }
   bool full() const { return full_; }
@@ -175,19 +168,26 @@ std::string Previews::Scheme() const {
 
 Task<> Previews::Serve(net::HttpExchange* x, std::string label) {
   const net::HttpRequest& request = x->request();
-  Place place(this, label);
-  if (place.full()) {
-    net::HttpResponse full = Refusal(request, 429, "too_many_requests", "this preview has too many requests under way");
-    co_return co_await x->Respond(std::move(full));
-  }
   auto target = co_await service_->FindRoute(std::move(label));
   if (!target) {
     net::HttpResponse none = Explain(request, target.error(), 0);
     co_return co_await x->Respond(std::move(none));
   }
+  Place of_route(this, target->route.subdomain);
+  Result<Shares::Place> share = Fail(Code::kTooMany, "this preview has too many requests under way");
+  if (!of_route.full()) share = shares_.Take(target->team + "/" + target->project, target->sandbox);
+  if (!share) {
+    net::HttpResponse full = Refusal(request, 429, "too_many_requests", share.error().message);
+    co_return co_await x->Respond(std::move(full));
+  }
+  co_return co_await ServeRoute(x, *std::move(target));
+}
+
+Task<> Previews::ServeRoute(net::HttpExchange* x, sandbox::RouteTarget target) {
+  const net::HttpRequest& request = x->request();
   std::string token;
   std::string rest = TakeToken(request.target, &token);
-  if (!target->route.token.empty() && !token.empty() && sandbox::RouteTokenMatches(target->route, token)) {
+  if (!target.route.token.empty() && !token.empty() && sandbox::RouteTokenMatches(target.route, token)) {
     // Out of the address bar, the history and the Referer, into a cookie that only this host gets.
     net::HttpResponse move = Refusal(request, 303, "preview_token_accepted", "the token was taken");
     const std::string scheme = Scheme();
@@ -196,14 +196,14 @@ Task<> Previews::Serve(net::HttpExchange* x, std::string label) {
                                               (scheme == "https" ? "; Secure" : "")});
     co_return co_await x->Respond(std::move(move));
   }
-  if (!target->route.token.empty() && !sandbox::RouteTokenMatches(target->route, PresentedToken(request))) {
+  if (!target.route.token.empty() && !sandbox::RouteTokenMatches(target.route, PresentedToken(request))) {
     net::HttpResponse refused = Refusal(request, 401, "preview_token_required",
                                         "this preview needs its token: open it with ?sandbar_token=… once, or send "
                                         "the header X-Sandbar-Preview-Token");
     co_return co_await x->Respond(std::move(refused));
   }
-  const int port = target->route.port;
-  auto done = co_await Forward(x, *std::move(target));
+  const int port = target.route.port;
+  auto done = co_await Forward(x, std::move(target));
   if (done || x->started() || done.error().code == Code::kCancelled) co_return done;
   net::HttpResponse failed = Explain(request, done.error(), port);
   co_return co_await x->Respond(std::move(failed));
@@ -217,13 +217,20 @@ Task<> Previews::Forward(net::HttpExchange* x, sandbox::RouteTarget target) {
   SB_CO_TRY(auto guest, co_await service_->DialPort(std::move(any), target.session, target.route.port));
   net::IngressRequest request;
   std::string token;
-  request.target = TakeToken(asked.target, &token);
+  PreviewSecrets secrets(service_, config_->jwt_key, &target.route);
+  std::string target_without = TakeToken(asked.target, &token);
+  SB_CO_TRY(request.target, co_await secrets.Target(std::move(target_without)));
   request.public_host = asked.Get("host");
   request.host = Under(request.public_host, ".localhost") ? request.public_host : target.route.subdomain + ".localhost";
   request.client = AddressOf(x->peer());
   request.scheme = Scheme();
   request.traffic = guest.traffic;
-  SB_CO_TRY(request.headers, co_await GuestHeaders(&asked));
+  SB_CO_TRY(request.headers, co_await secrets.Headers(&asked));
+  std::erase_if(request.headers, [](const net::Header& h) { return wire::EqualsIgnoreCase(h.name, kTokenHeader); });
+  for (net::Header& h : request.headers)
+    if (wire::EqualsIgnoreCase(h.name, "cookie")) h.value = TakeCookie(h.value, kTokenCookie, &token);
+  std::erase_if(request.headers,
+                [](const net::Header& h) { return h.value.empty() && wire::EqualsIgnoreCase(h.name, "cookie"); });
   using namespace asio::experimental::awaitable_operators;
   auto proxy = net::ProxyToGuest(x, std::move(guest.fd), std::move(request), limits);
   auto withdrawn = AwaitWithdrawal(std::move(target.route));
@@ -240,35 +247,6 @@ Task<> Previews::AwaitWithdrawal(store::PortRoute route) {
     if (now && now->route != route) co_return Result<>{};
     if (!now && now.error().code == Code::kNotFound) co_return Result<>{};
   }
-}
-
-Task<bool> Previews::IsApiToken(net::Header authorization) {
-  net::HttpRequest alone;
-  alone.headers.push_back(std::move(authorization));
-  auto bearer = BearerOf(alone);
-  if (!bearer) co_return false;
-  if (VerifyJwt(config_->jwt_key, *bearer, NowMs())) co_return true;
-  auto known = co_await service_->CheckToken(*std::move(bearer));
-  co_return known.has_value();
-}
-
-Task<std::vector<net::Header>> Previews::GuestHeaders(const net::HttpRequest* request) {
-  std::vector<net::Header> out;
-  for (const net::Header& h : request->headers) {
-    if (wire::EqualsIgnoreCase(h.name, kTokenHeader)) continue;
-    net::Header kept = h;
-    if (wire::EqualsIgnoreCase(h.name, "authorization")) {
-      SB_CO_TRY(bool ours, co_await IsApiToken(kept));
-      if (ours) continue;
-    }
-    std::string token;
-    if (wire::EqualsIgnoreCase(h.name, "cookie")) {
-      kept.value = TakeCookie(h.value, kTokenCookie, &token);
-      if (kept.value.empty()) continue;
-    }
-    out.push_back(std::move(kept));
-  }
-  co_return out;
 }
 
 }  // namespace sandbar::api

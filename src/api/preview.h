@@ -7,12 +7,13 @@
 // refuse. X-Forwarded-Host has the name that the client used.
 //
 // A protected route wants ?sandbar_token=… once (it becomes a cookie of this host alone), or the header
-// X-Sandbar-Preview-Token. Neither of them, nor a valid API token, reaches the guest.
+// X-Sandbar-Preview-Token. Neither of them, nor an API token, reaches the guest (preview_secrets.h).
 #pragma once
 
 #include <map>
 #include <string>
 
+#include "api/shares.h"
 #include "api/vercel_shapes.h"
 #include "async/task.h"
 #include "net/http_server.h"
@@ -33,7 +34,7 @@ class Previews {
  public:
   // Requests under way: a guest that never answers must leave room for its neighbours and for the API.
   static constexpr size_t kPerRoute = 128;
-  static constexpr size_t kInAll = 2048;
+  static constexpr size_t kInAll = 1536;
 
   Previews(sandbox::Service* service, const ApiConfig* config) : service_(service), config_(config) {}
 
@@ -43,17 +44,15 @@ class Previews {
 
  private:
   class Place;
+  Task<> ServeRoute(net::HttpExchange* x, sandbox::RouteTarget target);
   Task<> Forward(net::HttpExchange* x, sandbox::RouteTarget target);
   Task<> AwaitWithdrawal(store::PortRoute route);
-  // Removes what is ours from the client's headers.
-  Task<std::vector<net::Header>> GuestHeaders(const net::HttpRequest* request);
-  Task<bool> IsApiToken(net::Header authorization);
   std::string Scheme() const;
 
   sandbox::Service* service_;
   const ApiConfig* config_;
-  std::map<std::string, size_t> open_;
-  size_t open_in_all_ = 0;
+  std::map<std::string, size_t> open_;  // by route
+  Shares shares_{kInAll};
 };
 
 }  // namespace sandbar::api

@@ -138,5 +138,64 @@ TEST_F(PreviewTest, AProtectedRouteWantsItsToken) {
   EXPECT_EQ(Ask("POST", "/x/v1/sandboxes/demo/routes/x/token").status, 400);
 }
 
+TEST_F(PreviewTest, NoSpellingOfACredentialReachesTheGuest) {
+  constexpr char kOwn[] = "a-token-that-an-operator-chose";
+  const std::string made = "sbr_0123456789012345678901234567890123456789";
+  OnLoop([&] {
+    service_.tokens[kOwn] = store::Token{};
+    return 0;
+  });
+  const int64_t now = NowMs();
+  const std::string jwt = MintJwt(kTestKey, {"t", "p", now - 3'600'000}, now - 7'200'000);
+  const std::string route(Ask("POST", "/x/v1/sandboxes/demo/routes/3000/token").Json().at("token").as_string());
+  const std::string open = std::string(kHost) + "Authorization: none\r\nX-Sandbar-Preview-Token: " + route + "\r\n";
+  for (const std::string& secret : {std::string(kOwn), made, jwt, route}) {
+    for (const std::string& line :
+         {"Authorization: Bearer " + secret, "authorization: bEaReR   " + secret, "Authorization: bearer \t " + secret,
+          "Authorization: Token token=\"" + secret + "\"", "Authorization: " + secret,
+          "Authorization: Basic " + Base64Url("user:" + secret),
+          "Authorization: other\r\nAuthorization: Bearer " + secret, "Proxy-Authorization: Bearer " + secret,
+          "X-Api-Key: " + secret, "X_Sandbar_Preview_Token: " + secret,
+          "Cookie: a=1; sandbar_token=" + secret + "; b=2", "Cookie: " + secret,
+          "Cookie: x=%" + std::string("2") + "0" + secret,
+          "Referer: http://sb-abc.localhost:1/?sandbar_token=" + secret, "X-Forwarded-For: " + secret,
+          "Sec-WebSocket-Protocol: chat, bearer." + secret + ", base64url.bearer.authorization.k8s.io." +
+              Base64Url(secret),
+          "Authorization: Bearer\t" + secret, "X-" + secret + ": 1"}) {
+      GuestSays("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi");
+      EXPECT_EQ(Ask("GET", "/", "", open + line + "\r\nX-Other: stays\r\n").body, "hi") << line;
+      std::string seen = Seen();
+      EXPECT_THAT(seen, AllOf(Not(HasSubstr(secret)), Not(HasSubstr(Base64Url(secret))), HasSubstr("X-Other: stays")))
+          << line;
+    }
+    for (const std::string& query : {"/?a=1&token=" + secret + "&b=2", "/?a=1&" + secret + "&b=2",
+                                     "/?a=1&sandbar%5Ftoken=%" + std::string("2") + "0" + secret + "&b=2"}) {
+      GuestSays("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi");
+      EXPECT_EQ(Ask("GET", query, "", open).body, "hi") << query;
+      EXPECT_THAT(Seen(), HasSubstr("GET /?a=1&b=2 HTTP/1.1\r\n")) << query;
+    }
+  }
+  // What is not ours passes as it is.
+  GuestSays("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi");
+  const std::string theirs =
+      "Cookie: a=" + std::string(40, 'a') + "; b=2\r\nX-Api-Key: " + std::string(30, 'k') + "\r\n";
+  EXPECT_EQ(Ask("GET", "/?q=" + std::string(64, 'q'), "", open + theirs).body, "hi");
+  EXPECT_THAT(Seen(), AllOf(HasSubstr("/?q=qqqq"), HasSubstr("Cookie: a=aaaa"), HasSubstr("; b=2\r\n"),
+                            HasSubstr("X-Api-Key: kkkk"), HasSubstr("Authorization: none")));
+}
+
+TEST_F(PreviewTest, APortThatIsNoneIsRefused) {
+  const std::string token(Ask("POST", "/x/v1/sandboxes/demo/routes/3000/token").Json().at("token").as_string());
+  for (const char* port : {"", "0", "65536", "1x", "x", "-1", "+80", " 80", "80@evil.example", "99999999999"}) {
+    Answer answer = Ask("GET", "/?sandbar_token=" + token, "", "Host: sb-abc.localhost:" + std::string(port) + "\r\n");
+    EXPECT_EQ(answer.status, 400) << port;
+    EXPECT_EQ(answer.Get("location"), "") << port;
+  }
+  for (const char* port : {"1", "8787", "65535"}) {
+    Answer answer = Ask("GET", "/?sandbar_token=" + token, "", "Host: sb-abc.localhost:" + std::string(port) + "\r\n");
+    EXPECT_EQ(answer.Get("location"), "http://sb-abc.localhost:" + std::string(port) + "/");
+  }
+}
+
 }  // namespace
 }  // namespace sandbar::api

@@ -1,6 +1,7 @@
 #include "api/web_guard.h"
 
 #include <algorithm>
+#include <charconv>
 
 #include "wire/text.h"
 #include "wire/url.h"
@@ -57,6 +58,18 @@ std::string WebGuard::PreviewLabel(std::string_view host) const {
   for (const std::string& suffix : preview_suffixes_)
     if (bare.ends_with(suffix)) return std::string(bare.substr(0, bare.size() - suffix.size()));
   return "";
+}
+
+Result<> WebGuard::CheckPort(std::string_view host) {
+  const size_t colon = host.rfind(':');
+  if (colon == std::string_view::npos) return {};
+  const std::string_view digits = host.substr(colon + 1);
+  int port = 0;
+  auto [end, ec] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
+  const bool plain = std::ranges::all_of(digits, [](char c) { return c >= '0' && c <= '9'; });
+  if (!plain || ec != std::errc{} || end != digits.data() + digits.size() || port < 1 || port > 65535)
+    return Fail(Code::kBadRequest, "Host: the port behind the colon must be a number from 1 to 65535");
+  return {};
 }
 
 Result<> WebGuard::Check(const net::HttpRequest& request) const {

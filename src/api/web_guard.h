@@ -32,6 +32,8 @@ class WebGuard {
   Place Classify(std::string_view host) const;
   // "sb-x" of "sb-x.localhost:8787"; empty when the Host is no preview's.
   std::string PreviewLabel(std::string_view host) const;
+  // kBadRequest for a Host with a port that is none: what a client sends there comes back in links.
+  static Result<> CheckPort(std::string_view host);
   // kMisdirected for a foreign Host, kNotFound for a preview, kForbidden for a request that a foreign page sent.
   Result<> Check(const net::HttpRequest& request) const;
 

@@ -34,7 +34,8 @@ Task<RouteTarget> ServiceImpl::FindRoute(std::string subdomain) {
   SB_CO_TRY(auto found, co_await core_.Db(std::move(find)));
   if (found) {
     for (store::PortRoute& route : found->routes)
-      if (route.subdomain == subdomain) co_return RouteTarget{found->name, found->current_session, std::move(route)};
+      if (route.subdomain == subdomain)
+        co_return RouteTarget{found->team, found->project, found->name, found->current_session, std::move(route)};
   }
   co_return Fail(Code::kNotFound, "there is no sandbox behind this name");
 }

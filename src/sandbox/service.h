@@ -209,7 +209,7 @@ struct NetworkView {
 
 // What a preview's name leads to.
 struct RouteTarget {
-  std::string sandbox, session;
+  std::string team, project, sandbox, session;
   store::PortRoute route;
 };
 

@@ -106,6 +106,16 @@ test("the guest sees who asked, but no credential of ours and no lie about the c
   const { headers } = JSON.parse(answer.split("\r\n\r\n")[1]);
   const host = new URL(url).host;
   assert.deepEqual(headers, { host, cookie: "a=1; b=2", "x-forwarded-for": "127.0.0.1", "x-forwarded-proto": "http", "x-forwarded-host": host, connection: "close" });
+  for (const spelling of [`bearer   ${server.token}`, `BeArEr \t${server.token}`, `Bearer\t${server.token}`, `Token ${server.token}`,
+    `Basic ${Buffer.from(`x:${server.token}`).toString("base64")}`, `other\r\nAuthorization: bearer  ${server.token}`]) {
+    const got = await ask(`GET /?a=1&t=${server.token} HTTP/1.1\r\nHost: HOST\r\nConnection: close\r\nAuthorization: ${spelling}\r\n` +
+      `X-Key: ${server.token}\r\nCookie: a=1; t=${server.token}\r\nSec-WebSocket-Protocol: chat, bearer.${server.token}\r\nReferer: http://HOST/?t=${server.token}\r\n\r\n`);
+    const seen = got.split("\r\n\r\n")[1];
+    assert.ok(!seen.includes(server.token) && !seen.includes(Buffer.from(`x:${server.token}`).toString("base64")), `${spelling}: ${seen}`);
+    assert.equal(JSON.parse(seen).url, "/?a=1");
+    assert.equal(JSON.parse(seen).headers.cookie, "a=1");
+    assert.equal(JSON.parse(seen).headers["sec-websocket-protocol"], "chat");
+  }
   // Somebody else's bearer is the application's business.
   const own = await (await fetch(url, { headers: { authorization: "Bearer application" } })).json();
   assert.equal(own.headers.authorization, "Bearer application");
@@ -235,6 +245,11 @@ test("a route with a token wants it, and keeps it from the guest", async () => {
     const opened = await fetch(`${url}/p?a=1&sandbar_token=${made.token}&b=2`, { redirect: "manual" });
     assert.equal(opened.status, 303);
     assert.equal(opened.headers.get("location"), `${url}/p?a=1&b=2`);
+    for (const port of ["", "0", "65536", "80x", "80@evil.example"]) {
+      const junk = await ask(`GET /?sandbar_token=${made.token} HTTP/1.1\r\nHost: HOST\r\nConnection: close\r\n\r\n`, `${new URL(url).hostname}:${port}`);
+      assert.match(junk, /^HTTP\/1.1 400 /, port);
+      assert.doesNotMatch(junk, /^location/im);
+    }
     const cookie = opened.headers.get("set-cookie");
     assert.match(cookie, /; HttpOnly/);
     assert.doesNotMatch(cookie, /domain/i);

@@ -1,0 +1,41 @@
+// Keeps credentials of this server out of the requests that go to a guest: API tokens, JWTs of ours and route tokens,
+// wherever and however a client spells them (any header and scheme, cookies, the query, WebSocket subprotocols, Basic
+// and base64url encodings, percent signs). It looks for values, not for names. Single loop; lives for one request.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "async/task.h"
+#include "net/http_server.h"
+#include "sandbox/service.h"
+
+namespace sandbar::api {
+
+class PreviewSecrets {
+ public:
+  // Everything outlives it. `route` may have a token.
+  PreviewSecrets(sandbox::Service* service, std::string_view jwt_key, const store::PortRoute* route)
+      : service_(service), jwt_key_(jwt_key), route_(route) {}
+
+  // The fields that may pass: a field with a credential is left out, of a list of cookies or subprotocols its item.
+  Task<std::vector<net::Header>> Headers(const net::HttpRequest* request);
+  // The target without the parameters that have a credential in their name or value.
+  Task<std::string> Target(std::string target);
+  // Whether some part of the text is a credential. kTooLarge when it has too many words to look at.
+  Task<bool> Carries(std::string text);
+
+ private:
+  Task<bool> AnyIs(std::vector<std::string> words);
+  Task<bool> Is(std::string word);
+  // The items of a list that may pass.
+  Task<std::string> Items(std::string list, char separator);
+
+  sandbox::Service* service_;
+  std::string_view jwt_key_;
+  const store::PortRoute* route_;
+  size_t looked_at_ = 0;
+};
+
+}  // namespace sandbar::api
