@@ -9,6 +9,7 @@
 #include "api/mcp_calls.h"
 #include "api/openapi.h"
 #include "api/preview.h"
+#include "api/shares.h"
 #include "api/web_guard.h"
 #include "assets/assets.h"
 #include "base/ids.h"
@@ -17,6 +18,12 @@
 
 namespace sandbar::api {
 namespace {
+
+// Calls of clients with a token that are under way: streams, waits, uploads. With those of previews they are fewer than
+// the connections of a server, so that a project that keeps all of its own open keeps nobody else out.
+constexpr size_t kCallsInAll = 2304;
+constexpr size_t kCallsWeight = 2;
+static_assert(kCallsInAll + Previews::kInAll <= net::kMaxConnections - 256);
 
 std::unique_ptr<WebGuard> MakeGuard(const ApiConfig& config) {
   WebGuardConfig guard;
@@ -50,6 +57,7 @@ Api::Api(sandbox::Service* service, images::Catalog* catalog, ApiConfig config)
       config_(std::move(config)),
       guard_(MakeGuard(config_)),
       previews_(std::make_unique<Previews>(service_, &config_)),
+      shares_(std::make_unique<Shares>(kCallsInAll, kCallsWeight)),
       create_answers_(std::make_unique<CreateAnswers>()),
       mcp_calls_(std::make_unique<McpCalls>()) {
   SB_CHECK(config_.jwt_key.size() >= 32);
@@ -101,6 +109,7 @@ Task<> Api::Authenticate(Call* call) {
     if (!token) co_return std::unexpected(std::move(token).error());
     call->token = *std::move(token);
   }
+  call->exchange->Vouch();
   call->wanted.team = call->query.Get("teamId").value_or("");
   call->wanted.project = call->query.Get("projectId").value_or(call->query.Get("project").value_or(""));
   SB_CO_TRY(call->scope, ResolveScope(call->token, call->wanted));
@@ -136,8 +145,13 @@ Task<> Api::Dispatch(net::HttpExchange* exchange) {
   call.params = std::move(match.params);
   call.version = VersionNumber(match.version);
   SB_CO_TRY(call.query, wire::ParseQuery(request.query));
+  std::optional<Shares::Place> place;
   if (match.route->access == Access::kToken) {
     SB_CO_TRYV(co_await Authenticate(&call));
+    // The operator's own calls have a share of their own, whatever project they name.
+    const bool any = call.scope.any_project;
+    SB_CO_TRY(auto taken, shares_->Take(any ? "*" : call.scope.team + "/" + call.scope.project, ""));
+    place.emplace(std::move(taken));
   }
   // A session that is talked to is not idle, however long the talk is: a log that is followed, a forwarded port.
   std::shared_ptr<void> in_use;

@@ -37,6 +37,7 @@ namespace sandbar::api {
 class CreateAnswers;
 class McpCalls;
 class Previews;
+class Shares;
 class WebGuard;
 
 // Of one unit; so many units are free.
@@ -95,6 +96,7 @@ class Api {
   ApiConfig config_;
   std::unique_ptr<WebGuard> guard_;
   std::unique_ptr<Previews> previews_;
+  std::unique_ptr<Shares> shares_;  // of calls with a token
   std::unique_ptr<CreateAnswers> create_answers_;
   std::unique_ptr<McpCalls> mcp_calls_;
   std::unique_ptr<mcp::Cells> cells_;  // made with the first request, on its loop

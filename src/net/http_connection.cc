@@ -83,6 +83,7 @@ Task<> HttpConnection::Run() {
   const bool linger = served.has_value() && !cut_ && !peer_gone_;
   if (linger) {
     waiting_ = true;
+    standing_ = Standing::kStranger;
     read_deadline_ = Clock::now() + kLingerTime;
     co_await stream_->Linger(kLingerBytes);
   }
@@ -97,6 +98,7 @@ Task<> HttpConnection::Serve() {
     SB_CO_TRY(bool got_request, co_await ReadHead());
     if (!got_request) co_return Result<>{};
     SB_CO_TRYV(co_await HandleOne());
+    standing_ = std::max(standing_, Standing::kAnswered);
     if (!keep_alive_) co_return Result<>{};
     SB_CO_TRY(bool drained, co_await Drain());
     if (!drained) co_return Result<>{};

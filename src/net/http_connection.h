@@ -34,6 +34,13 @@ struct HttpServerShared {
   HttpDate date;
 };
 
+// What is known of the client at the other end.
+enum class Standing {
+  kStranger,  // it has not sent one whole request, or was told goodbye
+  kAnswered,
+  kKnown,  // it has shown a credential
+};
+
 class HttpConnection final : public HttpExchange {
  public:
   using Clock = std::chrono::steady_clock;
@@ -50,6 +57,8 @@ class HttpConnection final : public HttpExchange {
   // Not in a handler: cutting it loses no answer.
   bool waiting() const { return waiting_; }
   Clock::time_point waiting_since() const { return waiting_since_; }
+  bool cut() const { return cut_.has_value(); }
+  Standing standing() const { return standing_; }
 
   const HttpRequest& request() const override { return request_; }
   std::string peer() const override { return peer_; }
@@ -65,6 +74,7 @@ class HttpConnection final : public HttpExchange {
   bool wants_upgrade() const override { return wants_upgrade_; }
   Task<ByteStream*> Upgrade(std::vector<Header> headers) override;
   void LimitStalls(std::chrono::seconds limit) override { stall_limit_ = limit; }
+  void Vouch() override { standing_ = Standing::kKnown; }
 
  private:
   // What a handler gets after Upgrade: the connection's bytes, with our deadline for writes.
@@ -111,6 +121,7 @@ class HttpConnection final : public HttpExchange {
   uint64_t length_left_ = 0;
   bool keep_alive_ = false;  // what our answer's head promised
 
+  Standing standing_ = Standing::kStranger;
   bool waiting_ = true;
   Clock::time_point waiting_since_ = Clock::now();
   Clock::time_point read_deadline_ = Clock::time_point::max();

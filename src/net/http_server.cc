@@ -5,10 +5,10 @@
 
 #include <boost/asio/ip/address.hpp>
 #include <boost/asio/ip/tcp.hpp>
-#include <unordered_set>
 
 #include "base/fd.h"
 #include "net/http_connection.h"
+#include "net/http_connection_table.h"
 #include "net/tls.h"
 #include "net/tls_names.h"
 
@@ -31,6 +31,20 @@ std::string PeerName(const tcp::socket& socket) {
   return endpoint.address().is_v6() ? "[" + address + "]:" + port : address + ":" + port;
 }
 
+// Who is on the other side, as far as an address tells: of IPv6 a network belongs to one.
+uint64_t OriginOf(const sockaddr_storage& address) {
+  std::string_view bytes;
+  if (address.ss_family == AF_INET) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
+    bytes = {reinterpret_cast<const char*>(&v4.sin_addr), sizeof v4.sin_addr};
+  } else if (address.ss_family == AF_INET6) {
+    const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
+    const bool mapped = IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr);
+    bytes = {reinterpret_cast<const char*>(&v6.sin6_addr) + (mapped ? 12 : 0), mapped ? 4UL : 8UL};
+  }
+  return std::hash<std::string_view>{}(bytes);
+}
+
 bool OutOfResources(int err) {
   return err == EMFILE || err == ENFILE || err == ENOBUFS || err == ENOMEM;
 }
@@ -38,7 +52,13 @@ bool OutOfResources(int err) {
 class Server final : public HttpServer {
  public:
   Server(asio::any_io_executor ex, tcp::acceptor acceptor, HttpServerShared shared, TlsContext tls)
-      : shared_(std::move(shared)), tls_(std::move(tls)), acceptor_(std::move(acceptor)), wake_(ex), tasks_(ex) {
+      : shared_(std::move(shared)),
+        tls_(std::move(tls)),
+        acceptor_(std::move(acceptor)),
+        live_(shared_.options.max_connections),
+        wake_(ex),
+        freed_(ex),
+        tasks_(ex) {
     boost::system::error_code ec;
     port_ = acceptor_.local_endpoint(ec).port();
     tasks_.Spawn(AcceptLoop());
@@ -51,7 +71,7 @@ class Server final : public HttpServer {
     closing_ = true;
     boost::system::error_code ignored;
     acceptor_.close(ignored);
-    for (HttpConnection* c : live_) c->Cut(Code::kCancelled);
+    live_.CutAll(Code::kCancelled);
     // More than once: a handler may start a new wait while it cleans up after the first cancellation.
     while (tasks_.size() != 0) {
       tasks_.Cancel();
@@ -63,15 +83,18 @@ class Server final : public HttpServer {
   // Registers a connection for as long as its task lives.
   class Registration {
    public:
-    Registration(std::unordered_set<HttpConnection*>* live, HttpConnection* c) : live_(live), c_(c) {
-      live_->insert(c_);
+    Registration(Server* server, HttpConnection* c, uint64_t origin) : server_(server), c_(c) {
+      server_->live_.Add(c_, origin);
     }
     Registration(const Registration&) = delete;
     Registration& operator=(const Registration&) = delete;
-    ~Registration() { live_->erase(c_); }
+    ~Registration() {
+      server_->live_.Remove(c_);
+      server_->freed_.Notify();
+    }
 
    private:
-    std::unordered_set<HttpConnection*>* live_;
+    Server* server_;
     HttpConnection* c_;
   };
 
@@ -87,7 +110,7 @@ class Server final : public HttpServer {
     while (!closing_) {
       auto [ec] = co_await acceptor_.async_wait(tcp::acceptor::wait_read, kToken);
       if (ec) co_return std::unexpected(FromAsio(ec, "accept"));
-      const bool full = live_.size() >= shared_.options.max_connections;
+      const bool full = live_.full();
       const int err = full ? 0 : AcceptReady();
       // Said once per bad spell.
       if (OutOfResources(err) && !starved)
@@ -95,15 +118,17 @@ class Server final : public HttpServer {
       starved = OutOfResources(err);
       if (!full && !starved) continue;
       // Somebody waits for a place. The listener stays readable: without a pause this would spin.
-      EvictOne();
-      SB_CO_TRYV(co_await Sleep(kAcceptBackOff));
+      live_.MakeRoom();
+      auto freed = freed_.Wait();
+      auto waited = co_await WithTimeout(std::move(freed), kAcceptBackOff);
+      if (!waited && waited.error().code == Code::kCancelled) co_return waited;
     }
     co_return Result<>{};
   }
 
   // Takes what is in the backlog, up to the budget; returns the errno that ended it.
   int AcceptReady() {
-    while (live_.size() < shared_.options.max_connections && !closing_) {
+    while (!live_.full() && !closing_) {
       sockaddr_storage address{};
       socklen_t length = sizeof address;
       // Asio's own accept would leave the descriptor open across exec.
@@ -117,16 +142,16 @@ class Server final : public HttpServer {
       if (ec) continue;
       fd.Release();
       socket.set_option(tcp::no_delay(true), ec);
-      StartConnection(std::move(socket));
+      StartConnection(std::move(socket), OriginOf(address));
     }
     return 0;
   }
 
-  void StartConnection(tcp::socket socket) {
+  void StartConnection(tcp::socket socket, uint64_t origin) {
     std::string peer = PeerName(socket);
     auto stream = tls_ ? MakeTlsServerStream(std::move(socket), tls_) : MakeTcpStream(std::move(socket));
     auto connection = std::make_unique<HttpConnection>(std::move(stream), std::move(peer), &shared_);
-    auto registration = std::make_unique<Registration>(&live_, connection.get());
+    auto registration = std::make_unique<Registration>(this, connection.get(), origin);
     if (live_.size() == 1) wake_.Notify();
     tasks_.Spawn(Serve(std::move(connection), std::move(registration)));
   }
@@ -137,23 +162,14 @@ class Server final : public HttpServer {
     co_return served;
   }
 
-  void EvictOne() {
-    HttpConnection* oldest = nullptr;
-    for (HttpConnection* c : live_)
-      if (c->waiting() && (oldest == nullptr || c->waiting_since() < oldest->waiting_since())) oldest = c;
-    if (oldest != nullptr) oldest->Cut(Code::kTooMany);
-  }
-
   Task<> SweepLoop() {
     while (!closing_) {
-      if (live_.empty()) {
+      if (live_.size() == 0) {
         SB_CO_TRYV(co_await wake_.Wait());
       } else {
         SB_CO_TRYV(co_await Sleep(kSweepEvery));
       }
-      const auto now = HttpConnection::Clock::now();
-      for (HttpConnection* c : live_)
-        if (c->Expired(now)) c->Cut(Code::kTimeout);
+      live_.CutExpired(HttpConnection::Clock::now(), shared_.options.crowded_header_timeout);
     }
     co_return Result<>{};
   }
@@ -163,8 +179,9 @@ class Server final : public HttpServer {
   tcp::acceptor acceptor_;
   uint16_t port_ = 0;
   bool closing_ = false;
-  std::unordered_set<HttpConnection*> live_;
-  Event wake_;  // the first connection after none
+  ConnectionTable live_;
+  Event wake_;   // the first connection after none
+  Event freed_;  // a connection has left
   TaskGroup tasks_;
 };
 

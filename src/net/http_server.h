@@ -75,20 +75,25 @@ class HttpExchange {
   virtual Task<ByteStream*> Upgrade(std::vector<Header> headers) = 0;
   // From now on the client has to take every write within this time, or the connection is cut.
   virtual void LimitStalls(std::chrono::seconds limit) = 0;
+  // The client has shown a credential: its connection is the last to be closed for another one's sake.
+  virtual void Vouch() = 0;
 };
 
 // Runs with throw_if_cancelled off: when the server closes, the wait that the handler is in fails with kCancelled and
 // so does every later call of the exchange; what the handler awaits after that (clean-up) still runs.
 using HttpHandler = std::function<Task<>(HttpExchange*)>;
 
+inline constexpr size_t kMaxConnections = 4096;
+
 struct HttpServerOptions {
   size_t max_header_bytes = 64 << 10;
-  size_t max_connections = 4096;            // at the limit, the connection that waited longest for a request makes room
-  std::chrono::seconds header_timeout{30};  // from the first byte to the end of the head
-  std::chrono::seconds idle_timeout{120};   // keep-alive
-  std::chrono::seconds answer_timeout{30};  // for the client to take an answer that is not a stream
-  std::chrono::seconds write_stall_timeout{0};  // 0: a slow reader may take for ever
-  std::string tls_cert_file, tls_key_file;      // both set: HTTPS
+  size_t max_connections = kMaxConnections;  // at the limit, connections that wait make room (http_connection_table.h)
+  std::chrono::seconds header_timeout{30};   // from the first byte to the end of the head
+  std::chrono::seconds crowded_header_timeout{5};  // the same for a first request while places are scarce
+  std::chrono::seconds idle_timeout{120};          // keep-alive
+  std::chrono::seconds answer_timeout{30};         // for the client to take an answer that is not a stream
+  std::chrono::seconds write_stall_timeout{0};     // 0: a slow reader may take for ever
+  std::string tls_cert_file, tls_key_file;         // both set: HTTPS
   // Another certificate for clients that ask for a name under this suffix (".preview.example").
   std::string other_tls_suffix, other_tls_cert_file, other_tls_key_file;
 };

@@ -94,6 +94,7 @@ class HttpServerTest : public testing::Test {
     if (path == "/race-closed") return RaceGone(x);
     if (path == "/wait-go") return LateAnswer(x);
     if (path == "/no-content") return NoContent(x);
+    if (path == "/vouch") x->Vouch();
     return Answer(x, x->request().method + " " + path + " " + x->request().query);
   }
 
