@@ -220,7 +220,7 @@ void AddCompare(CLI::App* app, Raw* raw) {
   race->add_option("NAME", raw->race.name)->required();
   race->add_option("-n,--count", raw->race.count, "how many forks (default 2)");
   race->add_option("--score", raw->race.score,
-                   "exit (default: first to exit with 0), or a pattern for a number in stdout");
+                   "exit (default: first to exit with 0), or a pattern for a number in a line of stdout");
   race->add_option("--best", raw->race.best, "highest (default) or lowest number")
       ->check(CLI::IsMember({"highest", "lowest"}));
   race->add_option("--keep", raw->race.keep, "promote (default), fork or none")

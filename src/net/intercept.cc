@@ -24,8 +24,9 @@ class MachineInterceptor final : public Interceptor {
 
 }  // namespace
 
-Result<std::unique_ptr<Interceptor>> MakeInterceptor(const asio::any_io_executor&, InterceptorOptions options) {
+Result<std::unique_ptr<Interceptor>> MakeInterceptor(const asio::any_io_executor& ex, InterceptorOptions options) {
   InterceptShared shared;
+  shared.turn = std::make_unique<InterceptShared::Turn>(ex);
   SB_TRY(shared.ca, MachineCa::Make(options.seed));
   shared.options = std::move(options);
   return std::make_unique<MachineInterceptor>(std::move(shared));

@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 
+#include "async/task.h"
 #include "net/egress_state.h"
 #include "net/guarded_connect.h"
 #include "net/policy.h"
@@ -63,6 +64,8 @@ struct InterceptorOptions {
   ForwardIdentity identity;
   ForwardSigner* signer = nullptr;  // outlives it; null: forwardURL answers 502
   std::string upstream_ca_file;     // trusted besides the system's authorities
+  // Where requests are judged whose matchers take long; outlives it. Null: such requests are refused.
+  asio::thread_pool* matching = nullptr;
 };
 Result<std::unique_ptr<Interceptor>> MakeInterceptor(const asio::any_io_executor& ex, InterceptorOptions options);
 

@@ -118,6 +118,7 @@ Task<bool> InterceptConnection::ServeOne() {
   const wire::HttpHead& head = request_->head();
   owes_continue_ = head.expect_continue && head.version == 11 && !request_->parser().done();
   auto judged = JudgeRequest(head, context());
+  if (!judged && judged.error().too_costly) SB_CO_TRYV(co_await JudgeElsewhere(&judged));
   if (!judged) co_return co_await Refuse(std::move(judged).error());
   auto cut = [&] { return job_.on_host && !job_.on_host(judged->host); };
   websocket_ = judged->websocket;
@@ -136,6 +137,28 @@ Task<bool> InterceptConnection::ServeOne() {
   if (!out) co_return co_await Refuse(std::move(out).error());
   if (cut()) co_return Fail(Code::kClosed, "cut by policy");
   co_return co_await Forward(std::move(*out));
+}
+
+// On the thread for requests whose matchers take long, when it is this machine's turn.
+Task<> InterceptConnection::JudgeElsewhere(Judgement<JudgedRequest>* judged) {
+  if (shared_->options.matching == nullptr) co_return Result<>{};
+  InterceptShared::Turn* turn = shared_->turn.get();
+  while (turn->taken) SB_CO_TRYV(co_await turn->freed.Wait());
+  turn->taken = true;
+  auto free = [](InterceptShared::Turn* mine) {
+    mine->taken = false;
+    mine->freed.Notify();
+  };
+  std::unique_ptr<InterceptShared::Turn, decltype(free)> held(turn, free);
+  // Copies: this connection may end while the other thread works.
+  auto judge = [head = request_->head(), policy = job_.policy, name = job_.name, context = context()]() mutable {
+    context.policy = policy.get();
+    context.sni = name;
+    context.match_steps = kMaxMatchSteps;
+    return JudgeRequest(head, context);
+  };
+  *judged = co_await Offload(*shared_->options.matching, std::move(judge));
+  co_return Result<>{};
 }
 
 Task<bool> InterceptConnection::Refuse(Refusal refusal) {

@@ -21,6 +21,14 @@ struct InterceptShared {
   InterceptorOptions options;
   std::unique_ptr<MachineCa> ca;
   TlsContext upstream_tls;  // made when first needed: most machines never do, and it holds the system's authorities
+
+  // Of the requests whose matchers take long, one is judged at a time: a machine cannot fill the thread that does it.
+  struct Turn {
+    explicit Turn(const asio::any_io_executor& ex) : freed(ex) {}
+    bool taken = false;
+    Event freed;
+  };
+  std::unique_ptr<Turn> turn;
 };
 
 class InterceptConnection {
@@ -44,6 +52,7 @@ class InterceptConnection {
   Task<> SayTimeout();
   Task<> ShakeHands();
   Task<bool> ServeOne();
+  Task<> JudgeElsewhere(Judgement<JudgedRequest>* judged);
   Task<bool> Refuse(Refusal refusal);
   Task<bool> Answer(std::string answer);
   Task<bool> Drain();

@@ -237,6 +237,7 @@ class InterceptTest : public ::testing::Test {
     options_.seed = std::string(32, 's');
     options_.upstream_ca_file = certificate_.cert();
     options_.identity = {"team_1", "prj_1", "sbx_1", "box"};
+    options_.matching = &matching_;
   }
   ~InterceptTest() override {
     if (group_) {
@@ -309,6 +310,7 @@ class InterceptTest : public ::testing::Test {
 
   Resolver resolver_;
   TestCertificate certificate_;
+  asio::thread_pool matching_{1};
   EgressConfig config_;
   EgressState state_;
   InterceptorOptions options_;

@@ -4,6 +4,7 @@
 #include <array>
 #include <boost/json/object.hpp>
 #include <boost/json/serialize.hpp>
+#include <unordered_set>
 
 #include "base/printable.h"
 #include "wire/text.h"
@@ -200,15 +201,32 @@ bool NamedByConnection(const std::vector<HttpField>& fields, std::string_view na
   });
 }
 
-bool IsHopByHop(const std::vector<HttpField>& fields, std::string_view name) {
-  return std::ranges::any_of(kHopByHop, [&](auto hop) { return EqualsIgnoreCase(hop, name); }) ||
-         NamedByConnection(fields, name);
-}
+// Names of fields that belong to one connection. Made once for a message: its Connection fields can name thousands.
+class HopByHop {
+ public:
+  explicit HopByHop(const std::vector<HttpField>& fields) {
+    for (std::string_view name : kHopByHop) names_.emplace(name);
+    for (const HttpField& f : fields) {
+      if (!EqualsIgnoreCase(f.name, "connection")) continue;
+      std::string_view rest = f.value;
+      while (!rest.empty()) {
+        const size_t comma = std::min(rest.find(','), rest.size());
+        names_.insert(wire::LowerCase(wire::Trim(rest.substr(0, comma))));
+        rest.remove_prefix(std::min(comma + 1, rest.size()));
+      }
+    }
+  }
+  bool Has(std::string_view name) const { return names_.contains(wire::LowerCase(name)); }
+
+ private:
+  std::unordered_set<std::string> names_;
+};
 
 std::vector<HttpField> EndToEnd(const HttpHead& head) {
   std::vector<HttpField> out;
+  const HopByHop hops(head.fields);
   for (const HttpField& f : head.fields)
-    if (!IsHopByHop(head.fields, f.name) && !IsReserved(f.name)) out.push_back(f);
+    if (!hops.Has(f.name) && !IsReserved(f.name)) out.push_back(f);
   return out;
 }
 
@@ -216,6 +234,13 @@ std::vector<HttpField> EndToEnd(const HttpHead& head) {
 bool AsksForWebSocket(const HttpHead& head) {
   return head.method == "GET" && !head.chunked && head.content_length.value_or(0) == 0 && head.version == 11 &&
          EqualsIgnoreCase(head.Get("upgrade"), "websocket") && NamedByConnection(head.fields, "upgrade");
+}
+
+Refusal TooCostly(const JudgedRequest& judged, const Error& error) {
+  Refusal refusal = Denied(judged.host, judged.entry->pattern, error.message,
+                           "send a shorter path, query or headers, or use simpler matchers in the policy");
+  refusal.too_costly = true;
+  return refusal;
 }
 
 Judgement<void> JudgeRules(const HttpHead& head, const RequestContext& context, JudgedRequest& out) {
@@ -226,10 +251,15 @@ Judgement<void> JudgeRules(const HttpHead& head, const RequestContext& context, 
   std::vector<NameValue> headers;
   for (HttpField& f : EndToEnd(head)) headers.emplace_back(std::move(f.name), std::move(f.value));
   RequestView view{head.method, readings->plain, &query->pairs, &headers};
-  out.rule = context.policy->FindRule(*out.entry, view);
+  StepBudget budget(context.match_steps);
+  auto rule = context.policy->FindRule(*out.entry, view, budget);
+  if (!rule) return std::unexpected(TooCostly(out, rule.error()));
   view.path = readings->loose;
+  auto other = context.policy->FindRule(*out.entry, view, budget);
+  if (!other) return std::unexpected(TooCostly(out, other.error()));
+  out.rule = *rule;
   // A path that two servers read in two ways must not choose between two rules.
-  if (context.policy->FindRule(*out.entry, view) != out.rule) {
+  if (*other != out.rule) {
     Refusal refusal = Bad("the path is ambiguous to the rules of this domain");
     refusal.host = out.host;
     refusal.rule = out.entry->pattern;
@@ -273,6 +303,12 @@ Judgement<void> ApplyTransform(const TransformAction& action, const JudgedReques
     if (size_t space = value.rfind(' '); space != value.npos) out.secrets.push_back(value.substr(space + 1));
   }
   std::erase_if(out.secrets, [](const std::string& s) { return s.size() < kMinSecret; });
+  for (size_t i = 0, plain = out.secrets.size(); i < plain; ++i) {
+    std::string encoded = wire::EncodeComponent(out.secrets[i]);
+    if (encoded != out.secrets[i]) out.secrets.push_back(std::move(encoded));
+  }
+  // A longer one may contain a shorter one, and is to be replaced as a whole.
+  std::ranges::sort(out.secrets, std::ranges::greater(), &std::string::size);
   return {};
 }
 
@@ -313,14 +349,17 @@ Judgement<std::string> ApplyForward(const ForwardAction& action, const JudgedReq
   return base + given + query;
 }
 
+// In one pass for each secret: an upstream can repeat one as often as a head has room.
 std::string Redact(std::string value, const std::vector<std::string>& secrets) {
-  auto replace = [&](const std::string& secret) {
-    for (size_t at = value.find(secret); at != value.npos; at = value.find(secret, at + kRedacted.size()))
-      value.replace(at, secret.size(), kRedacted);
-  };
   for (const std::string& secret : secrets) {
-    replace(secret);
-    if (std::string encoded = wire::EncodeComponent(secret); encoded != secret) replace(encoded);
+    std::string out;
+    size_t done = 0;
+    for (size_t at = value.find(secret); at != value.npos; at = value.find(secret, done)) {
+      out.append(value, done, at - done).append(kRedacted);
+      done = at + secret.size();
+    }
+    if (done == 0) continue;
+    value = out.append(value, done);
   }
   return value;
 }
@@ -381,9 +420,10 @@ std::string ResponseHead(const HttpHead& response, BodyFraming framing, bool kee
                          const std::vector<std::string>& secrets) {
   std::string out;
   wire::AppendStatusLine(out, response.status);
+  const HopByHop hops(response.fields);
   for (const HttpField& f : response.fields) {
     // Another way to the same service is none that leads through here.
-    if (IsHopByHop(response.fields, f.name) || EqualsIgnoreCase(f.name, "alt-svc")) continue;
+    if (hops.Has(f.name) || EqualsIgnoreCase(f.name, "alt-svc")) continue;
     wire::AppendField(out, f.name, Redact(f.value, secrets));
   }
   if (framing == BodyFraming::kChunked) wire::AppendField(out, "transfer-encoding", "chunked");

@@ -25,8 +25,9 @@ struct Refusal {
   std::string host;    // as canonical as it got
   std::string rule;    // the policy's part that decided
   std::string hint;
-  bool denied = false;  // by policy: recorded as a denial
-  bool close = false;   // the connection cannot be trusted to be in step
+  bool denied = false;      // by policy: recorded as a denial
+  bool close = false;       // the connection cannot be trusted to be in step
+  bool too_costly = false;  // RequestContext::match_steps did not suffice; more of them might
 };
 template <class T>
 using Judgement = std::expected<T, Refusal>;
@@ -37,6 +38,7 @@ struct RequestContext {
   std::string_view sni;  // canonical, of ended TLS
   uint16_t port = 0;
   bool strict = false;
+  uint64_t match_steps = kMaxLoopSteps;  // that the matchers of rules may take
 };
 
 struct JudgedRequest {

@@ -282,6 +282,30 @@ TEST_F(InterceptTest, PathTricksDoNotDodgeAMatcher) {
   EXPECT_EQ(up.seen()[0].head.target, "/@scope%2Fname/..%20/~user//x?u=%2e%2e/");
 }
 
+TEST_F(InterceptTest, CostlyMatchersDoNotHoldUpTheLoop) {
+  Upstream up(&certificate_);
+  Matcher costly{Matcher::Kind::kRegex, "^/(?:a?){900}b$"};
+  Start({{"api.test", {Say("matched", RequestMatch{.path = costly})}}});
+  // Nothing is judged elsewhere until the test says so.
+  std::promise<void> go;
+  asio::post(matching_, [wait = go.get_future().share()] { wait.wait(); });
+  Peer slow = Tls(up.port());
+  Peer second = Tls(up.port());
+  EXPECT_TRUE(slow.Send(Get("api.test", "/" + std::string(500, 'a') + "b")));
+  EXPECT_TRUE(second.Send(Get("api.test", "/" + std::string(500, 'a') + "c")));
+  // A short path takes few steps, and is judged at once.
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(Tls(up.port()).Ask(Get("api.test", "/b")).body, "matched");
+  EXPECT_TRUE(up.seen().empty());
+  go.set_value();
+  EXPECT_EQ(slow.Answer().body, "matched");
+  EXPECT_EQ(second.Answer().body, "hello");
+  // What would take too long anywhere is refused.
+  Message refused = Tls(up.port()).Ask(Get("api.test", "/" + std::string(9000, 'a')));
+  EXPECT_EQ(refused.head.status, 403);
+  EXPECT_TRUE(refused.body.contains("too long for the matchers")) << refused.body;
+  EXPECT_EQ(Denials().back().rule, "api.test");
+}
+
 TEST_F(InterceptTest, StrictDeniesWhatNoRuleMatches) {
   Upstream up(&certificate_);
   config_.strict = true;

@@ -15,16 +15,14 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "base/result.h"
 #include "net/address.h"
-
-namespace re2 {
-class RE2;
-}
+#include "net/bounded_pattern.h"
 
 namespace sandbar::net {
 
@@ -100,6 +98,22 @@ struct RequestView {
 
 enum class AddressVerdict { kNoRule, kAllowed, kDenied };
 
+class CompiledRules;  // policy_rules.h
+
+// Finds the first of many patterns that fits a name, in a time that hardly depends on how many there are.
+class DomainIndex {
+ public:
+  // `pattern` is canonical and outlives the index; the smaller number is the earlier one.
+  void Add(std::string_view pattern, size_t number);
+  std::optional<size_t> Find(std::string_view name) const;
+
+ private:
+  std::unordered_map<std::string_view, size_t> exact_;
+  std::unordered_map<std::string_view, size_t> below_;       // "*.x" by "x"
+  std::vector<std::pair<std::string_view, size_t>> others_;  // "*" inside, in their order
+  std::optional<size_t> any_;                                // "*"
+};
+
 class CompiledPolicy {
  public:
   CompiledPolicy(const CompiledPolicy&) = delete;
@@ -112,24 +126,31 @@ class CompiledPolicy {
   const DomainEntry* FindName(std::string_view name) const;
   // By CIDR alone; kDenied wins. In allow-all and deny-all there are no CIDRs and it is kNoRule.
   AddressVerdict JudgeAddress(const IpAddress& address) const;
-  // The first rule of the entry (one that FindName gave) that matches, null when none does.
-  const Rule* FindRule(const DomainEntry& entry, const RequestView& request) const;
+  // The text of the CIDR that decides about the address: the first of deny_cidrs, else of allow_cidrs; null: none.
+  const std::string* FindCidr(const IpAddress& address) const;
+  // The first rule of the entry (one that FindName gave) that matches, null when none does. kTooLarge: the budget does
+  // not suffice to tell; such a request must be refused.
+  Result<const Rule*> FindRule(const DomainEntry& entry, const RequestView& request, StepBudget& budget) const;
+  // Whether a rule of the entry has a condition on the path.
+  bool JudgesPaths(const DomainEntry& entry) const;
   bool HasRules() const;  // any domain with rules: TLS will be ended for it
 
  private:
   friend Result<std::shared_ptr<const CompiledPolicy>> Compile(NetworkPolicy policy);
-  struct CompiledRule;
   explicit CompiledPolicy(NetworkPolicy policy);
   Result<> Prepare();
+  const CompiledRules& RulesOf(const DomainEntry& entry) const;
 
   NetworkPolicy policy_;
   std::vector<Cidr> allow_, deny_;
-  std::vector<std::vector<CompiledRule>> rules_;  // [domain][rule]
+  DomainIndex index_;
+  std::vector<CompiledRules> rules_;  // one for each domain
 };
 using PolicyRef = std::shared_ptr<const CompiledPolicy>;
 
 // kBadRequest with the field's name: bad patterns, CIDRs, regular expressions, header names or values, URLs, statuses,
-// or more than the bounds (1000 domains, 1000 CIDRs, 256 rules, 64 KiB of regular expressions, 64 KiB a body).
+// or more than the bounds (1000 domains, 1000 CIDRs, 256 rules, 1000 matchers, 1 MiB of texts in rules; see
+// BoundedPattern and policy_rules.cc).
 Result<PolicyRef> Compile(NetworkPolicy policy);
 PolicyRef DenyAll();
 PolicyRef AllowAll();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <map>
+#include <unordered_map>
 
 #include "wire/json_decode.h"
 
@@ -151,34 +152,46 @@ Rule ToRule(RuleBody body) {
   return rule;
 }
 
-// Finds or adds. A domain that is spelled in two ways is one.
-DomainEntry* EntryOf(NetworkPolicy& policy, const std::string& domain, wire::JsonDecoder& decoder) {
-  // Compile refuses so many; until then they must not cost more than their text.
-  if (policy.domains.size() > kManyDomains) return &policy.domains.back();
-  auto pattern = CanonicalPattern(domain);
-  if (!pattern) decoder.Add("", "\"" + domain.substr(0, 64) + "\": " + pattern.error().message);
-  const std::string& name = pattern ? *pattern : domain;
-  auto it = std::ranges::find(policy.domains, name, &DomainEntry::pattern);
-  if (it != policy.domains.end()) return &*it;
-  return &policy.domains.emplace_back(DomainEntry{name, {}});
-}
+// The domains of a policy while it is read.
+class Domains {
+ public:
+  Domains(NetworkPolicy* policy, wire::JsonDecoder* decoder) : policy_(policy), decoder_(decoder) {}
 
-void ReadAllow(const json::value& allow, NetworkPolicy& policy, wire::JsonDecoder& decoder) {
+  // Finds or adds. A domain that is spelled in two ways is one. Valid until the next call.
+  DomainEntry* Entry(const std::string& domain) {
+    auto& domains = policy_->domains;
+    // Compile refuses so many; until then they must not cost more than their text.
+    if (domains.size() > kManyDomains) return &domains.back();
+    auto pattern = CanonicalPattern(domain);
+    if (!pattern) decoder_->Add("", "\"" + domain.substr(0, 64) + "\": " + pattern.error().message);
+    const std::string& name = pattern ? *pattern : domain;
+    auto [it, added] = numbers_.try_emplace(name, domains.size());
+    if (added) domains.push_back({name, {}});
+    return &domains[it->second];
+  }
+
+ private:
+  NetworkPolicy* policy_;
+  wire::JsonDecoder* decoder_;
+  std::unordered_map<std::string, size_t> numbers_;
+};
+
+void ReadAllow(const json::value& allow, Domains& domains, wire::JsonDecoder& decoder) {
   if (const auto* rules = allow.if_object()) {
     for (const auto& member : *rules) {
       std::vector<RuleBody> bodies;
       decoder.At(member.key(), [&] {
         decoder.Read(member.value(), bodies);
-        DomainEntry* entry = EntryOf(policy, member.key(), decoder);
+        DomainEntry* entry = domains.Entry(member.key());
         for (RuleBody& body : bodies) entry->rules.push_back(ToRule(std::move(body)));
       });
     }
     return;
   }
   if (!allow.is_array()) return decoder.Add("", "must be an array of domains, or an object from domains to rules");
-  std::vector<std::string> domains;
-  decoder.Read(allow, domains);
-  for (const std::string& domain : domains) EntryOf(policy, domain, decoder);
+  std::vector<std::string> names;
+  decoder.Read(allow, names);
+  for (const std::string& name : names) domains.Entry(name);
 }
 
 json::object MatcherJson(const Matcher& m) {
@@ -280,19 +293,20 @@ void PolicyBody::ReadJson(wire::JsonDecoder& decoder, const json::value& value) 
   policy.mode = EgressMode::kCustom;
   if (body.mode == ModeWord::kAllowAll) policy.mode = EgressMode::kAllowAll;
   if (body.mode == ModeWord::kDenyAll) policy.mode = EgressMode::kDenyAll;
-  if (body.allow) decoder.At("allow", [&] { ReadAllow(*body.allow, policy, decoder); });
+  Domains domains(&policy, &decoder);
+  if (body.allow) decoder.At("allow", [&] { ReadAllow(*body.allow, domains, decoder); });
   decoder.At("allowedDomains", [&] {
-    for (const std::string& domain : body.allowed_domains) EntryOf(policy, domain, decoder);
+    for (const std::string& domain : body.allowed_domains) domains.Entry(domain);
   });
   decoder.At("injectionRules", [&] {
     for (const InjectionBody& rule : body.injection_rules) {
-      DomainEntry* entry = EntryOf(policy, rule.domain, decoder);
+      DomainEntry* entry = domains.Entry(rule.domain);
       entry->rules.push_back({ToMatch(rule.match), TransformAction{ToHeaders(rule.headers)}});
     }
   });
   decoder.At("forwardRules", [&] {
     for (const ForwardBody& rule : body.forward_rules)
-      EntryOf(policy, rule.domain, decoder)->rules.push_back({ToMatch(rule.match), ForwardAction{rule.forward_url}});
+      domains.Entry(rule.domain)->rules.push_back({ToMatch(rule.match), ForwardAction{rule.forward_url}});
   });
   policy.allow_cidrs = body.subnets ? body.subnets->allow : body.allowed_cidrs;
   policy.deny_cidrs = body.subnets ? body.subnets->deny : body.denied_cidrs;

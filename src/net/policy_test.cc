@@ -134,8 +134,10 @@ TEST(Policy, RulesMatchInOrder) {
   const DomainEntry& entry = *policy->FindName("x.test");
   std::vector<NameValue> none, query{{"q", "1"}}, headers{{"x-mode", "test"}}, wrong{{"x-mode", "Test"}};
   auto status = [&](std::string_view method, std::string_view path, const auto& q, const auto& h) {
-    const Rule* rule = policy->FindRule(entry, {method, path, &q, &h});
-    return rule == nullptr ? 0 : std::get<RespondAction>(rule->action).status;
+    StepBudget budget(kMaxMatchSteps);
+    auto rule = policy->FindRule(entry, {method, path, &q, &h}, budget);
+    EXPECT_TRUE(rule);
+    return !rule || *rule == nullptr ? 0 : std::get<RespondAction>((*rule)->action).status;
   };
   EXPECT_EQ(status("GET", "/v1/a", none, none), 201);
   EXPECT_EQ(status("POST", "/v1/a", none, none), 203);
@@ -176,12 +178,95 @@ TEST(Policy, BoundsHold) {
   EXPECT_TRUE(Complaint(With({{"x.test", std::vector<Rule>(257, Rule{{}, RespondAction{}})}})).contains("256"));
   RequestMatch big{
       .path = Matcher{Matcher::Kind::kRegex, std::string(40000, 'a')}, .methods = {}, .query = {}, .headers = {}};
-  EXPECT_TRUE(
-      Complaint(With({{"x.test", {Rule{big, RespondAction{}}, Rule{big, RespondAction{}}}}})).contains("64 KiB"));
+  EXPECT_TRUE(Complaint(With({{"x.test", {Rule{big, RespondAction{}}}}})).contains("at most 4000"));
   // A pattern that would need more memory than it is worth is refused, not compiled.
   RequestMatch bomb{
       .path = Matcher{Matcher::Kind::kRegex, "((a{100}){100}){100}"}, .methods = {}, .query = {}, .headers = {}};
   EXPECT_TRUE(Complaint(With({{"x.test", {Rule{bomb, RespondAction{}}}}})).contains("regular expression"));
+}
+
+Rule OnPath(const std::string& pattern) {
+  RequestMatch match;
+  match.path = Matcher{Matcher::Kind::kRegex, pattern};
+  return {match, RespondAction{}};
+}
+
+TEST(Policy, LargeRegularExpressionsAreRefusedByRule) {
+  // Each of these held up the whole server for seconds, at every request or when it was compiled.
+  std::string many;
+  for (int i = 0; i < 400; ++i) many += "a{0,1000}";
+  for (const std::string& pattern : {"^/(?:a?){1000}b$"s, "(?:[^/]*/){400}"s, many, std::string(5000, 'a')}) {
+    std::string complaint = Complaint(With({{"x.test", {OnPath("^/fine$"), OnPath(pattern)}}}));
+    EXPECT_TRUE(complaint.contains(R"(allow["x.test"][1].match.path)")) << complaint;
+    EXPECT_TRUE(complaint.contains("large") || complaint.contains("at most")) << complaint;
+  }
+  // Together they have a limit as well.
+  EXPECT_EQ(Complaint(With({{"x.test", std::vector<Rule>(10, OnPath("^/[^/]{150}$"))}})), "accepted");
+  EXPECT_TRUE(Complaint(With({{"x.test", std::vector<Rule>(30, OnPath("^/[^/]{150}$"))}})).contains("large together"));
+}
+
+TEST(Policy, WhatRulesCompareIsCounted) {
+  PairMatch pair{Matcher{Matcher::Kind::kExact, "a"}, Matcher{Matcher::Kind::kExact, "b"}};
+  auto with = [&](const RequestMatch& match) { return With({{"x.test", {Rule{match, RespondAction{}}}}}); };
+  RequestMatch match;
+  match.headers = std::vector<PairMatch>(500, pair);
+  EXPECT_EQ(Complaint(with(match)), "accepted");
+  match.query = {pair};
+  EXPECT_TRUE(Complaint(with(match)).contains("1000 matchers"));
+  RequestMatch empty;
+  empty.headers = std::vector<PairMatch>(1001);
+  EXPECT_TRUE(Complaint(with(empty)).contains("1000"));
+  RequestMatch methods;
+  methods.methods = std::vector<std::string>(33, "GET");
+  EXPECT_TRUE(Complaint(with(methods)).contains("32 methods"));
+  RequestMatch text;
+  text.path = Matcher{Matcher::Kind::kExact, "/" + std::string(200'000, 'a')};
+  EXPECT_TRUE(Complaint(with(text)).contains("128 KiB"));
+  auto sets = [](size_t count, size_t length) {
+    TransformAction action;
+    for (size_t i = 0; i < count; ++i) action.headers.emplace_back("x-" + std::to_string(i), std::string(length, 'v'));
+    return Rule{{}, action};
+  };
+  EXPECT_TRUE(Complaint(With({{"x.test", {sets(65, 4)}}})).contains("64 headers"));
+  EXPECT_TRUE(Complaint(With({{"x.test", std::vector<Rule>(2, sets(64, 10'000))}})).contains("1 MiB"));
+}
+
+TEST(Policy, AMatchThatCostsTooMuchIsNoMatch) {
+  auto policy = *Compile(With({{"x.test", {OnPath("^/(?:a?){900}b$"), {{}, RespondAction{.status = 203}}}}}));
+  const DomainEntry& entry = *policy->FindName("x.test");
+  EXPECT_TRUE(policy->JudgesPaths(entry));
+  auto find = [&](size_t length, uint64_t steps) {
+    StepBudget budget(steps);
+    const std::string path = "/" + std::string(length, 'a');
+    return policy->FindRule(entry, {.method = "GET", .path = path}, budget);
+  };
+  ASSERT_TRUE(find(100, kMaxMatchSteps));
+  EXPECT_EQ(std::get<RespondAction>((*find(100, kMaxMatchSteps))->action).status, 203);
+  ASSERT_FALSE(find(100, kMaxLoopSteps));
+  EXPECT_EQ(find(100, kMaxLoopSteps).error().code, Code::kTooLarge);
+  EXPECT_FALSE(find(8000, kMaxMatchSteps));
+}
+
+TEST(Policy, TheIndexFindsWhatTheFirstFittingPatternIs) {
+  const std::vector<std::string> patterns = {"b.x.test", "*.x.test", "a.*.test",   "*.a.*.test", "x.test", "*.test",
+                                             "*",        "test",     "*.b.x.test", "a.b.x.test", "*.*"};
+  const std::vector<std::string> names = {"test",     "x.test",       "a.x.test",     "b.x.test",  "a.b.x.test",
+                                          "c.b.test", "y.a.b.test",   "z.y.a.q.test", "other",     "a.other",
+                                          "x.a.test", "a.b.c.x.test", "a.y.test",     "b.a.y.test"};
+  // Every rotation of the list, and every part of it.
+  for (size_t first = 0; first < patterns.size(); ++first) {
+    std::vector<DomainEntry> domains;
+    for (size_t i = 0; i < patterns.size(); ++i) {
+      domains.push_back({patterns[(first + i) % patterns.size()], {}});
+      auto policy = *Compile(With(domains));
+      for (const std::string& name : names) {
+        auto fits = [&](const DomainEntry& e) { return PatternFits(e.pattern, name); };
+        auto want = std::ranges::find_if(domains, fits);
+        const DomainEntry* got = policy->FindName(name);
+        EXPECT_EQ(got == nullptr ? "none" : got->pattern, want == domains.end() ? "none" : want->pattern) << name;
+      }
+    }
+  }
 }
 
 TEST(Judge, NamesTheRuleAndTheSmallestChange) {

@@ -1,4 +1,4 @@
-// What every part of the domain shares: configuration, the interfaces below, and the two pools for blocking work.
+// What every part of the domain shares: configuration, the interfaces below, and the pools for work off the loop.
 // Made by Domain, outlives everything else in it. Single loop; only Db() and Files() leave it.
 #pragma once
 
@@ -36,6 +36,11 @@ struct Core {
   auto Files(F f) {
     return Offload(file_pool, std::move(f));
   }
+  // A search with a tenant's pattern.
+  template <class F>
+  auto Match(F f) {
+    return Offload(match_pool, std::move(f));
+  }
   std::string LogDir(const std::string& session) const { return config.data_dir + "/logs/" + session; }
   std::string LogDir(const std::string& session, const std::string& command) const {
     return LogDir(session) + "/" + command;
@@ -43,6 +48,8 @@ struct Core {
 
   asio::thread_pool db_pool{1};
   asio::thread_pool file_pool{2};
+  // For patterns of tenants that take long to search with. Each of its jobs is bounded (net::kMaxMatchSteps).
+  asio::thread_pool match_pool{1};
 };
 
 }  // namespace sandbar::sandbox

@@ -124,6 +124,7 @@ void LiveMachine::Identify(const store::Session& owner) {
   options.identity = {owner.team, owner.project, owner.id, owner.sandbox};
   options.signer = core_->parts.signer;
   options.upstream_ca_file = core_->parts.upstream_ca;
+  options.matching = &core_->match_pool;
   interceptor_.Identify(std::move(options));
 }
 

@@ -1,11 +1,11 @@
 // One command in many forks at once; the best one is kept. The names of the forks are on record before the first of
 // them exists: whatever ends the server, the next start removes them.
-#include <re2/re2.h>
-
 #include <algorithm>
+#include <charconv>
 
 #include "base/ids.h"
 #include "base/log.h"
+#include "net/bounded_pattern.h"
 #include "sandbox/deletion.h"
 #include "sandbox/service_impl.h"
 
@@ -15,15 +15,8 @@ namespace {
 
 constexpr int kMaxRacers = 32;
 constexpr size_t kOutputKept = 64 << 10;
-constexpr size_t kPatternMemory = 1 << 20;
-constexpr size_t kMaxPattern = 1000;
-constexpr size_t kMaxLookedAt = 16 << 20;
-std::unique_ptr<RE2> Compile(const std::string& pattern) {
-  RE2::Options options;
-  options.set_log_errors(false);
-  options.set_max_mem(kPatternMemory);
-  return std::make_unique<RE2>(pattern, options);
-}
+constexpr size_t kMaxLine = 4 << 10;
+constexpr uint64_t kScoreSteps = uint64_t{1} << 21;
 
 Result<> Check(const RaceSpec& spec) {
   if (spec.count < 1 || spec.count > kMaxRacers)
@@ -32,29 +25,58 @@ Result<> Check(const RaceSpec& spec) {
   if (spec.keep != "promote" && spec.keep != "fork" && spec.keep != "none")
     return Fail(Code::kBadRequest, "`keep`: promote, fork or none");
   if (spec.score.empty()) return {};
-  auto pattern = Compile(spec.score);
-  if (spec.score.size() > kMaxPattern || !pattern->ok()) return Fail(Code::kBadRequest, "`score`: not a pattern");
-  if (pattern->NumberOfCapturingGroups() > 1) return Fail(Code::kBadRequest, "`score`: at most one group");
+  auto pattern = net::BoundedPattern::Compile(spec.score, false);
+  if (!pattern) return Fail(Code::kBadRequest, "`score`: " + pattern.error().message);
+  if (pattern->groups() > 1) return Fail(Code::kBadRequest, "`score`: at most one group");
   return {};
 }
 
-// The last number that the pattern finds: a benchmark says its result at its end.
-std::optional<double> ScoreOf(const RaceSpec& spec, const std::string& output) {
-  auto pattern = Compile("(" + spec.score + ")");
-  re2::StringPiece rest(output);
-  std::optional<double> score;
-  std::string whole, group;
-  const bool grouped = pattern->NumberOfCapturingGroups() > 1;
-  // A pattern may look at all that is left for each of its matches; this runs on the loop.
-  size_t looked_at = 0;
-  while ((looked_at += rest.size()) <= kMaxLookedAt && (grouped ? RE2::FindAndConsume(&rest, *pattern, &whole, &group)
-                                                                : RE2::FindAndConsume(&rest, *pattern, &whole))) {
-    double number = 0;
-    const std::string& text = grouped ? group : whole;
-    if (RE2::FullMatch(text, R"(\s*([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)\s*)", &number)) score = number;
-    if (whole.empty()) break;
+std::optional<double> ToNumber(std::string_view text) {
+  constexpr std::string_view kSpace = " \t\r\n\v\f";
+  text.remove_prefix(std::min(text.find_first_not_of(kSpace), text.size()));
+  while (!text.empty() && kSpace.contains(text.back())) text.remove_suffix(1);
+  if (text.starts_with('+')) text.remove_prefix(1);
+  // Words such as "inf" and "nan" are numbers to from_chars, and no scores.
+  const size_t digit = text.starts_with('-') ? 1 : 0;
+  if (digit >= text.size() || !std::string_view("0123456789.").contains(text[digit])) return std::nullopt;
+  double number = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+// The last number that the pattern finds in a line. kTooLarge: the budget does not suffice.
+Result<std::optional<double>> LastNumber(const net::BoundedPattern& pattern, std::string_view line,
+                                         net::StepBudget& budget) {
+  line = line.substr(line.size() - std::min(line.size(), kMaxLine));
+  std::optional<double> last;
+  for (;;) {
+    if (!budget.Take(pattern.Cost(line.size())))
+      return Fail(Code::kTooLarge,
+                  "`score`: the pattern found nothing at the output's end, and is too large to search "
+                  "all of it: use a smaller pattern, or print the number last");
+    auto match = pattern.FindFirst(line);
+    if (!match) return last;
+    if (auto number = ToNumber(match->group)) last = number;
+    line.remove_prefix(static_cast<size_t>(match->whole.data() + match->whole.size() - line.data()));
+    if (match->whole.empty()) return last;
   }
-  return score;
+}
+
+// The last number that the pattern finds in the output, from the last line to the first: a benchmark says its result at
+// its end.
+Result<std::optional<double>> ScoreOf(const std::string& score, std::string_view output) {
+  SB_TRY(auto pattern, net::BoundedPattern::Compile(score, false));
+  net::StepBudget budget(kScoreSteps);
+  output = output.substr(output.size() - std::min(output.size(), kOutputKept));
+  std::optional<double> number;
+  while (!output.empty() && !number) {
+    if (output.ends_with('\n')) output.remove_suffix(1);
+    const size_t begin = output.rfind('\n') + 1;  // 0 when there is no line before it
+    SB_TRY(number, LastNumber(pattern, output.substr(begin), budget));
+    output = output.substr(0, begin);
+  }
+  return number;
 }
 
 // Does a beat b?
@@ -103,7 +125,10 @@ Task<> ServiceImpl::RunRacer(Scope scope, std::shared_ptr<RaceState> race, size_
   SB_CO_TRY(auto ended, co_await WaitCommand(std::move(scope), racer->session, started.command.id));
   racer->exit_code = ended.exit_code;
   racer->duration_ms = ended.duration_ms.value_or(0);
-  if (!spec->score.empty()) racer->score = ScoreOf(*spec, racer->output);
+  if (!spec->score.empty()) {
+    auto find = [score = spec->score, output = racer->output] { return ScoreOf(score, output); };
+    SB_CO_TRY(racer->score, co_await core_.Match(std::move(find)));
+  }
   co_return Result<>{};
 }
 

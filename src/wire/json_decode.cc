@@ -170,7 +170,8 @@ void JsonDecoder::UnknownKeys(const json::object& o, const std::vector<std::stri
         Add(key, "is another name of " + Quoted(alias->key) + ", which is given too");
       continue;
     }
-    const std::string_view near = Nearest(key, keys);
+    // Finding it takes longer than reading the key, and a body has room for many.
+    const std::string_view near = count() < kMaxListed ? Nearest(key, keys) : std::string_view();
     if (near.empty()) {
       Add(key.substr(0, kMaxQuoted), "unknown key");
     } else {

@@ -111,6 +111,21 @@ test("ambiguous requests reach no upstream", async () => {
   assert.deepEqual(seen, []);
 });
 
+test("a policy that would hold up the server is refused, and the rule is named", async () => {
+  const box = await sandbox();
+  const set = (match) => server.request("POST", `/v2/sandboxes/sessions/${box.currentSession().sessionId}/network-policy?teamId=team_test&projectId=prj_test`,
+    { body: { allow: { "api.test": [{ response: { statusCode: 204 } }, { match, response: { statusCode: 204 } }] } } });
+  for (const [match, why] of [
+    [{ path: { regex: "^/(?:a?){1000}b$" } }, /\[1\]\.match\.path: is too large a regular expression/],
+    [{ path: { regex: "a{0,1000}".repeat(400) } }, /\[1\]\.match\.path: is too large a regular expression/],
+    [{ headers: Array.from({ length: 2000 }, () => ({ key: { exact: "a" } })) }, /1000/],
+  ]) {
+    const response = await set(match);
+    assert.equal(response.status, 400);
+    assert.match((await response.json()).error.message, why);
+  }
+});
+
 test("the server name is read however it is cut, and nothing else is one", async () => {
   const box = await sandbox({ networkPolicy: custom });
   const hello = await helloOf({ servername: "open.test" });

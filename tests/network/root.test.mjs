@@ -10,6 +10,7 @@ import { makeWorld } from "./world.mjs";
 const world = await makeWorld();
 const arrived = [];
 const port = await world.https((request, response) => { arrived.push(request.headers.host); response.end("served"); });
+const plain = await world.http((request, response) => response.end("served"));
 const { sandbox, server } = await useSdk({ config: world.config("", "[limits]\nmax_running = 64\n") });
 
 // Each attack prints "name: ok" when it got through, or the error that stopped it.
@@ -144,12 +145,14 @@ async function calls(count) {
   }
   return times;
 }
-const plain = await world.http((request, response) => response.end("served"));
 
 for (const [what, policy, flood] of [
   ["denied connects", "deny-all", `for (let i = 0; i < 400; i++) again("203.0.113.1", 443, "\\x16");`],
   ["silent connections", { allow: ["open.test"] }, `for (let i = 0; i < 3000; i++) again("203.0.113.1", 443, "");`],
   ["connects and resets", "allow-all", `for (let i = 0; i < 200; i++) again("127.1.2.3", 9, ""), again("198.51.100.1", 443, "x", true);`],
+  // As costly as a policy may be: some milliseconds for each request.
+  ["costly matches", { allow: { "open.test": [{ match: { path: { regex: "^/(?:a?){900}b$" } }, response: { statusCode: 204 } }] } },
+    `for (let i = 0; i < 100; i++) again("203.0.113.1", ${plain}, "GET /" + "a".repeat(500) + " HTTP/1.1\\r\\nHost: open.test\\r\\nConnection: close\\r\\n\\r\\n");`],
   ["requests", { allow: ["open.test"] }, `for (let i = 0; i < 300; i++) again("203.0.113.1", ${plain}, "GET / HTTP/1.1\\r\\nHost: open.test\\r\\nConnection: close\\r\\n\\r\\n");`],
 ]) {
   test(`a flood of ${what} leaves the neighbour and the API alone`, async () => {
