@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "base/printable.h"
+#include "wire/request_path.h"
 #include "wire/text.h"
 #include "wire/url.h"
 
@@ -28,87 +29,6 @@ constexpr std::array<std::string_view, 9> kHopByHop = {
 std::string Folded(std::string_view name) {
   std::string out(name);
   for (char& c : out) c = c == '_' ? '-' : wire::AsciiLower(c);
-  return out;
-}
-
-int Hex(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
-
-bool IsUnreserved(char c) {
-  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-         std::string_view("-._~").contains(c);
-}
-
-// Decodes every escape whose byte `keep` does not want escaped; those stay, in upper case.
-template <class Keep>
-Result<std::string> DecodeExcept(std::string_view in, Keep keep) {
-  constexpr std::string_view kDigits = "0123456789ABCDEF";
-  std::string out;
-  for (size_t i = 0; i < in.size(); ++i) {
-    if (in[i] != '%') {
-      out.push_back(in[i]);
-      continue;
-    }
-    const int high = i + 1 < in.size() ? Hex(in[i + 1]) : -1;
-    const int low = i + 2 < in.size() ? Hex(in[i + 2]) : -1;
-    const int value = high * 16 + low;
-    if (high < 0 || low < 0 || value == 0) return Fail(Code::kBadRequest, "bad percent-escape in the path");
-    i += 2;
-    if (keep(static_cast<char>(value))) {
-      out.append({'%', kDigits[static_cast<size_t>(high)], kDigits[static_cast<size_t>(low)]});
-    } else {
-      out.push_back(static_cast<char>(value));
-    }
-  }
-  return out;
-}
-
-// RFC 3986, 5.2.4, on a path that begins with '/'. `merge` also drops empty segments.
-std::string WithoutDots(std::string_view path, bool merge) {
-  std::vector<std::string_view> kept;
-  bool directory = false;
-  while (!path.empty()) {
-    path.remove_prefix(1);
-    std::string_view segment = path.substr(0, path.find('/'));
-    path.remove_prefix(segment.size());
-    directory = segment == "." || segment == ".." || segment.empty();
-    if (segment == ".." && !kept.empty()) kept.pop_back();
-    if (segment == "." || segment == ".." || (segment.empty() && (merge || path.empty()))) continue;
-    kept.push_back(segment);
-  }
-  std::string out;
-  for (std::string_view segment : kept) out.append("/").append(segment);
-  if (directory || out.empty()) out.push_back('/');
-  return out;
-}
-
-// "/a;v=1/b" -> "/a/b".
-std::string WithoutParameters(std::string_view path) {
-  std::string out;
-  bool parameter = false;
-  for (char c : path) {
-    parameter = c != '/' && (parameter || c == ';');
-    if (!parameter) out.push_back(c);
-  }
-  return out;
-}
-
-// Two readings of a sent path: escaped slashes and parameters as part of their segment, or as slashes and nothing, as
-// some servers have it.
-struct PathReadings {
-  std::string plain, loose;
-};
-Result<PathReadings> ReadPath(std::string_view sent) {
-  auto slash = [](char c) { return c == '/' || c == '\\'; };
-  PathReadings out;
-  SB_TRY(out.plain, DecodeExcept(sent, slash));
-  SB_TRY(out.loose, DecodeExcept(sent, [](char) { return false; }));
-  std::ranges::replace(out.loose, '\\', '/');
-  out.loose = WithoutDots(WithoutParameters(out.loose), true);
   return out;
 }
 
@@ -236,35 +156,47 @@ bool AsksForWebSocket(const HttpHead& head) {
          EqualsIgnoreCase(head.Get("upgrade"), "websocket") && NamedByConnection(head.fields, "upgrade");
 }
 
-Refusal TooCostly(const JudgedRequest& judged, const Error& error) {
-  Refusal refusal = Denied(judged.host, judged.entry->pattern, error.message,
-                           "send a shorter path, query or headers, or use simpler matchers in the policy");
-  refusal.too_costly = true;
-  return refusal;
+// The rule of a request whose path has these readings.
+Result<const Rule*> RuleFor(const std::vector<std::string>& readings, RequestView view, const RequestContext& context,
+                            const DomainEntry& entry) {
+  StepBudget budget(context.match_steps);
+  view.path = readings.front();
+  SB_TRY(const Rule* rule, context.policy->FindRule(entry, view, budget));
+  for (size_t i = 1; i < readings.size(); ++i) {
+    view.path = readings[i];
+    SB_TRY(const Rule* other, context.policy->FindRule(entry, view, budget));
+    // A path that two servers read in two ways must not choose between two rules.
+    if (other != rule) return Fail(Code::kForbidden, "can be read in two ways, and these have different rules");
+  }
+  return rule;
+}
+
+Refusal UnclearPath(const JudgedRequest& judged, const std::string& why) {
+  return Denied(judged.host, judged.entry->pattern, "this domain has rules about paths, and the path " + why,
+                "send the path without escapes that are not needed, dot segments, backslashes and empty segments");
 }
 
 Judgement<void> JudgeRules(const HttpHead& head, const RequestContext& context, JudgedRequest& out) {
-  auto readings = ReadPath(out.path);
-  if (!readings) return std::unexpected(Bad(readings.error().message));
   auto query = wire::ParseQuery(std::string_view(out.query).substr(out.query.empty() ? 0 : 1));
   if (!query) return std::unexpected(Bad("the query is malformed"));
   std::vector<NameValue> headers;
   for (HttpField& f : EndToEnd(head)) headers.emplace_back(std::move(f.name), std::move(f.value));
-  RequestView view{head.method, readings->plain, &query->pairs, &headers};
-  StepBudget budget(context.match_steps);
-  auto rule = context.policy->FindRule(*out.entry, view, budget);
-  if (!rule) return std::unexpected(TooCostly(out, rule.error()));
-  view.path = readings->loose;
-  auto other = context.policy->FindRule(*out.entry, view, budget);
-  if (!other) return std::unexpected(TooCostly(out, other.error()));
-  out.rule = *rule;
-  // A path that two servers read in two ways must not choose between two rules.
-  if (*other != out.rule) {
-    Refusal refusal = Bad("the path is ambiguous to the rules of this domain");
-    refusal.host = out.host;
-    refusal.rule = out.entry->pattern;
+  std::vector<std::string> readings{out.path};
+  if (context.policy->JudgesPaths(*out.entry)) {
+    auto read = wire::ReadPath(out.path);
+    if (!read && read.error().code == Code::kForbidden) return std::unexpected(UnclearPath(out, read.error().message));
+    if (!read) return std::unexpected(Bad(read.error().message));
+    readings = *std::move(read);
+  }
+  auto rule = RuleFor(readings, {head.method, {}, &query->pairs, &headers}, context, *out.entry);
+  if (!rule && rule.error().code == Code::kForbidden) return std::unexpected(UnclearPath(out, rule.error().message));
+  if (!rule) {
+    Refusal refusal = Denied(out.host, out.entry->pattern, rule.error().message,
+                             "send a shorter path, query or headers, or use simpler matchers in the policy");
+    refusal.too_costly = true;
     return std::unexpected(std::move(refusal));
   }
+  out.rule = *rule;
   if (out.rule != nullptr) return {};
   if (!context.strict) return {};
   return std::unexpected(Denied(out.host, out.entry->pattern, "no rule of this domain matches the request",
@@ -366,11 +298,6 @@ std::string Redact(std::string value, const std::vector<std::string>& secrets) {
 
 }  // namespace
 
-Result<std::string> NormalizePath(std::string_view path) {
-  SB_TRY(std::string decoded, DecodeExcept(path, [](char c) { return !IsUnreserved(c); }));
-  return WithoutDots(decoded, false);
-}
-
 Judgement<JudgedRequest> JudgeRequest(const HttpHead& head, const RequestContext& context) {
   if (head.method == "TRACE" || head.method == "CONNECT") return std::unexpected(Bad(head.method + " is not served"));
   if (!wire::HasField(head.fields, "host")) return std::unexpected(Bad("no Host"));
@@ -379,7 +306,7 @@ Judgement<JudgedRequest> JudgeRequest(const HttpHead& head, const RequestContext
   if (!host) return std::unexpected(std::move(host).error());
   const size_t mark = std::min(head.target.find('?'), head.target.size());
   out.query = head.target.substr(mark);
-  auto path = NormalizePath(std::string_view(head.target).substr(0, mark));
+  auto path = wire::NormalizePath(std::string_view(head.target).substr(0, mark));
   if (!path) return std::unexpected(Bad(path.error().message));
   out.path = *std::move(path);
   out.websocket = AsksForWebSocket(head);

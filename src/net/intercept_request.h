@@ -73,7 +73,4 @@ std::string ResponseHead(const wire::HttpHead& response, BodyFraming framing, bo
 std::string RefusalAnswer(const Refusal& refusal, bool keep_alive, bool body);
 std::string RuleAnswer(const RespondAction& action, bool keep_alive, bool body);
 
-// Percent-escapes of unreserved bytes decoded, others in upper case, dot segments resolved. Fails on a bad escape.
-Result<std::string> NormalizePath(std::string_view path);
-
 }  // namespace sandbar::net

@@ -5,39 +5,6 @@
 namespace sandbar::net {
 namespace {
 
-TEST(NormalizePath, Table) {
-  const std::vector<std::pair<std::string, std::string>> table = {
-      {"/", "/"},
-      {"/a", "/a"},
-      {"/a/", "/a/"},
-      {"/a/./b", "/a/b"},
-      {"/a/../b", "/b"},
-      {"/..", "/"},
-      {"/../../a", "/a"},
-      {"/a/..", "/"},
-      {"/a/b/..", "/a/"},
-      {"/a/.", "/a/"},
-      {"/%2e%2e/a", "/a"},
-      {"/a/%2E%2e/b", "/b"},
-      {"/%61%2d%7E", "/a-~"},
-      {"/a%2fb", "/a%2Fb"},
-      {"/a%20b%c3%a4", "/a%20b%C3%A4"},
-      {"/%252e%252e/a", "/%252e%252e/a"},
-      {"/a//b", "/a//b"},
-      {"//a", "//a"},
-      {"//", "//"},
-      {"/...", "/..."},
-      {"/a;b=..;c", "/a;b=..;c"},
-  };
-  for (const auto& [given, want] : table) {
-    auto got = NormalizePath(given);
-    ASSERT_TRUE(got) << given;
-    EXPECT_EQ(*got, want) << given;
-    EXPECT_EQ(*NormalizePath(*got), want) << "once is enough: " << given;
-  }
-  for (const char* bad : {"/%", "/%2", "/%zz", "/a%00", "/%u0041"}) EXPECT_FALSE(NormalizePath(bad)) << bad;
-}
-
 wire::HttpHead Head(const std::string& host, const std::string& target = "/") {
   wire::HttpHead head{.method = "GET", .target = target};
   head.fields = {{"Host", host}};

@@ -111,6 +111,22 @@ test("ambiguous requests reach no upstream", async () => {
   assert.deepEqual(seen, []);
 });
 
+test("a secret of a path is not sent where the path may lead elsewhere", async () => {
+  const paths = { match: { path: { startsWith: "/v1/" } }, transform: [{ headers: { authorization: "Bearer canary-path" } }] };
+  const box = await sandbox({ networkPolicy: { allow: { "api.test": [paths] } } });
+  seen.length = 0;
+  const ask = (path) => sh(box, `curl -sS -m 20 --path-as-is -o /tmp/body -w '%{http_code}' 'https://api.test:${secure}${path}'; cat /tmp/body`);
+  for (const path of ["/v1/%252e%252e/admin", "/v1/%25252E%25252e/admin", "/v1/..;/admin", "/v1/..%2fadmin", "/v1/..%255cadmin", "/v1/%c0%ae%c0%ae/admin"]) {
+    const got = await ask(path);
+    assert.match(got.stdout, /^403[^]*rules about paths/, `${path}: ${got.stdout} ${got.stderr}`);
+  }
+  assert.deepEqual(seen, []);
+  assert.ok((await denials(box)).some((d) => /dot segment/.test(d.reason) && d.host === "api.test"));
+  assert.match((await ask("/v1/x")).stdout, /^200/);
+  assert.match((await ask("/v1/%2e%2e/admin")).stdout, /^200/);
+  assert.deepEqual(seen.map((s) => [s.url, s.auth]), [["/v1/x", "Bearer canary-path"], ["/admin", undefined]]);
+});
+
 test("a policy that would hold up the server is refused, and the rule is named", async () => {
   const box = await sandbox();
   const set = (match) => server.request("POST", `/v2/sandboxes/sessions/${box.currentSession().sessionId}/network-policy?teamId=team_test&projectId=prj_test`,
