@@ -98,14 +98,16 @@ Task<ToolResult> SetNetwork(ToolCall* call) {
   SB_CO_TRY(Opened opened, co_await OpenSandbox(call));
   std::string session = opened.session.id;
   if (args.policy) {
-    // The sandbox's own, for its next session; and that of the one that runs.
+    // That of the session that runs, at once; and the sandbox's own, for its next session.
+    net::NetworkPolicy policy = args.policy->body.policy;
+    auto set = co_await call->host->service->SetNetwork(call->host->scope, session, std::move(policy));
+    // One that the machine only half took is on record for the session; it counts for the next one too.
+    if (!set && set.error().code != Code::kUnavailable) co_return std::unexpected(std::move(set).error());
     sandbox::UpdateSpec change;
     change.network = args.policy->body.policy;
     std::string name = call->sandbox;
     auto updated = co_await call->host->service->Update(call->host->scope, std::move(name), std::move(change));
     if (!updated) co_return std::unexpected(std::move(updated).error());
-    net::NetworkPolicy policy = args.policy->body.policy;
-    auto set = co_await call->host->service->SetNetwork(call->host->scope, session, std::move(policy));
     if (!set) co_return std::unexpected(std::move(set).error());
   }
   auto view = co_await call->host->service->Network(call->host->scope, std::move(session));

@@ -120,14 +120,12 @@ std::string DnsRelay::Denied(const wire::DnsQuery& query, const Verdict& verdict
   return wire::EncodeDnsError(query, kDeniedRcode, wire::kEdeProhibited, verdict.reason + "; " + verdict.hint);
 }
 
-std::optional<std::string> DnsRelay::AnswerByName(const wire::DnsQuery& query) {
-  const CompiledPolicy& policy = *state_->policy;
+std::optional<std::string> DnsRelay::AnswerByName(const CompiledPolicy& policy, const wire::DnsQuery& query) {
   Verdict verdict{.allowed = false, .rule = "no rule allows it", .reason = "not a host name", .hint = "", .entry = {}};
   auto name = CanonicalName(wire::DnsNameText(query.name));
   if (name) verdict = JudgeName(policy, *name);
   if (!verdict.allowed) {
-    bool open = state_->config->dns_for_subnets && !policy.policy().allow_cidrs.empty();
-    if (open && query.type == wire::kDnsTypeA) return std::nullopt;
+    if (OpenForSubnets(policy, query)) return std::nullopt;
     return Denied(query, verdict);
   }
   bool address = query.type == wire::kDnsTypeA && query.klass == wire::kDnsClassIn;
@@ -153,9 +151,30 @@ Task<std::string> DnsRelay::Forward(wire::DnsQuery query) {
 }
 
 std::optional<std::string> DnsRelay::AnswerHere(const wire::DnsQuery& query) {
-  const CompiledPolicy& policy = *state_->policy;
+  // While the policy is being changed, one that reads names goes before one that lets everything through, and a name
+  // that any of them denies is denied.
+  const CompiledPolicy* strictest = state_->policy.get();
+  for (const PolicyRef& other : state_->also) {
+    if (Denies(*other, query)) return AnswerBy(*other, query);
+    if (strictest->mode() == EgressMode::kAllowAll) strictest = other.get();
+  }
+  return AnswerBy(*strictest, query);
+}
+
+bool DnsRelay::Denies(const CompiledPolicy& policy, const wire::DnsQuery& query) const {
+  if (policy.mode() != EgressMode::kCustom) return policy.mode() == EgressMode::kDenyAll;
+  auto name = CanonicalName(wire::DnsNameText(query.name));
+  if (name && JudgeName(policy, *name).allowed) return false;
+  return !OpenForSubnets(policy, query);
+}
+
+bool DnsRelay::OpenForSubnets(const CompiledPolicy& policy, const wire::DnsQuery& query) const {
+  return state_->config->dns_for_subnets && !policy.policy().allow_cidrs.empty() && query.type == wire::kDnsTypeA;
+}
+
+std::optional<std::string> DnsRelay::AnswerBy(const CompiledPolicy& policy, const wire::DnsQuery& query) {
   if (policy.mode() == EgressMode::kDenyAll) return Denied(query, JudgeName(policy, wire::DnsNameText(query.name)));
-  if (policy.mode() == EgressMode::kCustom) return AnswerByName(query);
+  if (policy.mode() == EgressMode::kCustom) return AnswerByName(policy, query);
   // The machine has no IPv6: an empty answer makes clients take the IPv4 address at once.
   if (query.type == wire::kDnsTypeAaaa) return wire::EncodeDnsError(query, wire::DnsRcode::kNoError, 0, "");
   return std::nullopt;

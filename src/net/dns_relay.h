@@ -37,7 +37,11 @@ class DnsRelay {
   // What needs no asking: denials, made-up addresses, IPv6.
   std::optional<std::string> AnswerHere(const wire::DnsQuery& query);
   // Under a domain policy: answered here, nothing goes upstream. Nothing: the operator lets this one be asked.
-  std::optional<std::string> AnswerByName(const wire::DnsQuery& query);
+  std::optional<std::string> AnswerByName(const CompiledPolicy& policy, const wire::DnsQuery& query);
+  std::optional<std::string> AnswerBy(const CompiledPolicy& policy, const wire::DnsQuery& query);
+  bool Denies(const CompiledPolicy& policy, const wire::DnsQuery& query) const;
+  // Whether the operator lets the query be asked although no domain of the policy allows the name.
+  bool OpenForSubnets(const CompiledPolicy& policy, const wire::DnsQuery& query) const;
   std::string Denied(const wire::DnsQuery& query, const Verdict& verdict);
   void Remember(const wire::DnsQuery& query, const std::string& reply);
 

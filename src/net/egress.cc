@@ -39,15 +39,36 @@ class EgressImpl final : public Egress {
                .bandwidth = Bandwidth(config->bytes_per_second)},
         dns_(ex, &state_),
         group_(ex) {
+    state_.changed = std::make_unique<Event>(ex);
     group_.Spawn(UntilCancelled(Accept(std::move(listener))));
     group_.Spawn(UntilCancelled(dns_.ServeUdp(std::move(dns))));
     group_.Spawn(UntilCancelled(Sweep()));
   }
 
   void SetPolicy(PolicyRef policy) override {
+    auto mine = std::ranges::find(state_.also, policy);
+    state_.also.erase(state_.also.begin(), mine == state_.also.end() ? mine : mine + 1);
     state_.policy = std::move(policy);
-    for (EgressConnection* c : connections_)
-      if (!c->Survives(*state_.policy)) c->Cut();
+    CutForbidden(*state_.policy);
+    Changed();
+  }
+  void Tighten(PolicyRef next) override {
+    state_.also.push_back(std::move(next));
+    CutForbidden(*state_.also.back());
+    Changed();
+  }
+  void Relax(const PolicyRef& next) override {
+    std::erase(state_.also, next);
+    Changed();
+  }
+  void DropEarlier(const PolicyRef& next) override {
+    auto mine = std::ranges::find(state_.also, next);
+    if (mine != state_.also.end()) state_.also.erase(state_.also.begin(), mine);
+    Changed();
+  }
+  void FailChange(std::string reason) override {
+    state_.failed_change = std::move(reason);
+    state_.changed->Notify();
   }
   PolicyRef policy() const override { return state_.policy; }
   EgressCounters counters() const override { return state_.counters; }
@@ -65,6 +86,17 @@ class EgressImpl final : public Egress {
   Task<> Serve(std::unique_ptr<EgressConnection> connection);
   Task<> Sweep();
   bool HasRoom();
+  void CutForbidden(const CompiledPolicy& policy) {
+    state_.same_rules.clear();
+    for (EgressConnection* c : connections_)
+      if (!c->Survives(policy)) c->Cut();
+    state_.same_rules.clear();
+  }
+  // Another change than the one that failed, if one did.
+  void Changed() {
+    state_.failed_change.clear();
+    state_.changed->Notify();
+  }
 
   OriginalDestination original_;
   EgressState state_;

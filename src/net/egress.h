@@ -108,6 +108,16 @@ class Egress {
  public:
   virtual ~Egress() = default;
   virtual void SetPolicy(PolicyRef policy) = 0;
+  // A policy is about to be set, and something slow comes first. From now on only what the policy in force and `next`
+  // both allow passes; connections that `next` forbids are cut. What the two allow but treat differently waits until
+  // SetPolicy(next) or Relax. Several may be on their way: all of them count.
+  virtual void Tighten(PolicyRef next) = 0;
+  // `next` will not be set after all.
+  virtual void Relax(const PolicyRef& next) = 0;
+  // Changes before this one have been replaced by it.
+  virtual void DropEarlier(const PolicyRef& next) = 0;
+  // The slow part failed. Everything stays as tight as it is, and what waits is refused with this reason.
+  virtual void FailChange(std::string reason) = 0;
   virtual PolicyRef policy() const = 0;
   virtual EgressCounters counters() const = 0;
   virtual std::vector<Denial> denials() const = 0;    // the newest few hundred

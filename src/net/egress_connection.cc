@@ -17,7 +17,9 @@ namespace sandbar::net {
 namespace {
 
 constexpr size_t kMaxDrain = 256 << 10;  // bytes thrown away after the answer
-constexpr size_t kMaxHosts = 256;        // remembered per intercepted connection
+// Remembered per intercepted connection. Clients use a connection for one or two; and a change of policy judges them
+// all.
+constexpr size_t kMaxHosts = 8;
 constexpr size_t kPeek = 4096;
 constexpr std::chrono::milliseconds kDrainTime{1000};
 constexpr uint16_t kDnsPort = 53;
@@ -94,7 +96,13 @@ bool EgressConnection::SameTreatment(const CompiledPolicy& now, const std::strin
   if (before == nullptr) return false;
   if (now.mode() == EgressMode::kAllowAll) return before->rules.empty();
   const DomainEntry* after = now.mode() == EgressMode::kCustom ? now.FindName(host) : nullptr;
-  return after != nullptr && after->rules == before->rules;
+  if (after == nullptr) return false;
+  // Rules can be long, and many connections can have the same ones.
+  auto known = state_->same_rules.find({before, after});
+  if (known != state_->same_rules.end()) return known->second;
+  const bool same = after->rules == before->rules;
+  state_->same_rules.emplace(std::pair(before, after), same);
+  return same;
 }
 
 bool EgressConnection::Survives(const CompiledPolicy& now) const {
@@ -108,6 +116,8 @@ bool EgressConnection::Survives(const CompiledPolicy& now) const {
     case Decision::Kind::kDialName:
     case Decision::Kind::kDialOpened: {
       if (now.mode() == EgressMode::kAllowAll) return true;
+      // An address that is being dialled was judged by the lists of then.
+      if (!peer_ && now.policy().deny_cidrs != policy_->policy().deny_cidrs) return false;
       AddressVerdict at_peer = peer_ ? now.JudgeAddress(*peer_) : AddressVerdict::kNoRule;
       if (by_address || granted_->kind == Decision::Kind::kDialOpened) return at_peer == AddressVerdict::kAllowed;
       const DomainEntry* entry = now.FindName(granted_->name);
@@ -140,16 +150,33 @@ Task<> EgressConnection::Run(Result<Endpoint> target) {
   co_return served;
 }
 
-Task<> EgressConnection::Serve() {
-  Decision decision;
+Task<Decision> EgressConnection::Judge() {
   for (;;) {
     policy_ = state_->policy;
     Approach approach{.target = target_, .hint = hint_, .opening = &opening_};
-    decision = Decide(*policy_, approach, *state_->config);
-    if (decision.kind != Decision::Kind::kRead) break;
-    auto read = co_await ReadOpening(&guest_, &opening_, state_->config->opening_timeout);
-    if (!read) co_return read;
+    Decision decision = DecideAll(*policy_, state_->also, approach, *state_->config);
+    if (decision.kind == Decision::Kind::kRead) {
+      auto read = co_await ReadOpening(&guest_, &opening_, state_->config->opening_timeout);
+      if (!read) co_return std::unexpected(std::move(read).error());
+      continue;
+    }
+    if (decision.kind != Decision::Kind::kWait) co_return decision;
+    if (!state_->failed_change.empty()) {
+      decision.kind = Decision::Kind::kRefuse;
+      decision.verdict.rule = kServerRule;
+      decision.verdict.reason = "the network policy was not changed to its end: " + state_->failed_change;
+      decision.verdict.hint = "set the sandbox's networkPolicy again";
+      co_return decision;
+    }
+    auto changed = co_await state_->changed->Wait();
+    if (!changed) co_return std::unexpected(std::move(changed).error());
   }
+}
+
+Task<> EgressConnection::Serve() {
+  auto judged = co_await Judge();
+  if (!judged) co_return std::unexpected(std::move(judged).error());
+  Decision decision = *std::move(judged);
   if (decision.kind == Decision::Kind::kRefuse) {
     auto refused = co_await Refuse(std::move(decision));
     co_return refused;
@@ -168,7 +195,8 @@ Task<> EgressConnection::Serve() {
   upstream_.emplace(*std::move(dialled));
   peer_ = PeerOf(*upstream_);
   // The addresses behind a name are known only now.
-  if (carriage_.cut || !Survives(*state_->policy)) co_return Fail(Code::kClosed, "cut by policy");
+  const bool survives = state_->AllPolicies([this](const CompiledPolicy& now) { return Survives(now); });
+  if (carriage_.cut || !survives) co_return Fail(Code::kClosed, "cut by policy");
   auto carried = co_await Carry();
   co_return carried;
 }
@@ -351,7 +379,12 @@ void EgressConnection::OnHost(const std::string& host) {
   } else if (!hosts_.contains(host)) {
     too_many_hosts_ = true;  // any change of policy ends it
   }
-  if (state_->policy != policy_ && (too_many_hosts_ || !SameTreatment(*state_->policy, host))) Cut();
+  auto same = [&](const CompiledPolicy& now) {
+    return &now == policy_.get() || (!too_many_hosts_ && SameTreatment(now, host));
+  };
+  state_->same_rules.clear();
+  if (!state_->AllPolicies(same)) Cut();
+  state_->same_rules.clear();
 }
 
 Task<> EgressConnection::Intercept() {

@@ -37,6 +37,7 @@ class EgressConnection {
 
  private:
   Task<> Serve();
+  Task<Decision> Judge();
   Task<> Refuse(Decision decision);
   Task<> SayWhy(const Denial* denial);
   Task<> Drain();

@@ -50,6 +50,23 @@ TEST_F(EgressDnsTest, AllowedNamesGetAnAddressOfTheirOwn) {
   EXPECT_TRUE(resolver_.asked().empty());
 }
 
+TEST_F(EgressDnsTest, AComingPolicyDeniesNamesAtOnce) {
+  Start(Custom({"api.example.test", "other.example.test"}));
+  EXPECT_EQ(Ask("other.example.test").rcode, DnsRcode::kNoError);
+  OnLoop([this] { egress_->Tighten(Custom({"api.example.test", "more.example.test"})); });
+  EXPECT_EQ(Ask("other.example.test").rcode, DnsRcode::kNxDomain);
+  EXPECT_EQ(Ask("more.example.test").rcode, DnsRcode::kNxDomain);
+  EXPECT_EQ(Ask("api.example.test").addresses.size(), 1u);
+}
+
+TEST_F(EgressDnsTest, NothingIsAskedOutsideThatAComingPolicyWouldNotAsk) {
+  Start(EgressMode::kAllowAll);
+  OnLoop([this] { egress_->Tighten(Custom({"api.example.test"})); });
+  EXPECT_EQ(Ask("other.example.test").rcode, DnsRcode::kNxDomain);
+  EXPECT_TRUE(Ask("api.example.test").addresses.at(0).starts_with("198.18."));
+  EXPECT_TRUE(resolver_.asked().empty());
+}
+
 TEST_F(EgressDnsTest, OtherTypesAreEmptyAndOtherNamesAreRefusedWithTheReason) {
   Start(Custom({"api.example.test"}));
   constexpr uint16_t kTxt = 16, kPtr = 12, kHttps = 65;

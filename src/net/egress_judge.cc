@@ -19,13 +19,6 @@ Verdict Denied(std::string reason, std::string hint) {
   return {.allowed = false, .rule = "no rule allows it", .reason = std::move(reason), .hint = std::move(hint)};
 }
 
-// The first CIDR of a list that contains the address; the lists were checked when the policy was compiled.
-std::string Containing(const std::vector<std::string>& cidrs, const IpAddress& address) {
-  for (const std::string& text : cidrs)
-    if (auto cidr = ParseCidr(text); cidr && cidr->Contains(address)) return text;
-  return {};
-}
-
 Decision Refused(Verdict verdict) {
   return {.kind = Kind::kRefuse, .name = {}, .verdict = std::move(verdict)};
 }
@@ -94,6 +87,19 @@ Decision DecideOpening(const CompiledPolicy& policy, const Approach& approach, c
   }
 }
 
+// Whether it makes no difference which of two policies a connection goes by.
+bool SameTreatment(const CompiledPolicy& a, const Decision& x, const CompiledPolicy& b, const Decision& y) {
+  static const std::vector<Rule> kNone;
+  auto rules = [](const Decision& d) -> const auto& {
+    return d.verdict.entry == nullptr ? kNone : d.verdict.entry->rules;
+  };
+  if (x.kind != y.kind || x.name != y.name) return false;
+  if (x.kind == Kind::kDialAddress) return true;
+  const bool named = x.kind == Kind::kDialName || (x.kind == Kind::kIntercept && !x.name.empty());
+  // What a name resolves to is judged later, by one of the two.
+  return named && a.policy().deny_cidrs == b.policy().deny_cidrs && rules(x) == rules(y);
+}
+
 }  // namespace
 
 Verdict JudgeName(const CompiledPolicy& policy, const std::string& name) {
@@ -109,12 +115,9 @@ Verdict JudgeAddress(const CompiledPolicy& policy, const IpAddress& address) {
   }
   switch (policy.JudgeAddress(address)) {
     case AddressVerdict::kAllowed:
-      return {.allowed = true,
-              .rule = "subnets.allow " + Containing(policy.policy().allow_cidrs, address),
-              .reason = "",
-              .hint = ""};
+      return {.allowed = true, .rule = "subnets.allow " + *policy.FindCidr(address), .reason = "", .hint = ""};
     case AddressVerdict::kDenied: {
-      std::string cidr = Containing(policy.policy().deny_cidrs, address);
+      const std::string& cidr = *policy.FindCidr(address);
       return {.allowed = false,
               .rule = "subnets.deny " + cidr,
               .reason = "the network policy denies " + cidr,
@@ -141,6 +144,23 @@ Decision Decide(const CompiledPolicy& policy, const Approach& approach, const Eg
     }
   }
   return DecideOpening(policy, approach, config);
+}
+
+Decision DecideAll(const CompiledPolicy& policy, const std::vector<PolicyRef>& also, const Approach& approach,
+                   const EgressConfig& config) {
+  Decision decision = Decide(policy, approach, config);
+  if (decision.kind == Kind::kRefuse) return decision;
+  bool read = decision.kind == Kind::kRead;
+  bool same = true;
+  for (const PolicyRef& other : also) {
+    Decision theirs = Decide(*other, approach, config);
+    if (theirs.kind == Kind::kRefuse) return theirs;
+    read = read || theirs.kind == Kind::kRead;
+    same = same && SameTreatment(policy, decision, *other, theirs);
+  }
+  if (read) return {.kind = Kind::kRead, .name = {}, .verdict = {}};
+  if (!same) return {.kind = Kind::kWait, .name = std::move(decision.name), .verdict = {}};
+  return decision;
 }
 
 }  // namespace sandbar::net

@@ -36,6 +36,7 @@ struct Decision {
     kDialName,     // `name`, resolved here; nothing more is read
     kDialOpened,   // `name`, but only at addresses that subnets.allow opens
     kIntercept,    // its requests have to be read; `name` is empty for plain HTTP
+    kWait,         // the policy is being changed, and the change matters here
     kRefuse
   };
   Kind kind = Kind::kRefuse;
@@ -45,5 +46,8 @@ struct Decision {
 
 // `config`: the operator's switches.
 Decision Decide(const CompiledPolicy& policy, const Approach& approach, const EgressConfig& config);
+// While policies are being set: what the one in force decides, if all of `also` decide the same. A refusal of any wins.
+Decision DecideAll(const CompiledPolicy& policy, const std::vector<PolicyRef>& also, const Approach& approach,
+                   const EgressConfig& config);
 
 }  // namespace sandbar::net

@@ -2,10 +2,14 @@
 // attempts. Single loop; owned by the Egress, outlives its tasks.
 #pragma once
 
+#include <algorithm>
 #include <deque>
+#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "async/task.h"
 #include "net/bandwidth.h"
 #include "net/egress.h"
 #include "net/name_table.h"
@@ -18,7 +22,10 @@ inline constexpr size_t kMaxAttempts = 512;
 
 struct EgressState {
   const EgressConfig* config = nullptr;
-  PolicyRef policy;  // never null
+  PolicyRef policy;                  // never null
+  std::vector<PolicyRef> also{};     // policies that are being set: only what they allow as well may pass
+  std::string failed_change{};       // why the newest of `also` cannot be set; empty: it is on its way
+  std::unique_ptr<Event> changed{};  // when one of these three changed; set by the Egress
   Interceptor* interceptor = nullptr;
   Bandwidth bandwidth;
   EgressCounters counters{};
@@ -26,9 +33,16 @@ struct EgressState {
   PipeCache pipes{};
   std::deque<Denial> denials{};
   std::vector<Attempt> attempts{};
+  // While SetPolicy or Tighten looks at all connections: which entries of two policies have the same rules.
+  std::map<std::pair<const DomainEntry*, const DomainEntry*>, bool> same_rules{};
   size_t open = 0;       // connections charged, from accept to close
   size_t half_open = 0;  // of these, not yet carrying bytes
 
+  // All policies at once: none of them may forbid what passes.
+  template <class F>
+  bool AllPolicies(F allows) const {
+    return allows(*policy) && std::ranges::all_of(also, [&](const PolicyRef& p) { return allows(*p); });
+  }
   bool strict() const { return config->strict; }
   // Counts and remembers; a repetition renews the one that is there, so a loop cannot flush the others.
   void Deny(Denial denial);

@@ -11,6 +11,9 @@ using wire::testing::Sni;
 
 class EgressUpdateTest : public EgressCustomTest {
  protected:
+  void Tighten(PolicyRef next) {
+    OnLoop([this, next] { egress_->Tighten(next); });
+  }
   static bool IsCut(int fd) { return ReadToEnd(fd).error == ECONNRESET; }
 };
 
@@ -107,6 +110,85 @@ TEST_F(EgressUpdateTest, ALaterRequestIsHeldToThePolicyOfItsTime) {
   OnLoop([this] { fake_.hosts = {"api.example.test"}; });  // by the policy that was in force at the start
   ASSERT_TRUE(SendAll(guest.get(), "GET / HTTP/1.1\r\n"));
   EXPECT_TRUE(IsCut(guest.get()));
+}
+
+TEST_F(EgressUpdateTest, WhatAComingPolicyForbidsIsForbiddenAtOnce) {
+  Start(Custom({"api.example.test", "other.example.test"}));
+  auto [guest, server] = Pair(Hello(Sni("api.example.test")));
+  auto [gone, gone_server] = Pair(Hello(Sni("other.example.test")));
+  Tighten(Custom({"api.example.test", "more.example.test"}));
+  EXPECT_TRUE(IsCut(gone.get()));
+  EXPECT_TRUE(IsCut(gone_server.get()));
+  EXPECT_TRUE(Works(guest.get(), server.get()));
+  EXPECT_EQ(ExpectAlert(Hello(Sni("other.example.test"))).host, "other.example.test");
+  // What only the coming one allows is not open yet, what both allow goes on.
+  EXPECT_EQ(ExpectAlert(Hello(Sni("more.example.test"))).host, "more.example.test");
+  auto [another, another_server] = Pair(Hello(Sni("api.example.test")));
+  EXPECT_TRUE(Works(another.get(), another_server.get()));
+}
+
+TEST_F(EgressUpdateTest, WhatTwoPoliciesTreatDifferentlyWaitsForTheChange) {
+  interceptor_ = &fake_;
+  PolicyRef next = Ruled("api.example.test", "new");
+  Start(Custom({"api.example.test"}));
+  auto [open, open_server] = Pair(Hello(Sni("api.example.test")));
+  Tighten(next);
+  EXPECT_TRUE(IsCut(open.get()));
+  Fd guest = Connected(Hello(Sni("api.example.test")));
+  while (Counters().connections < 2) std::this_thread::yield();
+  EXPECT_FALSE(ServerWasReached());
+  SetPolicy(next);
+  EXPECT_EQ(ReadSome(guest.get(), 3), "tls");  // intercepted, as the new one has it
+  EXPECT_FALSE(ServerWasReached());
+}
+
+TEST_F(EgressUpdateTest, InterceptedRequestsAreHeldToAComingPolicy) {
+  interceptor_ = &fake_;
+  fake_.hosts = {"api.example.test"};
+  Start(Custom({"api.example.test", "other.example.test"}));
+  Fd guest = Connected("GET / HTTP/1.1\r\n");
+  EXPECT_EQ(ReadSome(guest.get(), 4), "http");
+  Tighten(Custom({"api.example.test"}));
+  ASSERT_TRUE(SendAll(guest.get(), "more"));
+  OnLoop([this] { fake_.hosts = {"other.example.test"}; });
+  ASSERT_TRUE(SendAll(guest.get(), "GET / HTTP/1.1\r\n"));
+  EXPECT_TRUE(IsCut(guest.get()));
+}
+
+TEST_F(EgressUpdateTest, SeveralChangesAtOnceAllCount) {
+  PolicyRef first = Custom({"api.example.test"}), second = Custom({"api.example.test", "other.example.test"});
+  Start(Custom({"api.example.test", "other.example.test"}));
+  Tighten(first);
+  Tighten(second);
+  ExpectAlert(Hello(Sni("other.example.test")));
+  SetPolicy(first);  // the second is still on its way
+  ExpectAlert(Hello(Sni("other.example.test")));
+  SetPolicy(second);
+  auto [guest, server] = Pair(Hello(Sni("other.example.test")));
+  EXPECT_TRUE(Works(guest.get(), server.get()));
+  // One that is given up leaves nothing behind.
+  PolicyRef third = Custom({"api.example.test"});
+  Tighten(third);
+  OnLoop([&] { egress_->Relax(third); });
+  auto [again, again_server] = Pair(Hello(Sni("other.example.test")));
+  EXPECT_TRUE(Works(again.get(), again_server.get()));
+}
+
+TEST_F(EgressUpdateTest, AChangeThatFailedRefusesWhatWaited) {
+  interceptor_ = &fake_;
+  PolicyRef next = Ruled("api.example.test", "new");
+  Start(Custom({"api.example.test", "other.example.test"}));
+  Tighten(next);
+  Fd waits = Connected(Hello(Sni("api.example.test")));
+  while (Counters().connections < 1) std::this_thread::yield();
+  OnLoop([this] { egress_->FailChange("no room"); });
+  EXPECT_EQ(ReadSome(waits.get(), 7).size(), 7u);
+  EXPECT_TRUE(Denials().back().reason.contains("no room")) << Denials().back().reason;
+  EXPECT_TRUE(ExpectAlert(Hello(Sni("api.example.test"))).reason.contains("no room"));
+  EXPECT_FALSE(ExpectAlert(Hello(Sni("other.example.test"))).reason.contains("no room"));
+  SetPolicy(next);
+  Fd guest = Connected(Hello(Sni("api.example.test")));
+  EXPECT_EQ(ReadSome(guest.get(), 3), "tls");
 }
 
 TEST_F(EgressUpdateTest, TheChangeAppliesToAConnectionThatIsStillBeingRead) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <boost/json.hpp>
 
+#include "base/ids.h"
 #include "net/policy_json.h"
 #include "wire/tar.h"
 
@@ -90,8 +91,14 @@ Result<net::PolicyRef> OpenPolicy(const Vault& vault, const store::NetworkPolicy
   return net::Compile(std::move(policy));
 }
 
-bool OnlyCloses(const net::CompiledPolicy& next, const net::CompiledPolicy& before) {
-  return next.mode() == net::EgressMode::kDenyAll || before.mode() == net::EgressMode::kAllowAll;
+store::Notice PolicyUnusable(const store::SandboxKey& key, const std::string& why) {
+  store::Notice notice;
+  notice.at = NowMs();
+  notice.team = key.team;
+  notice.project = key.project;
+  notice.sandbox = key.name;
+  notice.text = "the server cannot use its recorded network policy, so it is deny-all until another one is set: " + why;
+  return notice;
 }
 
 std::string MergeBundle(std::string_view bundle, std::string_view earlier_pem, const std::string& ca_pem) {

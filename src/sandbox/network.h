@@ -19,8 +19,8 @@ std::string OwnerOf(const store::Session& session);
 store::NetworkPolicyRow SealPolicy(const Vault& vault, const net::NetworkPolicy& policy, const std::string& owner);
 Result<net::PolicyRef> OpenPolicy(const Vault& vault, const store::NetworkPolicyRow& row, const std::string& owner);
 
-// Whether everything that `next` lets through passes under `before` too, as far as that is plain to see.
-bool OnlyCloses(const net::CompiledPolicy& next, const net::CompiledPolicy& before);
+// For the owner of a sandbox whose recorded policy the server cannot use: it cannot be opened, or exceeds a limit.
+store::Notice PolicyUnusable(const store::SandboxKey& key, const std::string& why);
 
 // Puts the CA into the machine's trust stores, in place of an earlier one of ours. Hostile machines: what is read back
 // is bounded, and what it says is only ever written back.

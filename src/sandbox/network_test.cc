@@ -3,12 +3,15 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <fstream>
 #include <sstream>
 
 #include "net/policy_json.h"
 #include "sandbox/test_world.h"
+#include "wire/dns.h"
 
 namespace sandbar::sandbox {
 namespace {
@@ -165,14 +168,137 @@ TEST_F(DomainTest, CaIsInTheMachineWhenThePolicyNeedsIt) {
   EXPECT_THAT(upload, Not(HasSubstr("PRIVATE")));
 }
 
-TEST_F(DomainTest, MachineThatSpoilsItsTrustStoreIsStillClosed) {
+class PolicyChangeTest : public DomainTest {
+ protected:
+  // What the machine's resolver says about a name.
+  wire::DnsRcode Asked(const SandboxView& view, const std::string& name) {
+    wire::DnsQuery query;
+    query.name = *wire::DnsNameFromText(name);
+    query.type = wire::kDnsTypeA;
+    Fd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    to.sin_port = htons(world.Machine(view)->dns_port);
+    const std::string bytes = wire::EncodeDnsQuery(query);
+    EXPECT_EQ(::sendto(fd.get(), bytes.data(), bytes.size(), 0, reinterpret_cast<sockaddr*>(&to), sizeof(to)),
+              static_cast<ssize_t>(bytes.size()));
+    std::string answer(4096, '\0');
+    ssize_t got = -1;
+    EXPECT_TRUE(world.Until([&] { return (got = ::recv(fd.get(), answer.data(), answer.size(), 0)) > 0; }));
+    answer.resize(static_cast<size_t>(std::max<ssize_t>(got, 0)));
+    auto head = wire::ParseDnsReply(answer, query);
+    EXPECT_TRUE(head.has_value());
+    return head ? head->rcode : wire::DnsRcode::kServFail;
+  }
+
+  struct Change {
+    bool done = false;
+    Result<store::Session> result = Fail(Code::kInternal, "not done");
+  };
+  std::shared_ptr<Change> Begin(const SandboxView& view, const net::NetworkPolicy& policy) {
+    auto change = std::make_shared<Change>();
+    auto done = [change](std::exception_ptr e, Result<store::Session> r) {
+      SB_CHECK(!e);
+      change->done = true;
+      change->result = std::move(r);
+    };
+    asio::co_spawn(world.ioc.get_executor(), world.service->SetNetwork(world.scope, view.session.id, policy), done);
+    return change;
+  }
+};
+
+TEST_F(PolicyChangeTest, MachineThatSpoilsItsTrustStoreIsStillClosed) {
   Boot();
   CreateSpec spec;
   spec.network = net::NetworkPolicy{.mode = net::EgressMode::kAllowAll};
   auto view = world.Create(spec);
   world.Machine(view)->agent.files["/etc/ssl/certs/ca-certificates.crt"] = std::string(5 << 20, 'x');
-  ASSERT_TRUE(world.Run(world.service->SetNetwork(world.scope, view.session.id, Custom())));
+  auto set = world.Run(world.service->SetNetwork(world.scope, view.session.id, Custom()));
+  ASSERT_FALSE(set);
+  EXPECT_EQ(set.error().code, Code::kUnavailable);
+  EXPECT_THAT(set.error().message, HasSubstr("what the new network policy denies is denied"));
   EXPECT_EQ(world.Run(world.service->Network(world.scope, view.session.id))->policy->mode(), net::EgressMode::kCustom);
+  EXPECT_EQ(world.Run(world.service->GetSession(world.scope, view.session.id))->session.network->mode, "custom");
+  EXPECT_EQ(Asked(view, "other.example"), wire::DnsRcode::kNxDomain);
+  // Whole again, it can be set.
+  world.Machine(view)->agent.files.clear();
+  ASSERT_TRUE(world.Run(world.service->SetNetwork(world.scope, view.session.id, Custom())));
+  EXPECT_EQ(Asked(view, "api.example"), wire::DnsRcode::kNoError);
+}
+
+TEST_F(PolicyChangeTest, WhatANewPolicyDeniesIsDeniedWhileTheMachineDelaysItsCa) {
+  Boot();
+  CreateSpec spec;
+  spec.network = *net::ParsePolicy(R"({"allow":["old.example","both.example"]})");
+  auto view = world.Create(spec);
+  auto& agent = world.Machine(view)->agent;
+  agent.files_hang = true;
+  EXPECT_EQ(Asked(view, "old.example"), wire::DnsRcode::kNoError);
+  auto next = *net::ParsePolicy(R"({"allow":{"both.example":[],"new.example":[{"transform":[]}]}})");
+  auto change = Begin(view, next);
+  ASSERT_TRUE(world.Until([&] { return agent.hung > 0; }));
+  EXPECT_FALSE(change->done);
+  EXPECT_EQ(Asked(view, "old.example"), wire::DnsRcode::kNxDomain);
+  EXPECT_EQ(Asked(view, "both.example"), wire::DnsRcode::kNoError);
+  EXPECT_EQ(Asked(view, "new.example"), wire::DnsRcode::kNxDomain);  // not before its CA is there
+  // It is on record by now: a crash does not bring the old one back.
+  EXPECT_EQ(world.Run(world.service->Network(world.scope, view.session.id))->policy->policy(), next);
+  // Another one does not wait for it, and replaces it.
+  ASSERT_TRUE(world.Run(world.service->SetNetwork(world.scope, view.session.id, {})));
+  ASSERT_TRUE(world.Until([&] { return change->done; }));
+  EXPECT_TRUE(change->result);
+  EXPECT_EQ(Asked(view, "both.example"), wire::DnsRcode::kNxDomain);
+  EXPECT_EQ(world.Run(world.service->GetSession(world.scope, view.session.id))->session.network->mode, "deny-all");
+}
+
+TEST_F(DomainTest, StoredPolicyBeyondTheLimitsIsDenyAllWithANotice) {
+  Boot();
+  CreateSpec spec;
+  spec.network = Custom();
+  spec.persistent = true;
+  auto view = world.Create(spec);
+  // As a server without these limits recorded it.
+  const std::string large =
+      R"({"allow":{"api.example":[{"match":{"path":{"regex":"^/(?:a?){1000}b$"}},"transform":[]}]}})";
+  auto replace = [&](store::NetworkPolicyRow& row, const std::string& owner) {
+    row.sealed = Vault(world.secret).Seal(large, owner);
+  };
+  const store::SandboxKey key{world.scope.team, world.scope.project, view.sandbox.name};
+  world.Crash();
+  {
+    auto own = world.OpenStore();
+    store::Session row = view.session;
+    replace(*row.network, OwnerOf(row));
+    auto edit = [&](store::Sandbox& s) -> Result<> {
+      replace(*s.network, OwnerOf(key));
+      return {};
+    };
+    ASSERT_TRUE(own->SaveSession(row, edit));
+  }
+  ASSERT_TRUE(world.Start());
+  auto policy = [&](const std::string& session) {
+    return world.Run(world.service->Network(world.scope, session))->policy->mode();
+  };
+  EXPECT_EQ(policy(view.session.id), net::EgressMode::kDenyAll);
+  auto notices = [&] { return world.Run(world.service->Notices(world.scope, view.sandbox.name)).value(); };
+  ASSERT_TRUE(world.Until([&] { return !notices().empty(); }));
+  EXPECT_THAT(notices()[0].text, HasSubstr("deny-all"));
+  EXPECT_THAT(notices()[0].text, HasSubstr(R"(allow["api.example"][0].match.path)"));
+  // A fork needs one of its own; a resume has no network, and says so.
+  auto fork = world.Run(world.service->Fork(world.scope, view.sandbox.name, {}));
+  ASSERT_FALSE(fork);
+  EXPECT_EQ(fork.error().code, Code::kConflict);
+  ForkSpec own;
+  own.changes.network = net::NetworkPolicy{.mode = net::EgressMode::kDenyAll};
+  EXPECT_TRUE(world.Run(world.service->Fork(world.scope, view.sandbox.name, own)));
+  ASSERT_TRUE(world.Run(world.service->Stop(world.scope, view.session.id)));
+  auto resumed = world.Run(world.service->Get(world.scope, view.sandbox.name, true));
+  ASSERT_TRUE(resumed) << resumed.error().message;
+  EXPECT_EQ(resumed->session.network->mode, "deny-all");
+  EXPECT_EQ(policy(resumed->session.id), net::EgressMode::kDenyAll);
+  ASSERT_TRUE(world.Run(world.service->SetNetwork(world.scope, resumed->session.id, Custom())));
+  EXPECT_EQ(policy(resumed->session.id), net::EgressMode::kCustom);
 }
 
 TEST_F(DomainTest, SourceThatFailsLeavesNothing) {

@@ -288,7 +288,7 @@ class Service {
   virtual Task<SandboxView> GetSession(Scope scope, std::string session) = 0;
   virtual Task<SandboxView> Stop(Scope scope, std::string session) = 0;  // blocks until stopped; idempotent
   virtual Task<store::Session> ExtendTimeout(Scope scope, std::string session, int64_t duration_ms) = 0;
-  // Replaces the running session's policy; the answer comes when it is in force.
+  // Replaces the running session's policy; the answer comes when it is in force. What it denies is denied at once.
   virtual Task<store::Session> SetNetwork(Scope scope, std::string session, net::NetworkPolicy policy) = 0;
   virtual Task<NetworkView> Network(Scope scope, std::string session) = 0;
 

@@ -133,6 +133,8 @@ class ServiceImpl final : public Domain {
   Task<SandboxView> CreateFrom(Scope scope, NewSandbox wanted);
   // The sandbox's policy, as compiled; null when it was never set.
   Result<net::PolicyRef> PolicyOf(const store::Sandbox& sandbox) const;
+  // The same, but deny-all and a notice when the recorded one cannot be used.
+  Task<net::PolicyRef> PolicyToStartWith(store::Sandbox sandbox);
   Task<images::Image> ResolveImage(bool v1, std::optional<std::string> image, std::optional<std::string> runtime);
   Result<store::Session> MakeSession(const store::Sandbox& sandbox, const Base& base);
   // The engine's part of a boot. It may go before the record: a machine that was never started has nothing in it, and

@@ -27,6 +27,18 @@ Result<net::PolicyRef> ServiceImpl::PolicyOf(const store::Sandbox& sandbox) cons
   return OpenPolicy(core_.vault, *sandbox.network, OwnerOf(store::KeyOf(sandbox)));
 }
 
+// The files are more important than the network: a policy that cannot be used does not keep a sandbox from starting.
+Task<net::PolicyRef> ServiceImpl::PolicyToStartWith(store::Sandbox sandbox) {
+  auto policy = PolicyOf(sandbox);
+  if (policy) co_return policy;
+  log::Error("sandbox {}: its network policy cannot be used, nothing is allowed until it is set again: {}",
+             sandbox.name, policy.error().message);
+  auto notice = PolicyUnusable(store::KeyOf(sandbox), policy.error().message);
+  auto add = [notice = std::move(notice)](store::Store& store) { return store.AddNotice(notice); };
+  SB_CO_TRYV(co_await core_.Db(std::move(add)));
+  co_return net::DenyAll();
+}
+
 Task<SandboxView> ServiceImpl::ResumeNow(store::Sandbox sandbox, ResumeFrom from) {
   if (sandbox.current_snapshot.empty()) {
     co_return Fail(Code::kSnapshotMissing,
@@ -43,7 +55,7 @@ Task<SandboxView> ServiceImpl::ResumeNow(store::Sandbox sandbox, ResumeFrom from
                                                sessions_.size(), core_.config.max_running));
   }
   SB_CO_TRY(store::Session row, MakeSession(sandbox, BaseOf(snapshot)));
-  SB_CO_TRY(auto policy, PolicyOf(sandbox));
+  SB_CO_TRY(auto policy, co_await PolicyToStartWith(sandbox));
   if (policy) row.network = SealPolicy(core_.vault, policy->policy(), OwnerOf(row));
   row.machine_id = NewLabel("m-", 16);
   ++creating_;
@@ -96,10 +108,12 @@ Task<SandboxView> ServiceImpl::ForkNow(Scope scope, std::string name, ForkSpec s
   }
   // What is sealed for the source is opened here and sealed for the fork.
   NewSandbox wanted;
-  SB_CO_TRY(wanted.policy, PolicyOf(source));
-  if (spec.changes.network) {
-    SB_CO_TRY(wanted.policy, net::Compile(*spec.changes.network));
+  auto policy = spec.changes.network ? net::Compile(*spec.changes.network) : PolicyOf(source);
+  if (!policy && !spec.changes.network) {
+    co_return Fail(Code::kConflict, "the network policy of \"" + source.name + "\" cannot be used (" +
+                                        policy.error().message + "): give the fork one of its own, or set another one");
   }
+  SB_CO_TRY(wanted.policy, std::move(policy));
   fork.network.reset();
   fork.env = spec.changes.env.value_or(OpenEnv(source));
   // A fork's ports have names of their own.

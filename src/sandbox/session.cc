@@ -32,6 +32,7 @@ Session::Session(Core* core, store::Session row, std::map<std::string, std::stri
       earlier_egress_(row_.carried_egress),
       command_ended_(core->ex),
       deadline_moved_(core->ex),
+      policy_changed_(core->ex),
       tasks_(core->ex) {}
 
 Result<> Session::Usable() const {

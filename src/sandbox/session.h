@@ -102,6 +102,9 @@ class Session final : public MachineListener {
   asio::awaitable<void> Detach();
 
   Task<> ExtendTimeout(int64_t duration_ms);
+  // What the policy denies is denied at once, before anything slow; the rest is in force when this succeeds. When the
+  // machine does not take the CA (kUnavailable), the policy is on record, and in force is what both it and the one
+  // before allow.
   Task<> SetNetwork(net::PolicyRef policy);
   void SetEnv(std::map<std::string, std::string> env) { env_ = std::move(env); }
   // It stops when no command ran and nobody held a Use for so long.
@@ -181,7 +184,9 @@ class Session final : public MachineListener {
   std::shared_ptr<RunningCommand> Track(store::Command row, CommandLog::State state);
   void Ack(RunningCommand& run, bool all);
   // What the record says. One that cannot be read is deny-all: never more open than what was asked for.
-  net::PolicyRef RecordedPolicy() const;
+  net::PolicyRef RecordedPolicy();
+  Task<> TellPolicyUnusable(std::string why);
+  Task<> AwaitOtherPolicy(uint64_t change);
   // The machine trusts our CA from then on, if the policy needs that.
   Task<> TrustCa(net::PolicyRef policy);
   // For a machine that the daemon before us may have left without it.
@@ -217,7 +222,8 @@ class Session final : public MachineListener {
   std::shared_ptr<Outcome<bool>> started_;
   std::unique_ptr<LiveMachine> live_;
   std::unique_ptr<SourceRun> source_;       // while it is fetched
-  net::PolicyRef policy_ = net::DenyAll();  // in force
+  net::PolicyRef policy_ = net::DenyAll();  // on record; in force as well unless SetNetwork is under way or failed
+  uint64_t policy_changes_ = 0;             // calls of SetNetwork
   std::map<std::string, std::shared_ptr<RunningCommand>> commands_;
   std::map<std::string, ContextRef> contexts_;
   std::vector<std::string> unacked_exits_;             // recorded while no connection was at hand
@@ -236,6 +242,7 @@ class Session final : public MachineListener {
   std::string kept_contexts_, memory_lost_;
   Event command_ended_;
   Event deadline_moved_;
+  Event policy_changed_;
   TaskGroup tasks_;
 };
 

@@ -6,13 +6,20 @@
 
 namespace sandbar::sandbox {
 
-net::PolicyRef Session::RecordedPolicy() const {
+net::PolicyRef Session::RecordedPolicy() {
   if (!row_.network) return core_->config.default_network_mode == "allow-all" ? net::AllowAll() : net::DenyAll();
   auto policy = OpenPolicy(core_->vault, *row_.network, OwnerOf(row_));
   if (policy) return *std::move(policy);
-  log::Error("session {}: its network policy cannot be read, nothing is allowed until it is set again: {}", row_.id,
+  log::Error("session {}: its network policy cannot be used, nothing is allowed until it is set again: {}", row_.id,
              policy.error().message);
+  tasks_.Spawn(TellPolicyUnusable(policy.error().message));
   return net::DenyAll();
+}
+
+Task<> Session::TellPolicyUnusable(std::string why) {
+  auto notice = PolicyUnusable(store::KeyOf(row_), why);
+  auto add = [notice = std::move(notice)](store::Store& store) { return store.AddNotice(notice); };
+  co_return co_await core_->Db(std::move(add));
 }
 
 net::Denial Session::DroppedPackets(uint64_t count) {
@@ -48,22 +55,57 @@ Task<> Session::TrustCaAgain() {
   co_return Result<>{};
 }
 
+// Ends when a later call sets another policy.
+Task<> Session::AwaitOtherPolicy(uint64_t change) {
+  while (change == policy_changes_) {
+    auto woken = co_await policy_changed_.Wait();
+    if (!woken) co_return woken;
+  }
+  co_return Result<>{};
+}
+
 Task<> Session::SetNetwork(net::PolicyRef policy) {
   SB_CO_TRYV(Usable());
-  // What only closes takes effect before it is on record, what may open something after.
-  const bool closes = OnlyCloses(*policy, *policy_);
-  if (closes) live_->egress().SetPolicy(policy);
-  // A machine that spoils its own trust store must not be able to keep its old policy by that.
-  auto trusted = co_await TrustCa(policy);
-  if (!trusted) log::Warn("session {}: {}", row_.id, trusted.error().message);
+  const uint64_t change = ++policy_changes_;
+  policy_changed_.Notify();
+  // What the new policy denies is denied from here on. The rest takes time: the record, and the CA in a machine that
+  // may be hostile and delay it.
+  live_->egress().Tighten(policy);
   auto row_before = row_.network;
   row_.network = SealPolicy(core_->vault, policy->policy(), OwnerOf(row_));
   auto saved = co_await Save();
-  if (!saved) row_.network = std::move(row_before);
   SB_CO_TRYV(Usable());
-  if (saved) policy_ = std::move(policy);
+  const bool newest = change == policy_changes_;
+  if (!saved) {
+    live_->egress().Relax(policy);
+    // A change before this one may have stopped waiting for its CA because of this one.
+    if (newest) {
+      row_.network = std::move(row_before);
+      live_->egress().SetPolicy(policy_);
+      tasks_.Spawn(TrustCaAgain());
+    }
+    co_return std::unexpected(std::move(saved).error());
+  }
+  // A later call has replaced it already.
+  if (!newest) co_return Result<>{};
+  policy_ = policy;
+  live_->egress().DropEarlier(policy);
+  using namespace asio::experimental::awaitable_operators;
+  auto install = TrustCa(policy);
+  auto replaced = AwaitOtherPolicy(change);
+  auto first = co_await (std::move(install) || std::move(replaced));
+  SB_CO_TRYV(Usable());
+  if (change != policy_changes_) co_return Result<>{};
+  Result<> trusted = first.index() == 0 ? std::get<0>(std::move(first)) : std::get<1>(std::move(first));
+  if (!trusted) {
+    live_->egress().FailChange(trusted.error().message);
+    log::Warn("session {}: {}", row_.id, trusted.error().message);
+    co_return Fail(Code::kUnavailable,
+                   "what the new network policy denies is denied, and it is on record, but what only it allows is not "
+                   "open: " +
+                       trusted.error().message + "; set the policy again");
+  }
   live_->egress().SetPolicy(policy_);
-  if (!saved) co_return std::unexpected(std::move(saved).error());
   co_return Result<>{};
 }
 

@@ -121,6 +121,54 @@ a = socket.create_server(("127.0.0.1", 8080)); b = socket.create_connection(("12
   });
 }
 
+test("root that stops the agent's file worker keeps nothing that a new policy denies", { skip: own }, async () => {
+  const box = await sandbox({ runtime: "python3.13", networkPolicy: { allow: ["open.test", "closed.test"] } });
+  const follow = async (command, heard) => { for await (const line of command.logs()) heard(line.data); };
+  // Asks again and again, and says the status of each answer.
+  let status;
+  const probe = await box.runCommand({ cmd: "python3", detached: true, args: ["-u", "-c", `
+import socket, time
+while True:
+    try:
+        s = socket.create_connection(("203.0.113.9", ${plain}), 10)
+        s.sendall(b"GET / HTTP/1.1\\r\\nHost: closed.test\\r\\nConnection: close\\r\\n\\r\\n")
+        print(s.recv(12).decode()[9:], flush=True)
+    except OSError: pass
+    time.sleep(0.05)`] });
+  const probing = follow(probe, (text) => { status = text.trim().split("\n").at(-1) || status; }).catch(() => {});
+  await until(() => status === "200", "it is allowed");
+  // Whatever the agent starts stands still before it is another program: its file workers are none.
+  let heard = "";
+  const stopper = await box.runCommand({ cmd: "python3", detached: true, sudo: true, args: ["-u", "-c", `
+import os, signal
+agent = open("/proc/1/comm").read()
+print("ready", flush=True)
+while True:
+    for p in os.listdir("/proc"):
+        if not p.isdigit() or p == "1": continue
+        try:
+            if open("/proc/%s/comm" % p).read() == agent:
+                os.kill(int(p), signal.SIGSTOP)
+                print("stopped", flush=True)
+        except OSError: pass`] });
+  const stopping = follow(stopper, (text) => { heard += text; }).catch(() => {});
+  await until(() => heard.includes("ready"), "root waits for the worker");
+  const set = (policy) => server.request("POST", `/v2/sandboxes/sessions/${box.currentSession().sessionId}/network-policy?teamId=team_test&projectId=prj_test`, { body: policy });
+  let settled = false;
+  const change = set({ allow: { "open.test": [], "api.test": [{ transform: [{ headers: { authorization: "canary-late" } }] }] } }).finally(() => { settled = true; });
+  await until(() => heard.includes("stopped") || settled, "the worker is stopped");
+  await until(() => status === "403" || settled, "the new policy denies it");
+  assert.equal(status, "403");
+  assert.equal(settled, false, "the denial did not wait for the certificate");
+  // A later change is not held up either, and takes the place of the first one.
+  assert.equal((await set({ mode: "deny-all" })).status, 200);
+  assert.equal((await change).status, 200);
+  const session = (await server.call("GET", `/v2/sandboxes/sessions/${box.currentSession().sessionId}?teamId=team_test&projectId=prj_test`)).session;
+  assert.equal(session.networkPolicy.mode, "deny-all");
+  await box.stop();
+  await Promise.all([probing, stopping]);
+});
+
 const median = (list) => list.sort((a, b) => a - b)[list.length >> 1];
 // Milliseconds of whole exchanges, one after the other.
 async function exchanges(box, count) {

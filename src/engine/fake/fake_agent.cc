@@ -105,7 +105,9 @@ void FakeAgent::Handle(const wire::HostFrame& frame) {
     credit_[f->stream] += f->bytes;
     credited_.Notify();
   }
-  if (const auto* f = std::get_if<wire::ReadFile>(&frame)) {
+  if (const auto* f = std::get_if<wire::ReadFile>(&frame); f != nullptr && files_hang) {
+    ++hung;
+  } else if (f != nullptr) {
     auto it = files.find(f->path.starts_with('/') ? f->path : f->cwd + "/" + f->path);
     if (it == files.end()) {
       Send(wire::FileError{f->stream, wire::FileErrorKind::kNotFound, "no such file"});

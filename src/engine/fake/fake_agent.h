@@ -38,6 +38,8 @@ class FakeAgent {
   std::function<void()> on_oom;   // "oom" was run
   std::function<void()> on_die;   // "die" was run
   bool deaf = false;              // it takes what it is told and does nothing
+  bool files_hang = false;        // reads of files are never answered, as when root stops whoever does them
+  size_t hung = 0;                // how many were not
   size_t kept_bytes() const;      // not acknowledged yet
   size_t unacked_exits() const;
   bool connected() const { return socket_ != nullptr; }

@@ -108,7 +108,14 @@ class FakeMachine final : public Machine {
     co_return Fd(pair[0]);
   }
 
-  NetworkSockets TakeNetwork() override { return {LoopbackSocket(SOCK_STREAM), LoopbackSocket(SOCK_DGRAM)}; }
+  NetworkSockets TakeNetwork() override {
+    NetworkSockets sockets{LoopbackSocket(SOCK_STREAM), LoopbackSocket(SOCK_DGRAM)};
+    sockaddr_in address{};
+    socklen_t size = sizeof(address);
+    const bool named = ::getsockname(sockets.dns.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0;
+    state_->dns_port = named ? ntohs(address.sin_port) : 0;
+    return sockets;
+  }
 
   Task<> SetLimits(Limits limits) override {
     state_->limits = limits;

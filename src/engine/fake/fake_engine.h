@@ -49,6 +49,7 @@ struct FakeMachineState {
   std::chrono::milliseconds deadline{0};
   Usage usage;
   uint64_t dropped_packets = 0;
+  uint16_t dns_port = 0;  // on 127.0.0.1, of the socket that the newest TakeNetwork gave
   bool paused = false;
   std::map<uint16_t, std::function<void(Fd)>> ports;  // servers in the machine: called with each connection
   Event ended;
