@@ -24,8 +24,14 @@ async function stdin() {
   return JSON.parse(Buffer.concat(pieces).toString());
 }
 
-// The sandbox as the trial left it.
+// A fresh fork of the prepared sandbox with the trial's outputs in it. Nothing else of the trial is there.
 function reach({ sandbox }) {
+  if (!sandbox) {
+    const unnamed = async () => {
+      throw new Error("the case has no `outputs`: name the files that assert looks at, such as outputs: [\"out.txt\"], or [] for the prepared sandbox alone");
+    };
+    return { readFile: unnamed, run: unnamed };
+  }
   const call = async (path, body) => {
     const response = await fetch(`${process.env.SANDBAR_URL}/v2/sandboxes/sessions/${sandbox.session}${path}?teamId=team_sandbar&projectId=prj_sandbar`, {
       method: "POST",

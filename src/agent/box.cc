@@ -41,6 +41,22 @@ Task<std::string> Produce(client::TarStream* tar) {
   co_return tar->Next();
 }
 
+int HexValue(char c) {
+  return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+// "/a%20b", as the server writes the names of files, -> "/a b".
+std::string DecodeName(std::string_view name) {
+  std::string out;
+  for (size_t i = 0; i < name.size(); ++i) {
+    const bool escaped =
+        name[i] == '%' && i + 2 < name.size() && HexValue(name[i + 1]) >= 0 && HexValue(name[i + 2]) >= 0;
+    out += escaped ? static_cast<char>(HexValue(name[i + 1]) * 16 + HexValue(name[i + 2])) : name[i];
+    if (escaped) i += 2;
+  }
+  return out;
+}
+
 void AddOutput(std::string* out, const std::string& piece, size_t keep, bool* truncated) {
   const size_t room = keep - std::min(keep, out->size());
   out->append(piece, 0, room);
@@ -96,8 +112,12 @@ Task<> StillThere(client::ApiClient* api, Box box) {
   co_return Result<>{};
 }
 
-Task<Box> ForkBox(client::ApiClient* api, std::string name, int64_t timeout_ms) {
-  json::value body = json::object{{"persistent", false}, {"timeout", timeout_ms}};
+Task<Box> ForkBox(client::ApiClient* api, std::string name, int64_t timeout_ms, std::optional<std::string> net) {
+  json::object wanted{{"persistent", false}, {"timeout", timeout_ms}};
+  if (net) {
+    SB_CO_TRY(wanted["networkPolicy"], ParseNet(*net));
+  }
+  json::value body = std::move(wanted);
   SB_CO_TRY(json::object view, co_await api->Call("POST", NamedPath(name) + "/fork", std::move(body)));
   co_return ReadBox(view);
 }
@@ -136,6 +156,33 @@ Task<Ran> RunIn(client::ApiClient* api, Box box, std::vector<std::string> argv, 
   if (!exit_code) co_return Fail(Code::kClosed, "the output ended before the command did: the sandbox is gone");
   ran.exit_code = *exit_code;
   co_return ran;
+}
+
+Task<> StartIn(client::ApiClient* api, Box box, std::vector<std::string> argv) {
+  json::array args;
+  for (size_t i = 1; i < argv.size(); ++i) args.emplace_back(argv[i]);
+  json::value body = json::object{{"command", argv.front()}, {"args", std::move(args)}, {"sudo", true}};
+  std::string path = SessionPath(box.session) + "/cmd";
+  SB_CO_TRYV(co_await api->Call("POST", std::move(path), std::move(body)));
+  co_return Result<>{};
+}
+
+Task<std::vector<BoxChange>> DiffBoxes(client::ApiClient* api, std::string before, std::string after) {
+  std::string path = "/x/v1/diff?a=" + wire::EncodeComponent(before) + "&b=" + wire::EncodeComponent(after);
+  SB_CO_TRY(json::object got, co_await api->Call("GET", std::move(path), std::nullopt));
+  const json::value* more = got.if_contains("truncated");
+  const json::value* rows = got.if_contains("changes");
+  if (rows == nullptr || !rows->is_array()) co_return Fail(Code::kProtocol, "the server's answer has no `changes`");
+  if (more != nullptr && more->is_bool() && more->as_bool())
+    co_return Fail(Code::kTooLarge, "the trial changed more files than the server lists");
+  std::vector<BoxChange> changes;
+  for (const json::value& row : rows->as_array()) {
+    if (!row.is_object()) continue;
+    const json::object& change = row.as_object();
+    changes.push_back({DecodeName(Text(change, "path")), Text(change, "change") == "deleted", Text(change, "type"),
+                       static_cast<uint64_t>(std::max<int64_t>(0, Number(change, "size")))});
+  }
+  co_return changes;
 }
 
 Task<> WriteFiles(client::ApiClient* api, Box box, std::vector<client::TarItem> files) {

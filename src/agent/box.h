@@ -39,7 +39,9 @@ Task<Box> OpenBox(client::ApiClient* api, std::string name);
 // Fails with kClosed when the box was replaced or removed meanwhile: the server makes a new, empty one for a tool call
 // that finds none, and work that went on there is not the work that was asked for.
 Task<> StillThere(client::ApiClient* api, Box box);
-Task<Box> ForkBox(client::ApiClient* api, std::string name, int64_t timeout_ms);
+// With `net`, a policy of its own instead of the source's.
+Task<Box> ForkBox(client::ApiClient* api, std::string name, int64_t timeout_ms,
+                  std::optional<std::string> net = std::nullopt);
 // The session stops; forks of the box begin with what it has now.
 Task<> FreezeBox(client::ApiClient* api, Box box);
 // With its snapshots. One that is gone already is fine.
@@ -53,6 +55,18 @@ struct Ran {
 // `timeout_ms`: the command is killed then. kClosed when the sandbox went away.
 Task<Ran> RunIn(client::ApiClient* api, Box box, std::vector<std::string> argv, int64_t timeout_ms,
                 size_t keep = 256 << 10);
+// Starts it as root of the sandbox and does not wait for it.
+Task<> StartIn(client::ApiClient* api, Box box, std::vector<std::string> argv);
+
+struct BoxChange {
+  std::string path;  // absolute
+  bool deleted = false;
+  std::string type;   // of what is there, or was: "file", "directory", "symlink", ...
+  uint64_t size = 0;  // of a file that is there
+};
+// What differs between two stopped boxes, as the host sees it: no program of either has a say. kTooLarge when the
+// server does not list all of it.
+Task<std::vector<BoxChange>> DiffBoxes(client::ApiClient* api, std::string before, std::string after);
 
 // Names are relative to the working directory, or absolute.
 Task<> WriteFiles(client::ApiClient* api, Box box, std::vector<client::TarItem> files);

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <filesystem>
 
+#include "agent/box.h"
 #include "agent/script.h"
 #include "agent/yaml.h"
 
@@ -26,6 +27,15 @@ BOOST_DESCRIBE_STRUCT(ToolCheckBody, (), (name, times, min, max, input))
 
 void CheckPattern(wire::JsonIssues& issues, std::string_view key, const std::optional<std::string>& pattern) {
   if (pattern && !re2::RE2(*pattern, re2::RE2::Quiet).ok()) issues.Add(key, "is no regular expression (RE2)");
+}
+
+// A path or pattern of `outputs`: what is wrong with it, or nothing.
+std::string OutputProblem(const std::string& path) {
+  if (path.empty() || path.size() > 4096) return "must have 1 to 4096 characters";
+  const std::string_view relative = std::string_view(path).substr(path.starts_with('/') ? 1 : 0);
+  if (!IsSafeRelative(relative.starts_with("./") ? relative.substr(2) : relative))
+    return "must be the path of a file, such as out.txt or /tmp/out.txt, without \"..\" and control characters";
+  return "";
 }
 
 bool IsCaseFile(const fs::path& path) {
@@ -84,6 +94,11 @@ void FileCheck::Check(wire::JsonIssues& issues) const {
   CheckPattern(issues, "matches", matches);
 }
 
+void ServeSpec::Check(wire::JsonIssues& issues) const {
+  issues.Range("port", std::optional<int>(port), 1, 65535);
+  if (command.empty()) issues.Add("command", "must not be empty");
+}
+
 void EvalCheck::Check(wire::JsonIssues& issues) const {
   const int kinds = includes.has_value() + excludes.has_value() + matches.has_value() + called_tool.has_value() +
                     not_called_tool.has_value() + tool_order.has_value() + max_tool_calls.has_value() +
@@ -101,6 +116,14 @@ void EvalBody::Check(wire::JsonIssues& issues) const {
   issues.Range("maxSteps", max_steps, 1, 10'000);
   if (pass_rate && (*pass_rate <= 0 || *pass_rate > 1)) issues.Add("passRate", "must be above 0 and at most 1");
   if (timeout && !Milliseconds(*timeout)) issues.Add("timeout", "is no duration; write 90s or 5m");
+  for (const std::string& path : outputs.value_or(std::vector<std::string>()))
+    if (std::string problem = OutputProblem(path); !problem.empty())
+      issues.Add("outputs", "'" + path.substr(0, 100) + "' " + problem);
+  const bool has_checker = std::ranges::any_of(checks, [](const EvalCheck& c) { return c.checker.has_value(); });
+  if (has_checker && !outputs)
+    issues.Add("outputs",
+               "is required by a case with a `checker`: it names the files that the agent leaves for the checker, such "
+               "as [out.txt]; [] when the checker needs none");
   const bool can_fail = assert_ || std::ranges::any_of(checks, [](const EvalCheck& c) { return !c.soft; });
   if (!can_fail) issues.Add("checks", "needs at least one check that is not soft: this case could not fail");
   if (script.empty()) return;

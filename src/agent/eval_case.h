@@ -49,14 +49,25 @@ struct FileCheck {
 };
 BOOST_DESCRIBE_STRUCT(FileCheck, (), (path, includes, matches, equals, exists))
 
-// A program in the sandbox whose exit code is the verdict. Its files arrive after the agent has finished.
+// A server of the solution that runs beside the checker, as another user without a way to become root.
+struct ServeSpec {
+  std::string command;
+  int port = 0;  // the checker begins when something listens there
+  void Check(wire::JsonIssues& issues) const;
+};
+BOOST_DESCRIBE_STRUCT(ServeSpec, (), (command, port))
+
+// A program whose exit code is the verdict. It runs in a fresh fork of the prepared sandbox (eval_judge.h), with the
+// case's outputs and these files, which win over outputs of the same path.
 struct CheckerCheck {
   std::string command;
   std::map<std::string, std::string> files;
+  std::map<std::string, std::string> runs;  // path -> command; its stdout, from a sandbox of its own, becomes that file
+  std::optional<ServeSpec> serve;
   std::optional<int64_t> timeout_ms;
   bool score = false;  // the last line of stdout is a number from 0 to 1
 };
-BOOST_DESCRIBE_STRUCT(CheckerCheck, (), (command, files, timeout_ms, score))
+BOOST_DESCRIBE_STRUCT(CheckerCheck, (), (command, files, runs, serve, timeout_ms, score))
 
 struct EvalCheck {
   std::optional<Words> includes, excludes;
@@ -86,6 +97,8 @@ struct EvalBody {
   std::optional<EvalSetup> setup;
   std::vector<boost::json::value> script;
   std::vector<EvalCheck> checks;
+  // The files of the trial that checkers and `assert` get: paths or patterns. Nothing else of a trial reaches them.
+  std::optional<std::vector<std::string>> outputs;
   std::optional<int> trials, max_steps;
   std::optional<int64_t> max_tokens;
   std::optional<double> pass_rate;
@@ -93,7 +106,7 @@ struct EvalBody {
   void Check(wire::JsonIssues& issues) const;
 };
 BOOST_DESCRIBE_STRUCT(EvalBody, (),
-                      (input, name, model, timeout, tags, setup, script, checks, trials, max_steps, max_tokens,
+                      (input, name, model, timeout, tags, setup, script, checks, outputs, trials, max_steps, max_tokens,
                        pass_rate, assert_))
 
 struct EvalCase {

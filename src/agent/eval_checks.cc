@@ -12,9 +12,6 @@
 namespace sandbar::agent {
 namespace {
 
-constexpr size_t kMaxFile = 4 << 20;
-constexpr int64_t kCheckerMs = 120'000;
-
 bool Matches(const std::string& pattern, const std::string& text) {
   return re2::RE2::PartialMatch(text, re2::RE2(pattern, re2::RE2::Quiet));
 }
@@ -69,27 +66,6 @@ void JudgeNoFailures(const Outcome& outcome, CheckResult* out) {
       Verdict(out, false, fmt::format("{} failed: {}", call.name, OneLine(wire::ToAsciiJson(call.input), 120)));
 }
 
-Task<> JudgeFile(client::ApiClient* api, Box box, const FileCheck* check, CheckResult* out) {
-  std::string path = check->path;
-  auto text = co_await ReadFileIn(api, std::move(box), std::move(path), kMaxFile);
-  const bool gone = !text && (text.error().code == Code::kNotFound || text.error().code == Code::kBadRequest ||
-                              text.error().code == Code::kFileError);
-  if (!text && !gone) co_return std::unexpected(std::move(text).error());
-  if (!check->exists.value_or(true)) {
-    Verdict(out, gone, check->path + " exists");
-  } else if (gone) {
-    Verdict(out, false, check->path + ": " + text.error().message);
-  } else {
-    out->score = 1;
-    if (check->includes) JudgeWords(*check->includes, *text, true, out);
-    if (check->equals && *text != *check->equals)
-      Verdict(out, false, check->path + " has other content: " + OneLine(*text, 200));
-    if (check->matches && !Matches(*check->matches, *text))
-      Verdict(out, false, check->path + " does not match: " + OneLine(*text, 200));
-  }
-  co_return Result<>{};
-}
-
 std::string LastLine(std::string_view text) {
   while (text.ends_with('\n') || text.ends_with('\r')) text.remove_suffix(1);
   const size_t at = text.rfind('\n');
@@ -104,23 +80,6 @@ void JudgeScore(const Ran& ran, CheckResult* out) {
   if (!good) return Verdict(out, false, "the checker's last line is no number from 0 to 1: " + OneLine(line, 100));
   out->score = score;
   if (score < 1) out->message = fmt::format("score {}", score);
-}
-
-Task<> JudgeChecker(client::ApiClient* api, Box box, const CheckerCheck* check, CheckResult* out) {
-  std::vector<client::TarItem> files;
-  for (const auto& [name, content] : check->files) files.push_back({name, "", content});
-  SB_CO_TRYV(co_await WriteFiles(api, box, std::move(files)));
-  std::vector<std::string> argv{"sh", "-c", check->command};
-  SB_CO_TRY(Ran ran, co_await RunIn(api, box, std::move(argv), check->timeout_ms.value_or(kCheckerMs)));
-  if (ran.exit_code != 0) {
-    const std::string said = ran.err.empty() ? ran.out : ran.err;
-    Verdict(out, false, fmt::format("exit code {}: {}", ran.exit_code, OneLine(said, 400)));
-  } else if (check->score) {
-    JudgeScore(ran, out);
-  } else {
-    out->score = 1;
-  }
-  co_return Result<>{};
 }
 
 }  // namespace
@@ -190,22 +149,34 @@ bool JudgeOutcome(const EvalCheck& check, const Outcome& outcome, CheckResult* o
   return true;
 }
 
-Task<std::vector<CheckResult>> RunChecks(client::ApiClient* api, Box box, const EvalCase* c, const Outcome* outcome) {
-  std::vector<CheckResult> results;
-  for (const EvalCheck& check : c->body.checks) {
-    CheckResult result;
-    result.name = CheckName(check);
-    result.soft = check.soft;
-    result.threshold = check.threshold.value_or(1);
-    result.demands = DemandsWork(check);
-    if (!JudgeOutcome(check, *outcome, &result)) {
-      Task<> judging =
-          check.file ? JudgeFile(api, box, &*check.file, &result) : JudgeChecker(api, box, &*check.checker, &result);
-      SB_CO_TRYV(co_await std::move(judging));
-    }
-    results.push_back(std::move(result));
+Result<> JudgeText(const FileCheck& check, const Result<std::string>& text, CheckResult* out) {
+  const bool gone = !text && (text.error().code == Code::kNotFound || text.error().code == Code::kBadRequest ||
+                              text.error().code == Code::kFileError);
+  if (!text && !gone) return std::unexpected(text.error());
+  if (!check.exists.value_or(true)) {
+    Verdict(out, gone, check.path + " exists");
+  } else if (gone) {
+    Verdict(out, false, check.path + ": " + text.error().message);
+  } else {
+    out->score = 1;
+    if (check.includes) JudgeWords(*check.includes, *text, true, out);
+    if (check.equals && *text != *check.equals)
+      Verdict(out, false, check.path + " has other content: " + OneLine(*text, 200));
+    if (check.matches && !Matches(*check.matches, *text))
+      Verdict(out, false, check.path + " does not match: " + OneLine(*text, 200));
   }
-  co_return results;
+  return {};
+}
+
+void JudgeRan(const CheckerCheck& check, const Ran& ran, CheckResult* out) {
+  if (ran.exit_code != 0) {
+    const std::string said = ran.err.empty() ? ran.out : ran.err;
+    Verdict(out, false, fmt::format("exit code {}: {}", ran.exit_code, OneLine(said, 400)));
+  } else if (check.score) {
+    JudgeScore(ran, out);
+  } else {
+    out->score = 1;
+  }
 }
 
 }  // namespace sandbar::agent

@@ -1,4 +1,5 @@
-// Judging a trial: the checks of a case against what the agent said, did and left in the sandbox. Single loop.
+// Judging a trial: the checks of a case against what the agent said and did, and against files and the ends of programs
+// that eval_judge.h brings. Values only.
 #pragma once
 
 #include <string>
@@ -20,11 +21,12 @@ struct CheckResult {
   bool passed() const { return score >= threshold; }
 };
 
-// `c` and `outcome` outlive the call. An Error means that the sandbox is gone: the trial cannot be judged.
-Task<std::vector<CheckResult>> RunChecks(client::ApiClient* api, Box box, const EvalCase* c, const Outcome* outcome);
-
-// Those that need no sandbox; exposed for tests. `out` gets the score and the message.
+// Those that need no sandbox; false for others. `out` gets the score and the message.
 bool JudgeOutcome(const EvalCheck& check, const Outcome& outcome, CheckResult* out);
+// A file as it could be read. An Error means that the sandbox is gone: the trial cannot be judged.
+Result<> JudgeText(const FileCheck& check, const Result<std::string>& text, CheckResult* out);
+// A checker that ended.
+void JudgeRan(const CheckerCheck& check, const Ran& ran, CheckResult* out);
 std::string CheckName(const EvalCheck& check);
 bool DemandsWork(const EvalCheck& check);
 

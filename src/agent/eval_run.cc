@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 
+#include "agent/eval_judge.h"
 #include "agent/session.h"
 #include "agent/transcript.h"
 #include "base/ids.h"
@@ -16,6 +18,7 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kSetupMs = 600'000;
 constexpr int64_t kGraceMs = 600'000;  // for the checks, and should we be killed
+constexpr int64_t kAssertMs = 60'000;
 constexpr auto kDeleteTime = std::chrono::minutes(2);
 // No letters and no digits: nothing that a check could be looking for.
 constexpr char kGarbage[] = "~#~ ?! ~#~ ;; ~#~";
@@ -62,6 +65,7 @@ struct EvalRunner::Prepared {
 struct EvalRunner::Unit {
   Prepared* prepared = nullptr;
   TrialReport report;
+  std::vector<std::string> boxes;  // sandboxes of this trial that exist, the oldest first
   bool done = false;
 };
 
@@ -149,20 +153,33 @@ void EvalRunner::Announce(const Unit& unit) const {
                          what, static_cast<double>(t.outcome.ms) / 1000));
 }
 
-Task<> EvalRunner::RunUnit(Unit* unit) {
+// Gives the work up when the user stops the run. A sandbox is never made in here: one in the making would be lost.
+Task<> EvalRunner::Interruptible(Task<> work) {
   using namespace asio::experimental::awaitable_operators;
+  Task<> stop = Stopped();
+  auto first = co_await (std::move(work) || std::move(stop));
+  if (first.index() == 1) co_return Fail(Code::kCancelled, "interrupted");
+  co_return std::get<0>(std::move(first));
+}
+
+Task<> EvalRunner::RunUnit(Unit* unit) {
   const EvalCase& c = *unit->prepared->of;
   if (!c.broken.empty()) co_return Fail(Code::kBadRequest, c.broken);
   if (stopping_) co_return Fail(Code::kCancelled, "interrupted");
   SB_CO_TRY(std::string from, co_await Ready(unit->prepared));
   if (stopping_) co_return Fail(Code::kCancelled, "interrupted");
   SB_CO_TRY(Box box, co_await ForkBox(api_, std::move(from), c.limits.timeout_ms + kGraceMs));
+  unit->boxes.push_back(box.name);
   Task<> work = options_.self_test ? Sabotage(unit, box) : Trial(unit, box);
-  Task<> stop = Stopped();
-  auto first = co_await (std::move(work) || std::move(stop));
-  co_await Remove(box.name);
-  if (first.index() == 1) co_return Fail(Code::kCancelled, "interrupted");
-  co_return std::get<0>(std::move(first));
+  Result<> done = co_await Interruptible(std::move(work));
+  if (done) done = co_await Judge(unit, box);
+  // The newest first: a sandbox goes before the one that it was forked from.
+  while (!unit->boxes.empty()) {
+    std::string name = std::move(unit->boxes.back());
+    unit->boxes.pop_back();
+    co_await Remove(std::move(name));
+  }
+  co_return done;
 }
 
 // The name of the sandbox to fork.
@@ -267,7 +284,7 @@ Task<> EvalRunner::Trial(Unit* unit, Box box) {
   CheckResult answered{"answered", false, 0, 1, std::string(Name(run.outcome().status)) + ": " + run.outcome().reason};
   if (run.outcome().status == Status::kAnswered) answered = {"answered", false, 1, 1, ""};
   unit->report.checks.push_back(std::move(answered));
-  co_return co_await Judge(unit, box);
+  co_return Result<>{};
 }
 
 Task<> EvalRunner::Sabotage(Unit* unit, Box box) {
@@ -276,23 +293,49 @@ Task<> EvalRunner::Sabotage(Unit* unit, Box box) {
   outcome.reason = "self-test";
   if (unit->report.label == kSabotages[1]) {
     outcome.answer = kGarbage;
+    const EvalBody& body = unit->prepared->of->body;
+    std::set<std::string> paths;
+    for (const EvalCheck& check : body.checks)
+      if (check.file && check.file->exists.value_or(true)) paths.insert(check.file->path);
+    for (const std::string& path : body.outputs.value_or(std::vector<std::string>()))
+      if (path.find_first_of("*?[") == std::string::npos) paths.insert(path);
     std::vector<client::TarItem> files;
-    for (const EvalCheck& check : unit->prepared->of->body.checks)
-      if (check.file && check.file->exists.value_or(true)) files.push_back({check.file->path, "", kGarbage});
-    SB_CO_TRYV(co_await WriteFiles(api_, box, std::move(files)));
+    for (const std::string& path : paths) files.push_back({path, "", kGarbage});
+    SB_CO_TRYV(co_await WriteFiles(api_, std::move(box), std::move(files)));
   }
-  co_return co_await Judge(unit, box);
+  co_return Result<>{};
 }
 
 Task<> EvalRunner::Judge(Unit* unit, Box box) {
   const EvalCase* c = unit->prepared->of;
-  SB_CO_TRY(auto checks, co_await RunChecks(api_, box, c, &unit->report.outcome));
+  Bench bench;
+  bench.api = api_;
+  bench.prepared = unit->prepared->name;
+  bench.trial = std::move(box);
+  bench.of = c;
+  bench.boxes = &unit->boxes;
+  bench.interruptible = [this](Task<> work) { return Interruptible(std::move(work)); };
+  bench.remove = [this](std::string name) { return Remove(std::move(name)); };
+  TrialJudge judge(std::move(bench));
+  SB_CO_TRYV(co_await judge.Collect());
+  SB_CO_TRY(auto checks, co_await judge.Check(&unit->report.outcome));
   for (CheckResult& check : checks) unit->report.checks.push_back(std::move(check));
   if (!c->body.assert_) co_return Result<>{};
+  std::optional<Box> fork;
+  if (c->body.outputs) {
+    SB_CO_TRY(fork, co_await judge.Fork(kAssertMs));
+  }
+  co_return co_await Assert(unit, std::move(fork));
+}
+
+// `box`: what the function can look at; none when the case names no outputs.
+Task<> EvalRunner::Assert(Unit* unit, std::optional<Box> box) {
+  const EvalCase* c = unit->prepared->of;
   json::object result = ToJson(unit->report.outcome);
   result["id"] = c->id;
   result["trial"] = unit->report.trial;
-  result["sandbox"] = json::object{{"name", box.name}, {"session", box.session}, {"cwd", box.cwd}};
+  result["sandbox"] = nullptr;
+  if (box) result["sandbox"] = json::object{{"name", box->name}, {"session", box->session}, {"cwd", box->cwd}};
   auto assert_it = [node = hooks_.node, file = c->file, result = std::move(result)] {
     return RunAssert(node, file, result);
   };

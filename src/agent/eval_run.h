@@ -1,4 +1,5 @@
-// Runs a suite: prepares each case once, forks a sandbox per trial, lets the agent work, judges, removes everything.
+// Runs a suite: prepares each case once, forks a sandbox per trial, lets the agent work, judges the trial elsewhere
+// (eval_judge.h), removes everything.
 // Single loop; at most `max_concurrency` trials at a time.
 //
 //   SB_CO_TRY(auto cases, FindCases(options, hooks.node));
@@ -8,6 +9,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -53,6 +55,8 @@ class EvalRunner {
   Task<> Trial(Unit* unit, Box box);
   Task<> Sabotage(Unit* unit, Box box);
   Task<> Judge(Unit* unit, Box box);
+  Task<> Assert(Unit* unit, std::optional<Box> box);
+  Task<> Interruptible(Task<> work);
   Task<> Remove(std::string name);
   Result<std::unique_ptr<Model>> ModelFor(const EvalCase& c, int trial) const;
   void MakeUnits();

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "agent/eval_judge.h"
 #include "agent/eval_node.h"
 #include "agent/eval_report.h"
 #include "agent/eval_stats.h"
@@ -57,6 +58,7 @@ checks:
     threshold: 0.5
   - maxTokens: 10
     soft: true
+outputs: [out, "src/**/*.js", /tmp/x]
 )");
   EXPECT_EQ(c.broken, "");
   EXPECT_EQ(c.limits.timeout_ms, 90'000);
@@ -78,10 +80,54 @@ TEST(Case, WhatIsWrongHasAName) {
         {"{input: x, passRate: 0, checks: [{includes: a}]}", "passRate"},
         {"{input: x, script: [{tol: a}], checks: [{includes: a}]}", "step 1"},
         {"{input: x, model: m, script: [{text: a}], checks: [{includes: a}]}", "exclude each other"},
+        {"{input: x, checks: [{checker: {command: 'true'}}]}", "`outputs`: is required"},
+        {"{input: x, outputs: [a/../../b], checks: [{includes: a}]}", "'a/../../b' must be the path of a file"},
+        {"{input: x, outputs: [''], checks: [{includes: a}]}", "1 to 4096"},
+        {"{input: x, outputs: [], checks: [{checker: {command: x, serve: {command: y, port: 0}}}]}", "port"},
         {"[1]", "object"}}) {
     EvalCase c = Decode(yaml);
     EXPECT_NE(c.broken.find(part), std::string::npos) << yaml << " -> " << c.broken;
   }
+}
+
+TEST(Outputs, AreRegularFilesThatTheCaseNames) {
+  const std::vector<std::string> patterns{"out.txt", "src/**/*.js", "/tmp/result", "gone/list", "dir"};
+  const std::vector<BoxChange> changes{{"/work/out.txt", false, "file", 5},
+                                       {"/work/other.txt", false, "file", 5},
+                                       {"/work/src/a/b.js", false, "file", 5},
+                                       {"/work/src/.x.js", false, "file", 5},
+                                       {"/work/src/node_modules/m.js", false, "file", 5},
+                                       {"/work/src/l.js", false, "symlink", 0},
+                                       {"/work/src/old.js", true, "file", 0},
+                                       {"/tmp/result", false, "symlink", 0},
+                                       {"/tmp/result2", false, "file", 1},
+                                       {"/work/gone", true, "directory", 0},
+                                       {"/work/dir", false, "directory", 0},
+                                       {"/workx/out.txt", false, "file", 1}};
+  auto chosen = ChooseOutputs(patterns, "/work", changes);
+  ASSERT_TRUE(chosen.has_value());
+  EXPECT_EQ(chosen->copied, (std::vector<std::string>{"/work/out.txt", "/work/src/a/b.js"}));
+  EXPECT_EQ(chosen->removed, (std::vector<std::string>{"/work/src/l.js", "/work/src/old.js", "/tmp/result"}));
+  EXPECT_EQ(chosen->emptied, (std::vector<std::string>{"/work/gone"}));
+  EXPECT_EQ(chosen->odd, (std::vector<std::string>{"/tmp/result is a symlink"}));
+  EXPECT_TRUE(IsOutput({"./node_modules/own/*.js"}, "/work", "/work/node_modules/own/a.js"));
+}
+
+TEST(Outputs, AreBoundedBeforeTheyAreRead) {
+  EXPECT_EQ(
+      ChooseOutputs({"a", "b"}, "/w", {{"/w/a", false, "file", 1}, {"/w/b", false, "file", UINT64_MAX}}).error().code,
+      Code::kTooLarge);
+  std::vector<BoxChange> many(1001, BoxChange{"/w/a", false, "file", 1});
+  EXPECT_EQ(ChooseOutputs({"*"}, "/w", many).error().code, Code::kTooLarge);
+  many.pop_back();
+  EXPECT_TRUE(ChooseOutputs({"*"}, "/w", many).has_value());
+}
+
+TEST(Outputs, GiveWayToTheCheckersFiles) {
+  EXPECT_TRUE(Collide("/a/b", "/a/b"));
+  EXPECT_TRUE(Collide("/a/b/c", "/a/b"));
+  EXPECT_TRUE(Collide("/a", "/a/b"));
+  EXPECT_FALSE(Collide("/a/bc", "/a/b"));
 }
 
 class Files : public ::testing::Test {

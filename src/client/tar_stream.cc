@@ -72,7 +72,7 @@ TarStream::~TarStream() {
 
 Result<> TarStream::Open(const TarItem& item) {
   if (item.content) {
-    plain_ += TarHeader(item.name, item.content->size(), 0644) + *item.content;
+    plain_ += TarHeader(item.name, item.content->size(), item.mode) + *item.content;
     plain_.append((kBlock - item.content->size() % kBlock) % kBlock, '\0');
     return {};
   }

@@ -20,6 +20,7 @@ struct TarItem {
   std::string name;                                   // in the archive, relative
   std::string path;                                   // here
   std::optional<std::string> content = std::nullopt;  // instead of a file
+  unsigned mode = 0644;                               // of `content`
 };
 
 class TarStream {

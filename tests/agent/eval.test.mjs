@@ -53,7 +53,7 @@ function median({ checker = "v === want", tags = ["math"] } = {}) {
   return {
     want,
     body: {
-      name: "median of an even list", tags,
+      name: "median of an even list", tags, outputs: ["out.txt"],
       input: `What is the median of ${JSON.stringify(list)}?`,
       setup: { files: { "data.json": JSON.stringify(list) }, commands: ["test -s data.json", "mkdir prepared"] },
       script: [
@@ -74,7 +74,7 @@ function median({ checker = "v === want", tags = ["math"] } = {}) {
 
 test("the article's case: 3.5, judged by a program in the sandbox; red when the checker is sabotaged", async () => {
   const body = (expected) => ({
-    input: "What's the median of [3, 1, 4, 1, 5, 9, 2, 6]?",
+    input: "What's the median of [3, 1, 4, 1, 5, 9, 2, 6]?", outputs: ["out.txt"],
     script: [
       { tool: "run_command", input: { command: "node -e 'const a=[3,1,4,1,5,9,2,6].sort((x,y)=>x-y);console.log(\"m\",(a[3]+a[4])/2)' | tee out.txt" } },
       { if: "m ([\\d.]+)", text: "{{1}}" },
@@ -131,6 +131,8 @@ test("a case that errors is failed, never skipped", async () => {
     "good.yaml": median().body,
     "broken.yaml": "input: [",
     "unknown-key.yaml": { input: "x", chekcs: [], checks: [{ includes: "a" }] },
+    "no-outputs.yaml": { input: "x", tags: ["math"], script: [{ text: "a" }], checks: [{ checker: { command: "true" } }] },
+    "outside.yaml": { input: "x", tags: ["math"], outputs: ["../x"], script: [{ text: "a" }], checks: [{ checker: { command: "true" } }] },
     "toothless.yaml": { input: "x", script: [{ text: "a" }] },
     "no-model.yaml": { input: "x", checks: [{ includes: "a" }] },
     "bad-setup.yaml": { ...median().body, setup: { commands: ["echo oh no >&2; exit 3"] } },
@@ -143,10 +145,12 @@ test("a case that errors is failed, never skipped", async () => {
   assert.equal(code, 1);
   const states = Object.fromEntries(report.cases.map((c) => [c.id, c.ok]));
   // A case whose tags cannot be read is not filtered away.
-  assert.deepEqual(states, { good: true, broken: false, "unknown-key": false, toothless: false, "bad-setup": false, "no-image": false, throws: false, "no-default": false });
+  assert.deepEqual(states, { good: true, broken: false, "unknown-key": false, "no-outputs": false, outside: false, toothless: false, "bad-setup": false, "no-image": false, throws: false, "no-default": false });
   const errors = Object.fromEntries(report.cases.map((c) => [c.id, c.trials[0].error]));
   assert.match(errors.broken, /line/);
   assert.match(errors["unknown-key"], /did you mean `checks`/);
+  assert.match(errors["no-outputs"], /`outputs`: is required by a case with a `checker`[^]*\[out\.txt\]/);
+  assert.match(errors.outside, /`outputs`: '\.\.\/x' must be the path of a file/);
   assert.match(errors.toothless, /could not fail/);
   assert.match(errors["bad-setup"], /ended with 3: oh no/);
   assert.match(errors.throws, /cannot load/);
@@ -174,7 +178,7 @@ test("a flaky case: pass@k, pass^k and the flake rate", async () => {
 
 test("soft scores count only with --strict; a checker can give a score", async () => {
   const dir = await suite({ "soft.yaml": {
-    input: "x", script: [{ text: "one two" }],
+    input: "x", outputs: [], script: [{ text: "one two" }],
     checks: [{ includes: "one" }, { includes: ["one", "two", "three", "four"], soft: true, threshold: 0.75 }, { checker: { command: "echo 0.6", score: true }, threshold: 0.5 }],
   } });
   const normal = await json(dir);
@@ -188,9 +192,9 @@ test("--self-test: a case that cannot fail is found", async () => {
   const sound = await evaluate(await suite({ "median.yaml": good.body, "article.mjs": article() }), ["--self-test", "--strict"]);
   assert.equal(sound.code, 0, sound.stdout);
   const blind = await suite({
-    "blind.yaml": { input: "x", script: [{ text: "a" }], checks: [{ checker: { command: "true" } }] },
+    "blind.yaml": { input: "x", outputs: [], script: [{ text: "a" }], checks: [{ checker: { command: "true" } }] },
     "vacuous.yaml": { input: "x", script: [{ text: "a" }], checks: [{ excludes: "sorry" }] },
-    "half.yaml": { input: "x", script: [{ text: "a" }], checks: [{ includes: "a" }, { checker: { command: "true" } }] },
+    "half.yaml": { input: "x", outputs: [], script: [{ text: "a" }], checks: [{ includes: "a" }, { checker: { command: "true" } }] },
   });
   const found = await json(blind, ["--self-test"]);
   assert.equal(found.code, 1);
@@ -205,6 +209,7 @@ const article = (expected = "3.5") => `import { defineEval } from "eve/evals";
 console.log("printing is fine");
 export default defineEval({
   name: "code-interpreter",
+  outputs: ["seen.txt"],
   input: "What's the median of [3, 1, 4, 1, 5, 9, 2, 6]?",
   script: [{ tool: "run_command", input: { command: "node -p '(3+4)/2' | tee seen.txt" } }, { if: "stdout:\\\\s+([\\\\d.]+)", text: "it is {{1}}" }],
   assert: async ({ output, toolCalls, sandbox }) =>
@@ -218,10 +223,12 @@ test("JavaScript cases: the assert sees the answer, the calls and the sandbox", 
     "good.mjs": article(), "bad.mjs": article("4"),
     "throws.mjs": article().replace(/assert: [^]*,\n\}\);/, 'assert: () => { throw new Error("wrong: <" + 1 + ">"); },\n});'),
     "own.mjs": article().replace("eve/evals", "sandbar/eval"),
+    "unnamed.mjs": article().replace('  outputs: ["seen.txt"],\n', ""),
   });
   const { code, report, stderr } = await json(dir);
   assert.equal(code, 1, stderr);
-  assert.deepEqual(Object.fromEntries(report.cases.map((c) => [c.id, c.ok])), { bad: false, good: true, own: true, throws: false });
+  assert.deepEqual(Object.fromEntries(report.cases.map((c) => [c.id, c.ok])), { bad: false, good: true, own: true, throws: false, unnamed: false });
+  assert.match(report.cases.find((c) => c.id === "unnamed").trials[0].checks.at(-1).message, /the case has no `outputs`/);
   assert.match(report.cases.find((c) => c.id === "throws").trials[0].checks.at(-1).message, /wrong: <1>/);
   await nothingLeft();
 });
@@ -236,7 +243,7 @@ test("record, replay without a model service, compare, JUnit", async () => {
   services.push(service);
   const word = `w${random(1e6, 9e6)}`;
   const dir = await suite({
-    "up.yaml": { input: word, checks: [{ includes: word.toUpperCase() }, { checker: { command: `grep -q ${word.toUpperCase()} out.txt` } }] },
+    "up.yaml": { input: word, outputs: ["out.txt"], checks: [{ includes: word.toUpperCase() }, { checker: { command: `grep -q ${word.toUpperCase()} out.txt` } }] },
     "down.yaml": { input: word, checks: [{ includes: word, name: "stays <small> & \"quiet\"" }] },
   });
   const tapes = join(scratch, "tapes"), junit = join(scratch, "junit.xml"), before = join(scratch, "before.json");
