@@ -39,9 +39,28 @@ void AddServeFlags(CLI::App* sub, ServeCommand* c) {
   sub->add_flag("--insecure-http", c->insecure_http, "allow plain HTTP on an address that is not loopback");
 }
 
+// NAME=VALUE, or NAME alone, which takes the value of that variable here: a value on the command line is in the process
+// list, where every user of this machine can read it.
 std::string CheckEnv(const std::string& text) {
-  size_t at = text.find('=');
-  return at == std::string::npos || at == 0 ? "'" + text + "' is not NAME=VALUE" : std::string();
+  const size_t at = text.find('=');
+  if (at == 0 || text.empty()) return "'" + text + "' is not NAME=VALUE or NAME";
+  if (at == std::string::npos && std::getenv(text.c_str()) == nullptr)
+    return "the variable " + text + " is not set here; set it, or write " + text + "=VALUE";
+  return {};
+}
+
+void AddEnv(CLI::App* sub, std::vector<std::string>* env) {
+  sub->add_option("-e,--env", *env, "NAME=VALUE, or NAME: its value here, which is then in no process list")
+      ->check(CheckEnv)
+      ->take_all()
+      ->allow_extra_args(false);
+}
+
+void TakeValuesFromHere(std::vector<std::string>* env) {
+  for (std::string& pair : *env) {
+    const char* value = pair.find('=') == std::string::npos ? std::getenv(pair.c_str()) : nullptr;
+    if (value != nullptr) pair += "=" + std::string(value);
+  }
 }
 
 std::optional<int> PortNumber(std::string_view text, int least) {
@@ -123,7 +142,7 @@ void AddSandboxes(CLI::App* app, Raw* raw) {
   AddIsolation(run, &raw->run.isolation);
   AddNesting(run, &raw->run.isolation);
   run->add_option("--vcpus", raw->run.vcpus, "1 or an even number");
-  run->add_option("-e,--env", raw->run.env, "NAME=VALUE")->check(CheckEnv)->take_all()->allow_extra_args(false);
+  AddEnv(run, &raw->run.env);
   run->add_option("-w,--cwd", raw->run.cwd, "working directory");
   run->add_option("--name", raw->run.name, "name of the sandbox");
   run->add_flag("--sudo", raw->run.sudo, "run as root of the sandbox");
@@ -134,7 +153,7 @@ void AddSandboxes(CLI::App* app, Raw* raw) {
   run->prefix_command();
   auto* exec = app->add_subcommand("exec", "Run a command in a sandbox: sandbar exec NAME -- ls -la");
   exec->add_option("NAME", raw->exec.name)->required();
-  exec->add_option("-e,--env", raw->exec.env, "NAME=VALUE")->check(CheckEnv)->take_all()->allow_extra_args(false);
+  AddEnv(exec, &raw->exec.env);
   exec->add_option("-w,--cwd", raw->exec.cwd, "working directory");
   exec->add_option("--timeout", raw->exec_timeout, "kill the command after this")->check(CheckDuration);
   exec->add_flag("--sudo", raw->exec.sudo, "run as root of the sandbox");
@@ -387,6 +406,8 @@ Parsed Parse(int argc, const char* const* argv) {
   raw.run.argv = rest;
   raw.exec.argv = rest;
   raw.race.argv = rest;
+  TakeValuesFromHere(&raw.run.env);
+  TakeValuesFromHere(&raw.exec.env);
   if (!raw.run_timeout.empty()) raw.run.timeout_ms = ParseDuration(raw.run_timeout);
   raw.agent.options.engine = raw.agent_isolation.engine;
   raw.agent.options.min_class = raw.agent_isolation.min_class;

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <string_view>
 
 #include "cli/options.h"
 
@@ -284,6 +285,31 @@ TEST(Parse, Durations) {
   EXPECT_FALSE(ParseDuration("-1"));
   EXPECT_FALSE(ParseDuration("5 minutes"));
   EXPECT_FALSE(ParseDuration(""));
+}
+
+TEST(Parse, AVariableWithoutAValueIsTakenFromHere) {
+  ASSERT_EQ(setenv("SANDBAR_TEST_SECRET", "a=b c", 1), 0);
+  auto p = ParseWords({"run", "-e", "SANDBAR_TEST_SECRET", "-e", "B=1", "--", "true"});
+  ASSERT_TRUE(p.options.has_value());
+  EXPECT_THAT(std::get<RunCommand>(p.options->command).env, ElementsAre("SANDBAR_TEST_SECRET=a=b c", "B=1"));
+  auto exec = ParseWords({"exec", "box", "--env", "SANDBAR_TEST_SECRET", "--", "true"});
+  ASSERT_TRUE(exec.options.has_value());
+  EXPECT_THAT(std::get<ExecCommand>(exec.options->command).env, ElementsAre("SANDBAR_TEST_SECRET=a=b c"));
+  ASSERT_EQ(setenv("SANDBAR_TEST_SECRET", "", 1), 0);
+  auto empty = ParseWords({"exec", "box", "-e", "SANDBAR_TEST_SECRET", "--", "true"});
+  ASSERT_TRUE(empty.options.has_value());
+  EXPECT_THAT(std::get<ExecCommand>(empty.options->command).env, ElementsAre("SANDBAR_TEST_SECRET="));
+  ASSERT_EQ(unsetenv("SANDBAR_TEST_SECRET"), 0);
+  for (const char* verb : {"run", "exec"}) {
+    testing::internal::CaptureStderr();
+    std::vector<const char*> words{verb, "-e", "SANDBAR_TEST_SECRET"};
+    if (std::string_view(verb) == "exec") words.push_back("box");
+    words.insert(words.end(), {"--", "true"});
+    auto unset = ParseWords(words);
+    EXPECT_EQ(unset.exit_code, 2);
+    EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::HasSubstr("SANDBAR_TEST_SECRET is not set here"));
+  }
+  EXPECT_EQ(ParseWords({"run", "-e", "=x", "--", "true"}).exit_code, 2);
 }
 
 }  // namespace
