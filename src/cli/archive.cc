@@ -6,18 +6,16 @@
 // host takes names, links or attributes out of an archive that anybody may have made.
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <filesystem>
 
 #include "base/ids.h"
+#include "cli/archive_file.h"
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "cli/zstd_file.h"
 #include "client/tar_stream.h"
-#include "wire/json_decode.h"
 #include "wire/ndjson.h"
 #include "wire/tar.h"
 #include "wire/url.h"
@@ -32,10 +30,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kPlace = "tmp/.sandbar-transfer/";
-constexpr size_t kMaxSettings = 1 << 20;
 constexpr size_t kMaxText = 1 << 20;
-constexpr size_t kMaxDeleted = 256 << 20;
-constexpr int kFormat = 1;
 
 // Gone with everything in it when the command ends.
 class WorkDir {
@@ -52,6 +47,7 @@ class WorkDir {
     std::error_code ec;
     fs::remove_all(path_, ec);
   }
+  const std::string& path() const { return path_; }
   std::string File(std::string_view name) const { return path_ + "/" + std::string(name); }
 
  private:
@@ -139,7 +135,7 @@ Task<> Upload(ApiClient* api, std::string session, std::vector<TarItem> items) {
 }
 
 json::object Settings(const json::object& sandbox, const json::object& inspected) {
-  json::object out{{"format", kFormat}};
+  json::object out{{"format", kArchiveFormat}};
   for (const char* key :
        {"name", "image", "persistent", "timeout", "tags", "snapshotExpiration", "keepLastSnapshots", "nesting"})
     if (const json::value* value = sandbox.if_contains(key)) out[key] = *value;
@@ -163,7 +159,7 @@ Result<> WriteLists(const json::object& diff, const WorkDir& work) {
     list += RawName(Text(change, "path"));
     list += '\0';
   }
-  if (deleted.size() > kMaxDeleted) return Fail(Code::kTooLarge, "too much was deleted");
+  if (deleted.size() > kMaxDeletedList) return Fail(Code::kTooLarge, "too much was deleted");
   for (const auto& [name, text] : {std::pair("kept", &kept), std::pair("deleted", &deleted)}) {
     SB_TRY(Fd file, CreateFile(work.File(name), 0600));
     SB_TRYV(WriteAll(file.get(), *text));
@@ -203,80 +199,11 @@ Task<> Pack(ApiClient* api, std::string session, const WorkDir* work, std::strin
   SB_CO_TRY(Fd file, CreateFile(to, 0600));
   ZstdWriter out(std::move(file));
   SB_CO_TRYV(AddText(out, "sandbar.json", settings));
-  SB_CO_TRY(std::string deleted, ReadWhole(work->File("deleted"), kMaxDeleted));
+  SB_CO_TRY(std::string deleted, ReadWhole(work->File("deleted"), kMaxDeletedList));
   SB_CO_TRYV(AddText(out, "deleted", deleted));
   SB_CO_TRYV(co_await AddFiles(api, std::move(session), std::strtoull(size.c_str(), nullptr, 10), &out));
   SB_CO_TRYV(out.Write(wire::TarEnd()));
   co_return out.Finish();
-}
-
-// The three files of an archive, and no others.
-class Unpacker final : public wire::TarSink {
- public:
-  explicit Unpacker(const WorkDir* work) : work_(*work) {}
-  Result<> OnEntry(const wire::TarEntry& entry) override {
-    const bool known = entry.name == "sandbar.json" || entry.name == "deleted" || entry.name == "files.tar";
-    if (!known || entry.directory)
-      return Fail(Code::kBadRequest, "not an archive of sandbar: it holds " + Printable(entry.name));
-    if (entry.name == "sandbar.json" && entry.size > kMaxSettings) return Fail(Code::kTooLarge, "sandbar.json");
-    if (entry.name == "deleted" && entry.size > kMaxDeleted) return Fail(Code::kTooLarge, "its list of deleted files");
-    SB_TRYV(CheckRoom(entry));
-    SB_TRY(file_, CreateFile(work_.File(entry.name), 0600));
-    ++count_;
-    return {};
-  }
-  Result<> OnData(std::string_view bytes) override { return WriteAll(file_.get(), bytes); }
-  Result<> OnEntryEnd() override { return {}; }
-  bool complete() const { return count_ == 3; }
-
- private:
-  // A small file can say that it holds terabytes.
-  Result<> CheckRoom(const wire::TarEntry& entry) const {
-    const std::string path = work_.File("");
-    struct statvfs fs{};
-    if (::statvfs(path.c_str(), &fs) != 0) return FailErrno(path);
-    const uint64_t room = static_cast<uint64_t>(fs.f_bavail) * fs.f_frsize;
-    if (entry.size <= room / 2) return {};
-    return Fail(Code::kTooLarge, fmt::format("{} of it has {} bytes, {} has room for {} (TMPDIR is another place)",
-                                             entry.name, entry.size, path, room / 2));
-  }
-
-  const WorkDir& work_;
-  Fd file_;
-  int count_ = 0;
-};
-
-Result<json::object> Unpack(const std::string& from, const WorkDir& work) {
-  Fd file(::open(from.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file) return FailErrno(from);
-  ZstdReader in(std::move(file));
-  Unpacker files(&work);
-  wire::TarReader tar(&files);
-  for (;;) {
-    SB_TRY(std::string piece, in.Read());
-    if (piece.empty()) break;
-    SB_TRYV(tar.Feed(piece));
-  }
-  SB_TRYV(tar.Finish());
-  if (!files.complete()) return Fail(Code::kBadRequest, from + " is not complete");
-  SB_TRY(std::string text, ReadWhole(work.File("sandbar.json"), kMaxSettings));
-  SB_TRY(json::value settings, wire::ParseJson(text, {.bytes = kMaxSettings}));
-  if (!settings.is_object() || Number(settings.as_object(), "format") != kFormat)
-    return Fail(Code::kBadRequest, from + " has a format that this version does not know");
-  return std::move(settings.as_object());
-}
-
-json::object CreateRequest(const json::object& settings, const std::optional<std::string>& name) {
-  json::object body{{"projectId", kProject}, {"name", name.value_or(Text(settings, "name"))}};
-  for (const char* key :
-       {"persistent", "timeout", "tags", "snapshotExpiration", "keepLastSnapshots", "ports", "isolation", "nesting"})
-    if (const json::value* value = settings.if_contains(key)) body[key] = *value;
-  std::string image = Text(settings, "image");
-  body["image"] = image.substr(0, image.find('@'));
-  body["resources"] = json::object{{"vcpus", Number(settings, "vcpus")}};
-  // What is unpacked is a stranger's: its owner gives it a network when they have looked.
-  body["networkPolicy"] = json::object{{"mode", "deny-all"}};
-  return body;
 }
 
 Task<> Fill(ApiClient* api, std::string session, const WorkDir* work) {
@@ -290,6 +217,34 @@ Task<> Fill(ApiClient* api, std::string session, const WorkDir* work) {
   // What was unpacked is kept from now on.
   SB_CO_TRYV(co_await api->Call("POST", SessionPath(session, "/stop"), std::nullopt));
   co_return Result<>{};
+}
+
+// What the new sandbox has, whoever made the archive.
+json::object Granted(const json::object& made, const std::vector<std::string>& not_taken) {
+  const json::object& isolation = Object(Object(made, "session"), "isolation");
+  json::array ports, refused(not_taken.begin(), not_taken.end());
+  if (const json::value* routes = made.if_contains("routes"); routes != nullptr && routes->is_array())
+    for (const auto& route : routes->as_array()) ports.emplace_back(Number(route.as_object(), "port"));
+  return {{"sandbox", Text(Object(made, "sandbox"), "name")},
+          {"class", Number(isolation, "class")},
+          {"engine", Text(isolation, "engine")},
+          {"ports", std::move(ports)},
+          {"notTaken", std::move(refused)}};
+}
+
+std::string Describe(const json::object& report) {
+  auto list = [&report](const char* key) {
+    std::string out;
+    for (const json::value& item : report.at(key).as_array())
+      out += (out.empty() ? "" : ", ") +
+             (item.is_string() ? std::string(item.as_string()) : std::to_string(item.as_int64()));
+    return out;
+  };
+  const std::string ports = list("ports"), not_taken = list("notTaken");
+  std::string text = fmt::format("class {} ({}), network deny-all, published ports: {}", Number(report, "class"),
+                                 Text(report, "engine"), ports.empty() ? "none" : ports);
+  if (!not_taken.empty()) text += "\nthe archive also asks for, and does not get: " + not_taken;
+  return text;
 }
 
 }  // namespace
@@ -336,15 +291,18 @@ Task<int> Export(ApiClient* api, const Options* options, ExportCommand command) 
 
 Task<int> Import(ApiClient* api, const Options* options, ImportCommand command) {
   SB_CO_TRY(auto work, WorkDir::Make());
-  SB_CO_TRY(json::object settings, Unpack(command.file, *work));
-  json::object wanted = CreateRequest(settings, command.name);
-  AddDemand(command.isolation, &wanted);
-  const std::string name = Text(wanted, "name");
-  json::value body = std::move(wanted);
+  SB_CO_TRY(json::object settings, ReadArchive(command.file, work->path(), command.max_size));
+  ImportRequest wanted = RequestFor(settings, command);
+  const std::string name = Text(wanted.body, "name");
+  json::value body = std::move(wanted.body);
   SB_CO_TRY(json::object made, co_await api->Call("POST", "/v2/sandboxes", std::move(body)));
   const json::object& session = Object(made, "session");
   if (Text(session, "image") != Text(settings, "image"))
-    Note("its image was " + Text(settings, "image") + ", here it is " + Text(session, "image"));
+    Note("its image was " + QuoteForeign(Text(settings, "image")) + ", here it is " + Text(session, "image"));
+  const int64_t vcpus = Number(settings, "vcpus");
+  if (!command.vcpus && vcpus > Number(Object(made, "sandbox"), "vcpus"))
+    wanted.not_taken.push_back(fmt::format("{} vCPUs (--vcpus)", vcpus));
+  json::object report = Granted(made, wanted.not_taken);
   std::string id = Text(session, "id");
   auto filled = co_await Fill(api, std::move(id), work.get());
   if (!filled) {
@@ -353,8 +311,8 @@ Task<int> Import(ApiClient* api, const Options* options, ImportCommand command) 
     if (!dropped) Note("could not delete " + name + ": " + dropped.error().message);
     co_return std::unexpected(std::move(filled).error());
   }
-  json::object report{{"sandbox", name}};
   if (options->json) SB_CO_TRYV(Out(wire::NdjsonLine(report)));
+  Note(Describe(report));
   Note(name + " is there: sandbar exec " + ShellQuote(name) + " -- …");
   co_return 0;
 }

@@ -133,6 +133,10 @@ struct ImportCommand {
   std::string file;
   std::optional<std::string> name;
   IsolationOptions isolation;
+  std::vector<int> ports;
+  std::optional<int> vcpus;
+  std::optional<int64_t> timeout_ms;
+  std::optional<uint64_t> max_size;  // of its files, unpacked
 };
 struct AgentCommand {
   agent::AgentOptions options;

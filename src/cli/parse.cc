@@ -230,11 +230,22 @@ void AddCompare(CLI::App* app, Raw* raw) {
   auto* to = app->add_subcommand("export", "Write a stopped sandbox to a file, without variables and network rules");
   to->add_option("NAME", raw->export_.name)->required();
   to->add_option("FILE", raw->export_.file, "e.g. box.tar.zst")->required();
-  auto* from = app->add_subcommand("import", "Make a sandbox from such a file");
+  auto* from =
+      app->add_subcommand("import", "Make a sandbox from such a file; only flags grant it ports, nesting, cpus");
   from->add_option("FILE", raw->import_.file)->required();
   from->add_option("--name", raw->import_.name, "another name than it had");
   AddIsolation(from, &raw->import_.isolation);
   AddNesting(from, &raw->import_.isolation);
+  from->add_option("-p,--publish", raw->import_.ports, "a port that gets a URL (default none, whatever the file says)")
+      ->take_all()
+      ->allow_extra_args(false)
+      ->check(CLI::Range(2, 65535));
+  from->add_option("--vcpus", raw->import_.vcpus, "1 or an even number");
+  from->add_option("--timeout", raw->import_timeout,
+                   "life of a session, e.g. 90s, 5m (default: the file's, 1h at most)")
+      ->check(CheckDuration);
+  from->add_option("--max-size", raw->import_.max_size, "bytes that its files may have unpacked, e.g. 8G")
+      ->transform(CLI::AsSizeValue(false));
   auto* race = app->add_subcommand("race", "Run a command in N forks at once, keep the best: race NAME -n 4 -- make");
   race->add_option("NAME", raw->race.name)->required();
   race->add_option("-n,--count", raw->race.count, "how many forks (default 2)");
@@ -409,6 +420,7 @@ Parsed Parse(int argc, const char* const* argv) {
   TakeValuesFromHere(&raw.run.env);
   TakeValuesFromHere(&raw.exec.env);
   if (!raw.run_timeout.empty()) raw.run.timeout_ms = ParseDuration(raw.run_timeout);
+  if (!raw.import_timeout.empty()) raw.import_.timeout_ms = ParseDuration(raw.import_timeout);
   raw.agent.options.engine = raw.agent_isolation.engine;
   raw.agent.options.min_class = raw.agent_isolation.min_class;
   raw.eval.options.engine = raw.eval_isolation.engine;

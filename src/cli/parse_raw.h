@@ -43,7 +43,8 @@ struct Raw {
   ClaudeWorkerCommand claude_worker;
   EvalCommand eval;
   IsolationOptions eval_isolation;
-  std::string agent_timeout, worker_timeout, worker_idle, run_timeout, exec_timeout, code_timeout, forward_port;
+  std::string agent_timeout, worker_timeout, worker_idle, run_timeout, exec_timeout, code_timeout, import_timeout,
+      forward_port;
 };
 
 // For CLI11's ->check(): what is wrong with the text, else empty.

@@ -100,6 +100,14 @@ TEST(Parse, Snapshots) {
   EXPECT_FALSE(ParseWords({"race", "box"}).options);
   EXPECT_FALSE(ParseWords({"race", "box", "--keep", "all", "--", "true"}).options);
   EXPECT_EQ(std::get<ImportCommand>(ParseWords({"import", "f", "--name", "n"}).options->command).name, "n");
+  auto import_all = ParseWords(
+      {"import", "f", "-p", "3000", "--publish", "80", "--vcpus", "2", "--timeout", "5m", "--max-size", "2GB"});
+  ASSERT_TRUE(import_all.options.has_value());
+  const auto& imported = std::get<ImportCommand>(import_all.options->command);
+  EXPECT_THAT(imported.ports, ElementsAre(3000, 80));
+  EXPECT_EQ(imported.vcpus, 2);
+  EXPECT_EQ(imported.timeout_ms, 300'000);
+  EXPECT_EQ(imported.max_size, 2ULL << 30);
   EXPECT_FALSE(ParseWords({"export", "box"}).options);
 }
 
