@@ -175,7 +175,9 @@ void AddSandboxes(CLI::App* app, Raw* raw) {
       ->check(CheckForward)
       ->required();
   app->add_subcommand("stop", "Stop sandboxes")->add_option("NAME", raw->stop.names)->required();
-  app->add_subcommand("rm", "Stop and delete sandboxes")->add_option("NAME", raw->rm.names)->required();
+  app->add_subcommand("rm", "Stop and delete sandboxes, with what their stops kept; snapshots made by hand stay")
+      ->add_option("NAME", raw->rm.names)
+      ->required();
   app->add_subcommand("snapshot",
                       "Stop a sandbox and keep its files: NAME; list: ls [NAME]; check: verify [ID…]; delete: "
                       "rm ID…")

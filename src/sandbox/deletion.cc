@@ -44,8 +44,12 @@ Result<std::vector<Doomed>> MarkedForDeletion(store::Store& store) {
 
 Result<std::vector<std::string>> RemoveSandbox(store::Store& store, const store::SandboxKey& key, bool with_snapshots) {
   SB_TRY(auto sessions, store.SessionIds(key));
+  SB_TRY(auto sandbox, store.FindSandbox(key));
+  // From the mark on the next start finishes this, so that a crash leaves neither snapshots nor a record without them.
+  if (sandbox && !sandbox->current_snapshot.empty())
+    SB_TRYV(MarkForDeletion(store, {key, with_snapshots, sandbox->created_at}));
+  if (sandbox) SB_TRYV(DeleteSnapshotsOf(store, *sandbox, with_snapshots));
   SB_TRYV(store.DeleteSandbox(key));
-  if (with_snapshots) SB_TRYV(DeleteSnapshotsOf(store, key));
   SB_TRYV(SpareFromDeletion(store, key));
   return sessions;
 }

@@ -21,7 +21,7 @@ struct Doomed {
 Result<> MarkForDeletion(store::Store& store, const Doomed& doomed);
 Result<> SpareFromDeletion(store::Store& store, const store::SandboxKey& key);
 Result<std::vector<Doomed>> MarkedForDeletion(store::Store& store);
-// The record, its snapshots if they are to go, and last the mark. Returns the sessions that it had.
+// Its snapshots (see DeleteSnapshotsOf), the record, and last the mark. Returns the sessions that it had.
 Result<std::vector<std::string>> RemoveSandbox(store::Store& store, const store::SandboxKey& key, bool with_snapshots);
 
 }  // namespace sandbar::sandbox

@@ -3,6 +3,7 @@
 
 #include "base/ids.h"
 #include "base/log.h"
+#include "sandbox/retention.h"
 #include "sandbox/service_impl.h"
 
 namespace sandbar::sandbox {
@@ -12,8 +13,6 @@ namespace {
 // the spawner may still publish it then, so it is looked for until it cannot come any more.
 constexpr std::string_view kNote = "live/";
 constexpr int64_t kNoteMs = 15LL * 60 * 1000;
-// Memory that no row speaks of any more and whose file is to go.
-constexpr std::string_view kSpent = "spent/";
 
 }  // namespace
 
@@ -162,33 +161,24 @@ Task<SandboxView> ServiceImpl::ResumeFromDisk(store::Sandbox sandbox, std::strin
 // Once it was used: a second machine that goes on from the same moment would be a fork that nobody asked for, and
 // memory is large.
 Task<> ServiceImpl::DropMemory(store::Snapshot snapshot) {
-  auto forget = [id = snapshot.id](store::Store& store) -> Result<> {
-    auto edit = [](store::Snapshot& s) -> Result<> {
-      s.memory.clear();
-      s.contexts.clear();
-      return {};
-    };
-    SB_TRYV(store.SetNote(std::string(kSpent) + id, "1"));
-    SB_TRYV(store.EditSnapshot(id, edit));
-    return {};
-  };
+  auto forget = [id = snapshot.id](store::Store& store) { return ForgetMemory(store, id); };
   SB_CO_TRYV(co_await core_.Db(std::move(forget)));
   co_return co_await RemoveSpent(std::move(snapshot.id));
 }
 
 Task<> ServiceImpl::RemoveSpent(std::string snapshot) {
   SB_CO_TRYV(co_await core_.parts.engine->RemoveMemory(snapshot));
-  auto done = [snapshot](store::Store& store) { return store.SetNote(std::string(kSpent) + snapshot, ""); };
+  auto done = [snapshot](store::Store& store) { return store.SetNote(std::string(kSpentMemory) + snapshot, ""); };
   co_return co_await core_.Db(std::move(done));
 }
 
 // What a server that died, or a supervisor that did not answer, left.
 Task<> ServiceImpl::TidyMemory() {
   auto list = [](store::Store& store) -> Result<std::vector<std::string>> {
-    SB_TRY(auto notes, store.Notes(std::string(kSpent)));
+    SB_TRY(auto notes, store.Notes(std::string(kSpentMemory)));
     std::vector<std::string> spent;
     for (const auto& [name, unused] : notes) {
-      std::string id = name.substr(kSpent.size());
+      std::string id = name.substr(kSpentMemory.size());
       SB_TRY(auto row, store.FindSnapshot(id));
       // The row was to be changed next, and was not: the memory is still what it says.
       if (row && !row->memory.empty()) {

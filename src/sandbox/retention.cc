@@ -23,9 +23,12 @@ Result<> ApplyKeepLast(store::Store& store, const store::Sandbox& sandbox) {
       if (snapshot.deleted) continue;
       const bool kept = seen++ < keep.count;
       if (kept ? !keep.expiration_ms : !keep.delete_evicted) continue;
+      if (!kept) {
+        SB_TRYV(MarkDeleted(store, snapshot.id));
+        continue;
+      }
       auto edit = [&](store::Snapshot& s) -> Result<> {
-        if (kept) s.expiration_ms = *keep.expiration_ms;
-        if (!kept) s.deleted = true;
+        s.expiration_ms = *keep.expiration_ms;
         s.updated_at = NowMs();
         return {};
       };
@@ -33,16 +36,6 @@ Result<> ApplyKeepLast(store::Store& store, const store::Sandbox& sandbox) {
     }
     filter.cursor = page.next;
   } while (!filter.cursor.empty());
-  return {};
-}
-
-Result<> MarkDeleted(store::Store& store, const std::string& id) {
-  auto edit = [](store::Snapshot& s) -> Result<> {
-    s.deleted = true;
-    s.updated_at = NowMs();
-    return {};
-  };
-  SB_TRYV(store.EditSnapshot(id, edit));
   return {};
 }
 
@@ -90,19 +83,91 @@ Result<> UndoSession(store::Store& store, const store::Session& session, const s
   return {};
 }
 
-Result<> DeleteSnapshotsOf(store::Store& store, const store::SandboxKey& key) {
-  SB_TRY(auto all, store.AllSnapshots());
+Result<> ForgetMemory(store::Store& store, const std::string& id) {
+  auto edit = [](store::Snapshot& s) -> Result<> {
+    s.memory.clear();
+    s.contexts.clear();
+    return {};
+  };
+  // The note first: a memory without a row that speaks of it would stay for good.
+  SB_TRYV(store.SetNote(std::string(kSpentMemory) + id, "1"));
+  SB_TRYV(store.EditSnapshot(id, edit));
+  return {};
+}
+
+Result<store::Snapshot> MarkDeleted(store::Store& store, const std::string& id) {
+  SB_TRY(auto now, store.FindSnapshot(id));
+  if (now && !now->memory.empty()) SB_TRYV(ForgetMemory(store, id));
+  auto edit = [](store::Snapshot& s) -> Result<> {
+    if (!s.deleted) s.updated_at = NowMs();
+    s.deleted = true;
+    s.contexts.clear();
+    return {};
+  };
+  return store.EditSnapshot(id, edit);
+}
+
+namespace {
+
+Result<std::vector<store::Snapshot>> SnapshotsOf(store::Store& store, const store::SandboxKey& key) {
+  store::ListFilter filter{.team = key.team, .project = key.project, .limit = kPageSize};
+  filter.sandbox = key.name;
+  std::vector<store::Snapshot> out;
+  do {
+    SB_TRY(auto page, store.ListSnapshots(filter));
+    for (store::Snapshot& snapshot : page.items)
+      if (!snapshot.deleted) out.push_back(std::move(snapshot));
+    filter.cursor = page.next;
+  } while (!filter.cursor.empty());
+  return out;
+}
+
+// Snapshots of other sandboxes that this one stands on and whose sandboxes are gone: what it was promoted from.
+Result<std::vector<store::Snapshot>> Inherited(store::Store& store, const store::Sandbox& sandbox) {
+  std::vector<store::Snapshot> out;
+  std::set<std::string> seen;
+  for (std::string id = sandbox.current_snapshot; !id.empty() && seen.insert(id).second;) {
+    SB_TRY(auto snapshot, store.FindSnapshot(id));
+    if (!snapshot) break;
+    id = snapshot->parent;
+    if (snapshot->deleted || snapshot->sandbox == sandbox.name) continue;
+    SB_TRY(auto owner, store.FindSandbox({snapshot->team, snapshot->project, snapshot->sandbox}));
+    // A younger sandbox of that name is another one.
+    if (!owner || owner->created_at > snapshot->created_at) out.push_back(*std::move(snapshot));
+  }
+  return out;
+}
+
+// The snapshots that other sandboxes begin from.
+Result<std::set<std::string>> HeadsOfOthers(store::Store& store, const store::SandboxKey& key) {
   std::set<std::string> heads;
   store::ListFilter filter{.team = key.team, .project = key.project, .limit = kPageSize};
   do {
     SB_TRY(auto page, store.ListSandboxes(filter));
-    for (const store::Sandbox& sandbox : page.items) heads.insert(sandbox.current_snapshot);
+    for (const store::Sandbox& other : page.items)
+      if (other.name != key.name) heads.insert(other.current_snapshot);
     filter.cursor = page.next;
   } while (!filter.cursor.empty());
-  for (const store::Snapshot& snapshot : all) {
-    const bool own = snapshot.team == key.team && snapshot.project == key.project && snapshot.sandbox == key.name;
-    if (!own || snapshot.deleted || heads.contains(snapshot.id)) continue;
-    SB_TRYV(MarkDeleted(store, snapshot.id));
+  return heads;
+}
+
+}  // namespace
+
+Result<> DeleteSnapshotsOf(store::Store& store, const store::Sandbox& sandbox, bool by_hand_too) {
+  const store::SandboxKey key = store::KeyOf(sandbox);
+  SB_TRY(auto candidates, SnapshotsOf(store, key));
+  SB_TRY(auto inherited, Inherited(store, sandbox));
+  candidates.insert(candidates.end(), inherited.begin(), inherited.end());
+  // Most sandboxes leave none: then nobody else's rows are read.
+  if (candidates.empty()) return {};
+  SB_TRY(auto heads, HeadsOfOthers(store, key));
+  for (const store::Snapshot& snapshot : candidates) {
+    if (heads.contains(snapshot.id)) continue;
+    if (!snapshot.manual || by_hand_too) {
+      SB_TRYV(MarkDeleted(store, snapshot.id));
+    } else if (!snapshot.memory.empty()) {
+      SB_TRYV(ForgetMemory(store, snapshot.id));
+    }
   }
   return {};
 }

@@ -22,8 +22,17 @@ Result<> MarkUsed(store::Store& store, const std::string& id);
 // Undoes a session that never ran: a resumed one is marked, the first one of a sandbox takes the sandbox with it.
 Result<> UndoSession(store::Store& store, const store::Session& session, const std::string& why);
 
-// Marks the snapshots that a deleted sandbox left and that no other sandbox stands on.
-Result<> DeleteSnapshotsOf(store::Store& store, const store::SandboxKey& key);
+// The snapshot is gone for everybody, and its memory with it. Its files leave the disk with the next round of tidying.
+Result<store::Snapshot> MarkDeleted(store::Store& store, const std::string& id);
+
+// The memory of a snapshot is to go; its files stay. Whoever removes the file clears the note.
+inline constexpr std::string_view kSpentMemory = "spent/";
+Result<> ForgetMemory(store::Store& store, const std::string& id);
+
+// What a sandbox that is being deleted takes along: the snapshots that its stops made, those of deleted forks that it
+// was promoted from, and every memory. Snapshots that were made by hand stay, unless `by_hand_too`. So do those that
+// another sandbox begins from.
+Result<> DeleteSnapshotsOf(store::Store& store, const store::Sandbox& sandbox, bool by_hand_too);
 
 // Marks what has expired. A snapshot that a session runs on does not expire.
 Result<> ExpireSnapshots(store::Store& store, int64_t now);

@@ -53,6 +53,17 @@ Task<engine::LayerDiff> ServiceImpl::Diff(Scope scope, std::string before, std::
   co_return co_await core_.parts.engine->Diff(std::move(old), std::move(now), std::move(owner));
 }
 
+// The state of a running sandbox as a part of something else: the snapshot counts as automatic, not as made by hand.
+Task<> ServiceImpl::SnapshotOnTheWay(std::string session) {
+  Keep keep;
+  keep.what = Keep::What::kSnapshot;
+  keep.on_the_way = true;
+  auto stop = RequestStop(session, StopCause::kRequested, "promoted", keep);
+  if (!stop) co_return Fail(Code::kStopped, "the sandbox has stopped");
+  SB_CO_TRYV(co_await stop->Wait());
+  co_return Result<>{};
+}
+
 Task<store::Sandbox> ServiceImpl::Promote(Scope scope, std::string fork, std::optional<std::string> into) {
   auto work = PromoteNow(std::move(scope), std::move(fork), std::move(into));
   co_return co_await RunToEnd(&tasks_, std::move(work));
@@ -73,7 +84,7 @@ Task<store::Sandbox> ServiceImpl::PromoteNow(Scope scope, std::string fork, std:
   const std::string running = "\"" + *into + "\" runs, and its stop would make another snapshot: stop it first";
   if (LiveOf(target.current_session) != nullptr) co_return Fail(Code::kConflict, running);
   if (LiveOf(from.current_session) != nullptr) {
-    SB_CO_TRYV(co_await TakeSnapshot(scope, from.current_session, std::nullopt));
+    SB_CO_TRYV(co_await SnapshotOnTheWay(from.current_session));
     SB_CO_TRY(from, co_await FindSandbox(scope, std::move(fork)));
   }
   if (from.current_snapshot.empty()) co_return Fail(Code::kSnapshotMissing, "\"" + from.name + "\" has no snapshot");

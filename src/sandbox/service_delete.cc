@@ -95,8 +95,7 @@ Task<> ServiceImpl::RemoveLogs(std::string sandbox, std::vector<std::string> ses
   };
   auto ec = co_await core_.Files(std::move(erase));
   if (ec) log::Warn("logs of {}: {}", sandbox, ec.message());
-  Collect();
-  co_return Result<>{};
+  co_return co_await ClearTraces();
 }
 
 Task<> ServiceImpl::RemoveDisposable() {

@@ -226,6 +226,9 @@ class ServiceImpl final : public Domain {
   Task<> DropMemory(store::Snapshot snapshot);
   Task<> RemoveSpent(std::string snapshot);
   Task<> TidyMemory();
+  Task<> PurgeLog();
+  Task<> SnapshotOnTheWay(std::string session);
+  Task<> ClearTraces();
   Result<> CheckLive(const Session& session) const;
   Task<> DropLiveSnapshot(std::string snapshot);
   Task<> TidyLiveSnapshots();
@@ -259,6 +262,7 @@ class ServiceImpl final : public Domain {
   std::vector<store::Token> tokens_;
   Pool pool_;
   Converter formats_;
+  bool purge_ = false;                 // deleted rows are in the database's log
   Errand collect_;                     // snapshots may have become garbage
   std::set<std::string> unflattened_;  // snapshots on damaged or unreadable layers
   std::set<std::string> unreadable_;   // layers beyond the walker's limits

@@ -56,16 +56,9 @@ Task<store::Snapshot> ServiceImpl::GetSnapshot(Scope scope, std::string id) {
 
 Task<store::Snapshot> ServiceImpl::DeleteSnapshot(Scope scope, std::string id) {
   SB_CO_TRY(auto snapshot, co_await GetSnapshot(std::move(scope), id));
-  auto remove = [id](store::Store& store) {
-    auto edit = [](store::Snapshot& s) -> Result<> {
-      if (!s.deleted) s.updated_at = NowMs();
-      s.deleted = true;
-      return {};
-    };
-    return store.EditSnapshot(id, edit);
-  };
+  auto remove = [id](store::Store& store) { return MarkDeleted(store, id); };
   SB_CO_TRY(snapshot, co_await core_.Db(std::move(remove)));
-  Collect();
+  co_await ClearTraces();
   co_return snapshot;
 }
 
@@ -126,6 +119,24 @@ Task<> ServiceImpl::Tidy() {
   co_return Result<>{};
 }
 
+// Rows that were deleted are still in the database's log. Once per round, however many there were.
+Task<> ServiceImpl::PurgeLog() {
+  if (!std::exchange(purge_, false)) co_return Result<>{};
+  auto purge = [](store::Store& store) { return store.PurgeLog(); };
+  auto purged = co_await core_.Db(std::move(purge));
+  if (!purged) purge_ = true;
+  co_return purged;
+}
+
+// After something was deleted. Memory goes at once: it may hold secrets, and the rounds of tidying may take a while.
+Task<> ServiceImpl::ClearTraces() {
+  purge_ = true;
+  auto tidied = co_await TidyMemory();
+  if (!tidied && !core_.closing) log::Warn("memory of deleted snapshots: {}", tidied.error().message);
+  Collect();
+  co_return Result<>{};
+}
+
 Task<bool> ServiceImpl::AllGood(std::vector<std::string> layers) {
   for (std::string& name : layers) {
     SB_CO_TRY(auto layer, co_await CheckLayer(std::move(name)));
@@ -179,7 +190,8 @@ Task<> ServiceImpl::KeepSnapshotsTidy() {
     auto live = co_await TidyLiveSnapshots();
     auto memory = co_await TidyMemory();
     auto records = co_await RemoveDisposable();
-    for (const Result<>* done : {&flattened, &snapshots, &drives, &live, &memory, &records}) {
+    auto purged = co_await PurgeLog();
+    for (const Result<>* done : {&flattened, &snapshots, &drives, &live, &memory, &records, &purged}) {
       if (!*done && !core_.closing) log::Warn("tidying up: {}", done->error().message);
     }
     auto again = co_await collect_.Wait(kTidyEvery);

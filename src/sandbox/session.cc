@@ -249,7 +249,7 @@ Task<> Session::BeginStop(StopCause cause, std::string why, Keep keep) {
     // When in doubt the files are kept.
     if (!wanted || *wanted) {
       row_.snapshot = NewId("snap_");
-      row_.snapshot_manual = manual;
+      row_.snapshot_manual = manual && !keep.on_the_way;
       row_.snapshot_memory = WantsMemory(cause, keep);
       row_.snapshot_expiration_ms = keep.expiration_ms;
     }

@@ -38,6 +38,7 @@ struct Keep {
   enum class What { kByRecord, kNothing, kSnapshot };
   What what = What::kByRecord;
   std::optional<int64_t> expiration_ms;  // of a snapshot that was asked for
+  bool on_the_way = false;               // a snapshot as part of something else: it lives and dies with the sandbox
   bool memory = false;                   // its processes are to go on later: kept whatever the record says
   // With nothing kept: what the store's thread does as soon as the end is on record.
   std::function<Result<>(store::Store&)> then;

@@ -106,7 +106,9 @@ Result<std::unique_ptr<Db>> Db::Open(const std::string& path) {
   sqlite3_extended_result_codes(raw, 1);
   sqlite3_busy_timeout(raw, 5000);
   for (const char* pragma : {"PRAGMA journal_mode=WAL", "PRAGMA synchronous=NORMAL", "PRAGMA foreign_keys=ON",
-                             "PRAGMA journal_size_limit=16777216"}) {
+                             "PRAGMA journal_size_limit=16777216",
+                             // Deleted rows are overwritten with zeros instead of lying about in free pages.
+                             "PRAGMA secure_delete=ON"}) {
     if (auto r = db->Exec(pragma); !r) return std::unexpected(std::move(r).error().Context("open " + path));
   }
   return db;

@@ -101,9 +101,19 @@ class SqliteStore final : public Store {
   }
 
   Result<> DeleteSandbox(const SandboxKey& key) override {
-    SB_TRY(auto q, db_->Prepare("DELETE FROM sandboxes" + std::string(kKeyWhere)));
-    return BindKey(q, key).Run();
+    SB_TRY(auto tx, Transaction::Begin(db_.get()));
+    {
+      SB_TRY(auto q, db_->Prepare("DELETE FROM sandboxes" + std::string(kKeyWhere)));
+      SB_TRYV(BindKey(q, key).Run());
+    }
+    {
+      SB_TRY(auto q, db_->Prepare("DELETE FROM notices WHERE team = ? AND project = ? AND sandbox = ?"));
+      SB_TRYV(q.Bind(key.team).Bind(key.project).Bind(key.name).Run());
+    }
+    return tx.Commit();
   }
+
+  Result<> PurgeLog() override { return db_->Exec("PRAGMA wal_checkpoint(TRUNCATE)"); }
 
   Result<Listing<Sandbox>> ListSandboxes(const ListFilter& filter) override {
     ListSql sql{.listing = "sandboxes/createdAt", .column = "created_at"};

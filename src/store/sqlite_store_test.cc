@@ -427,5 +427,42 @@ TEST(JsonText, StatusNames) {
   EXPECT_FALSE(StatusFromName("sleeping"));
 }
 
+TEST_F(SqliteStoreTest, DeletedValuesLeaveTheFiles) {
+  // Long ones fill pages of their own, short ones are cells among others.
+  const std::string canaries[] = {"canary-short", "canary-long-" + std::string(20'000, 'x'), "canary-old-value",
+                                  "canary-notice"};
+  Sandbox s = MakeSandbox("box");
+  s.tags = {{"a", canaries[0]}, {"b", canaries[1]}, {"c", canaries[2]}};
+  Add(MakeSandbox("neighbour"));
+  Add(s);
+  Command c;
+  c.id = "cmd_1";
+  c.session = s.current_session;
+  c.name = canaries[0];
+  ASSERT_TRUE(store_->InsertCommand(c));
+  ASSERT_TRUE(store_->AddNotice({1, "t", "p", "box", canaries[3]}));
+  auto replace = [](Sandbox& row) -> Result<> {
+    row.tags["c"] = "new";
+    return {};
+  };
+  ASSERT_TRUE(store_->EditSandbox(KeyOf(s), replace));
+  auto found = [&] {
+    std::string all;
+    for (const auto& entry : std::filesystem::directory_iterator(dir_)) {
+      std::ifstream file(entry.path(), std::ios::binary);
+      all.append(std::istreambuf_iterator<char>(file), {});
+    }
+    std::string names;
+    for (const std::string& canary : canaries)
+      if (all.contains(canary.substr(0, 12))) names += canary.substr(0, 12) + " ";
+    return names;
+  };
+  EXPECT_EQ(found(), "canary-short canary-long- canary-old-v canary-notic ");
+  ASSERT_TRUE(store_->DeleteSandbox(KeyOf(s)));
+  ASSERT_TRUE(store_->PurgeLog());
+  EXPECT_EQ(found(), "");
+  EXPECT_TRUE(store_->FindSandbox({"t", "p", "neighbour"})->has_value());
+}
+
 }  // namespace
 }  // namespace sandbar::store

@@ -70,7 +70,7 @@ class Store {
   virtual Result<std::optional<Sandbox>> FindSandboxBySubdomain(const std::string& subdomain) = 0;
   // kNotFound when it is gone. An error from `edit` rolls back and is returned.
   virtual Result<Sandbox> EditSandbox(const SandboxKey& key, const SandboxEdit& edit) = 0;
-  // Takes its sessions and commands with it. Not an error when it is gone already.
+  // Takes its sessions, commands and notices with it. Not an error when it is gone already.
   virtual Result<> DeleteSandbox(const SandboxKey& key) = 0;
   virtual Result<Listing<Sandbox>> ListSandboxes(const ListFilter& filter) = 0;
   virtual Result<uint64_t> CountSandboxes() = 0;
@@ -129,6 +129,9 @@ class Store {
   virtual Result<> InsertPoolMember(const PoolMember& member) = 0;
   virtual Result<> DeletePoolMember(const std::string& machine_id) = 0;
   virtual Result<std::vector<PoolMember>> PoolMembers() = 0;
+
+  // Until then deleted and overwritten values are still in the write-ahead log beside the database.
+  virtual Result<> PurgeLog() = 0;
 
   virtual Result<> InsertToken(const Token& token) = 0;
   virtual Result<std::vector<Token>> Tokens() = 0;

@@ -1,7 +1,10 @@
 // Machines that go on with their memory: processes, variables and open files continue in a live fork.
 import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
 import { open, readdir, readFile } from "node:fs/promises";
+import { dirname } from "node:path";
 import { test } from "node:test";
+import { promisify } from "node:util";
 import { sh, useSdk } from "../clients/sdk.mjs";
 import { startServer, until } from "../clients/server.mjs";
 import { Cells } from "../code/cells.mjs";
@@ -146,6 +149,21 @@ async function flipBit(snapshot) {
   await file.write(byte, 0, 1, at);
   await file.close();
 }
+
+test("deleting a paused sandbox deletes its memory, with what its programs had in theirs", async () => {
+  const secret = `canary-${Math.random().toString(36).slice(2)}`;
+  const box = await sandbox({ name: unique(), runtime: "python3.13", ...small });
+  await box.runCommand({ cmd: "python3", args: ["-c", "import time; time.sleep(1000)"], env: { KEPT: secret }, detached: true });
+  const { snapshot } = await native("POST", box.name, "pause");
+  assert.equal(snapshot.memory, true);
+  assert.ok((await readdir(await memoryDir())).includes(snapshot.id));
+  const held = async () => (await promisify(execFile)("grep", ["-rlaF", "--devices=skip", "--exclude=store.img", secret, server.data, dirname(await memoryDir())]).catch((e) => e)).stdout;
+  assert.match(await held(), /memory/, "the search finds it while it is there");
+  await server.call("DELETE", `/v2/sandboxes/${box.name}?${scope}`);
+  // Before the answer; the rest when it is tidied up.
+  assert.ok(!(await readdir(await memoryDir())).includes(snapshot.id));
+  await until(async () => (await held()) === "", "nothing of it is left");
+});
 
 test("memory is refused where it does not fit, and when a bit of it has flipped", async () => {
   const box = await sandbox({ name: unique(), ...small });
