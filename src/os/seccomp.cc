@@ -1,5 +1,6 @@
 #include "os/seccomp.h"
 
+#include <fcntl.h>
 #include <linux/keyctl.h>
 #include <linux/netlink.h>
 #include <netinet/in.h>
@@ -27,7 +28,7 @@ constexpr int kAllowed[] = {
     SYS_readv, SYS_writev, SYS_preadv, SYS_pwritev, SYS_preadv2, SYS_pwritev2, SYS_access, SYS_faccessat,
     SYS_faccessat2, SYS_pipe, SYS_pipe2, SYS_dup, SYS_dup2, SYS_dup3, SYS_sendfile, SYS_fcntl, SYS_flock, SYS_fsync,
     SYS_fdatasync, SYS_sync_file_range, SYS_truncate, SYS_ftruncate, SYS_fallocate,
-    SYS_fadvise64, SYS_readahead, SYS_getdents, SYS_getdents64, SYS_getcwd, SYS_chdir, SYS_fchdir, SYS_rename,
+    SYS_readahead, SYS_getdents, SYS_getdents64, SYS_getcwd, SYS_chdir, SYS_fchdir, SYS_rename,
     SYS_renameat, SYS_renameat2, SYS_mkdir, SYS_mkdirat, SYS_rmdir, SYS_creat, SYS_link, SYS_linkat, SYS_unlink,
     SYS_unlinkat, SYS_symlink, SYS_symlinkat, SYS_readlink, SYS_readlinkat, SYS_chmod, SYS_fchmod, SYS_fchmodat,
     kFchmodat2, SYS_chown, SYS_fchown, SYS_lchown, SYS_fchownat, SYS_umask, SYS_utime, SYS_utimes, SYS_futimesat,
@@ -44,7 +45,7 @@ constexpr int kAllowed[] = {
     SYS_clock_gettime, SYS_clock_getres, SYS_gettimeofday, SYS_time, SYS_times, SYS_alarm, SYS_getitimer,
     SYS_setitimer, SYS_pause,
     // memory
-    SYS_mmap, SYS_mprotect, SYS_munmap, SYS_brk, SYS_mremap, SYS_msync, SYS_mincore, SYS_madvise, SYS_mlock,
+    SYS_mmap, SYS_mprotect, SYS_munmap, SYS_brk, SYS_mremap, SYS_msync, SYS_mlock,
     SYS_mlock2, SYS_munlock, SYS_mlockall, SYS_munlockall, SYS_memfd_create, SYS_membarrier, SYS_pkey_mprotect,
     SYS_pkey_alloc, SYS_pkey_free, kMseal, SYS_shmget, SYS_shmat, SYS_shmctl, SYS_shmdt, SYS_semget, SYS_semop,
     SYS_semctl, SYS_semtimedop, SYS_msgget, SYS_msgsnd, SYS_msgrcv, SYS_msgctl, SYS_mq_open, SYS_mq_unlink,
@@ -89,6 +90,7 @@ constexpr int kForContainers[] = {
 };
 // clang-format on
 
+constexpr uint32_t kMadvisePageout = 21;
 constexpr uint32_t kNewNamespace =
     CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET;
 
@@ -146,6 +148,10 @@ std::vector<SyscallEntry> EntriesWithRules(bool nesting) {
       // (StoreRules says why not); programs then read and write.
       // It would flush every filesystem of the host. Nothing here outlives the machine without being synced by name.
       {SYS_sync, Errno(0), {}},
+      // The page cache of image layers is shared by all machines. Root of a machine could ask what of it is in memory
+      // (mincore, which is ENOSYS like everything unknown) and throw it out: a way to watch and to signal others.
+      {SYS_fadvise64, kAllow, {{{Is(3, POSIX_FADV_DONTNEED)}, Errno(0)}}},
+      {SYS_madvise, kAllow, {{{Is(2, kMadvisePageout)}, Errno(EINVAL)}}},
       // Only "plain Linux" and the query: the other values switch protections off.
       {SYS_personality, Errno(EPERM), {{{Is(0, 0)}, kAllow}, {{Is(0, 0xffffffff)}, kAllow}}},
       // Urgent data of unix sockets and pushing a protocol onto a TCP socket: small features with a long list of holes.

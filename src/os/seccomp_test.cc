@@ -14,6 +14,7 @@
 #include <seccomp.h>
 #include <signal.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -250,6 +251,12 @@ TEST_F(GuestFilter, SmallHolesAreClosed) {
   EXPECT_EQ(Ask(SYS_personality, {0xffffffff}), kAllow);
   EXPECT_EQ(Ask(SYS_personality, {0x0040000}), Errno(EPERM));  // ADDR_NO_RANDOMIZE
   EXPECT_EQ(Ask(SYS_personality, {0x0400000}), Errno(EPERM));  // READ_IMPLIES_EXEC
+  // The page cache of shared layers is neither looked at nor emptied.
+  EXPECT_EQ(Ask(SYS_mincore, {}), Errno(ENOSYS));
+  EXPECT_EQ(Ask(SYS_fadvise64, {0, 0, 0, POSIX_FADV_DONTNEED}), Errno(0));
+  EXPECT_EQ(Ask(SYS_fadvise64, {0, 0, 0, POSIX_FADV_WILLNEED}), kAllow);
+  EXPECT_EQ(Ask(SYS_madvise, {0, 0, 21}), Errno(EINVAL));  // MADV_PAGEOUT
+  EXPECT_EQ(Ask(SYS_madvise, {0, 0, MADV_DONTNEED}), kAllow);
 }
 
 // The one for machines that run containers: what it answers differently, and nothing else.
