@@ -23,7 +23,8 @@ void AddIsolation(CLI::App* sub, IsolationOptions* isolation) {
 }
 
 void AddNesting(CLI::App* sub, IsolationOptions* isolation) {
-  sub->add_flag("--nesting", isolation->nesting, "podman or docker works inside (docs/engines.md)");
+  sub->add_flag("--nesting", isolation->nesting,
+                "podman or docker works inside; on class 1 that makes it class 0, see docs/engines.md");
 }
 
 namespace {
