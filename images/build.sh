@@ -7,6 +7,7 @@
 #
 # Root only. Store: $SANDBAR_IMAGES (default /var/cache/sandbar/images). A layer is rebuilt when its recipe, the
 # helpers or a layer below it changed. Safe to run several times at once: each layer is built under its own lock.
+# A persona layer (the account, its login shells) belongs to one recipe and is named persona-X@RECIPE.
 set -euo pipefail
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 STORE=${SANDBAR_IMAGES:-/var/cache/sandbar/images}
@@ -18,14 +19,23 @@ die() { printf 'images/build.sh: %s\n' "$*" >&2; exit 1; }
 row() { awk -F'|' -v OFS='|' -v r="$1" '!/^#/ {gsub(/^ +| +$/, "", $1); if ($1 == r) print}' "$HERE/catalog.txt"; }
 col() { row "$1" | awk -F'|' -v n="$2" '{gsub(/^ +| +$/, "", $n); print $n}'; }
 recipes() { awk -F'|' '!/^#/ && NF > 3 {gsub(/ /, "", $1); print $1}' "$HERE/catalog.txt"; }
-below() { sed -n 's/^# on: *//p;q' "$HERE/layers/$1.sh" | sed 's/^nothing$//'; }
+below() { sed -n 's/^# on: *//p;q' "$HERE/layers/${1%@*}.sh" | sed 's/^nothing$//'; }
+
+# The PATH of a recipe's images.
+recipe_path() {
+  local dirs path=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+  dirs=$(col "$1" 5)
+  [ "$dirs" = - ] || path=$dirs:$path
+  printf '/vercel/bin:%s' "$path"
+}
 
 # What a layer is made from, as a hash: its recipe, the helpers, the pins it names, the layers under it.
 layer_key() {
-  local layer=$1 b
+  local layer=$1 file=$HERE/layers/${1%@*}.sh b
   {
-    cat "$HERE/layers/$layer.sh" "$HERE/lib.sh"
-    grep -oE '[@a-z0-9/_-]+@[0-9][0-9.]*' "$HERE/layers/$layer.sh" | while read -r pin; do
+    cat "$file" "$HERE/lib.sh"
+    case $layer in *@*) cat "$HERE/persona.sh"; recipe_path "${layer#*@}" ;; esac
+    grep -oE '[@a-z0-9/_-]+@[0-9][0-9.]*' "$file" | while read -r pin; do
       grep -F "$pin " "$HERE/pins.txt" || true
     done
     for b in $(below "$layer"); do layer_key "$b"; done
@@ -52,8 +62,16 @@ build_layer_inside() {
   BELOW=$lowers
   # shellcheck disable=SC1090
   . "$HERE/lib.sh"
+  case $layer in
+    *@*)
+      # shellcheck disable=SC2034
+      IMAGE_PATH=$(recipe_path "${layer#*@}")
+      # shellcheck disable=SC1091
+      . "$HERE/persona.sh"
+      ;;
+  esac
   # shellcheck disable=SC1090
-  . "$HERE/layers/$layer.sh"
+  . "$HERE/layers/${layer%@*}.sh"
   chmod 0755 "$LAYER"
   mkfs.erofs -zlz4 -C65536 -U00000000-0000-0000-0000-000000000000 --quiet "$out" "$LAYER" >/dev/null
 }
@@ -99,28 +117,36 @@ manifest() {
 
 recipe_layers() { col "$1" 4; }
 recipe_built() {
-  local recipe=$1 l
-  [ -f "$STORE/manifests/$recipe.json" ] || return 1
-  for l in $(recipe_layers "$recipe") persona-ubuntu; do
+  local recipe=$1
+  manifest_built "$recipe.json" "persona-ubuntu@$recipe" $(recipe_layers "$recipe") || return 1
+  [ "$(col "$recipe" 3)" = - ] ||
+    manifest_built "runtime-$recipe.json" "persona-runtime@$recipe" $(recipe_layers "$recipe")
+}
+
+# manifest_built FILE LAYER…: it is there and names these layers, which are built.
+manifest_built() {
+  local file=$STORE/manifests/$1 l
+  shift
+  [ -f "$file" ] || return 1
+  for l in "$@"; do
     layer_built "$l" || return 1
-    grep -qF "$(layer_id "$l")" "$STORE/manifests/$recipe.json" || return 1
+    grep -qF "$(layer_id "$l")" "$file" || return 1
   done
 }
 
 build_recipe() {
-  local recipe=$1 l runtime dirs path layers
+  local recipe=$1 l runtime path layers
   [ -n "$(row "$recipe")" ] || die "no recipe '$recipe' (there are: $(recipes | paste -sd' '))"
   if recipe_built "$recipe"; then say "$recipe is up to date"; return 0; fi
-  layers=$(recipe_layers "$recipe") runtime=$(col "$recipe" 3) dirs=$(col "$recipe" 5)
-  for l in $layers persona-ubuntu persona-runtime; do build_layer "$l"; done
-  path=/vercel/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
-  [ "$dirs" = - ] || path=/vercel/bin:$dirs:${path#/vercel/bin:}
+  layers=$(recipe_layers "$recipe") runtime=$(col "$recipe" 3) path=$(recipe_path "$recipe")
+  for l in $layers "persona-ubuntu@$recipe"; do build_layer "$l"; done
   # shellcheck disable=SC2086
-  manifest "$recipe" "$(col "$recipe" 2)" "${runtime/#-/}" ubuntu /vercel /vercel "$path" persona-ubuntu $layers
+  manifest "$recipe" "$(col "$recipe" 2)" "${runtime/#-/}" ubuntu /vercel /vercel "$path" "persona-ubuntu@$recipe" $layers
   if [ "$runtime" != - ]; then
+    build_layer "persona-runtime@$recipe"
     # shellcheck disable=SC2086
     manifest "runtime-$recipe" "sandbar/runtime/$runtime:latest" "$runtime" vercel-sandbox /home/vercel-sandbox \
-      /vercel/sandbox "$path" persona-runtime $layers
+      /vercel/sandbox "$path" "persona-runtime@$recipe" $layers
   fi
   say "$recipe ready: $(col "$recipe" 2)"
 }

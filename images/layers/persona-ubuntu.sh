@@ -1,2 +1,3 @@
 # on: base
 make_user ubuntu /vercel /vercel
+login_shells
