@@ -184,6 +184,22 @@ Setter Pools(std::vector<sandbox::PoolTarget>* to) {
   };
 }
 
+// [images.aliases] "registry.example/us/*" = "sandbar/data": other names of images.
+Setter Aliases(std::vector<images::Alias>* to) {
+  return [to](const toml::node& n) -> Result<> {
+    const auto* table = n.as_table();
+    if (table == nullptr) return Wrong("a table: [images.aliases]");
+    for (const auto& [key, node] : *table) {
+      images::Alias alias{std::string(key.str()), node.value_exact<std::string>().value_or("")};
+      auto checked = images::CheckAlias(alias);
+      if (!checked)
+        return Fail(Code::kBadRequest, fmt::format("is wrong at \"{}\": {}", alias.pattern, checked.error().message));
+      to->push_back(std::move(alias));
+    }
+    return {};
+  };
+}
+
 Keys TopLevel(Config* c) {
   Keys server = {{"listen",
                   [c](const toml::node& n) -> Result<> {
@@ -221,6 +237,7 @@ Keys TopLevel(Config* c) {
                   {"half_open_connections", Int(&c->egress.max_half_open, 1, 1'000'000)},
                   {"forward_issuer", Str(&c->forward_issuer)}};
   Keys images = {{"dir", Str(&c->images)},
+                 {"aliases", Aliases(&c->image_aliases)},
                  {"default", Str(&c->domain.default_image)},
                  {"default_runtime", Str(&c->domain.default_runtime)}};
   Keys snapshot = {{"verify", Choice(&c->domain.verify_strict, "on-demand", "strict")},

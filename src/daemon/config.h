@@ -6,10 +6,12 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "api/api.h"
 #include "base/result.h"
 #include "cli/options.h"
+#include "images/images.h"
 #include "mcp/tools.h"
 #include "net/egress.h"
 #include "sandbox/config.h"
@@ -25,6 +27,7 @@ Host ThisHost();
 
 struct Config {
   std::string data, images;
+  std::vector<sandbar::images::Alias> image_aliases;  // other names of images
   std::string host = "127.0.0.1";
   uint16_t port = 8787;
   std::string public_url;

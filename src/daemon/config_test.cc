@@ -103,6 +103,8 @@ free_transfer_gb = 8
 dir = "/images"
 default = "sandbar/base"
 default_runtime = "node22"
+[images.aliases]
+"registry.example/us/*" = "sandbar/data"
 [pool]
 node24 = 2
 "vercel/sandbox/universal" = 1

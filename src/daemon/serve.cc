@@ -142,7 +142,7 @@ Task<> Build(Running* r) {
   SB_CO_TRY(r->store, store::OpenSqlite(config.data + "/sandbar.db"));
   SB_CO_TRY(r->token, EnsureToken(config.data, r->store.get()));
   SB_CO_TRY(std::string jwt_key, ReadOrMakeSecret(config.data + "/jwt.key", ""));
-  r->catalog = std::make_unique<images::Catalog>(config.images);
+  r->catalog = std::make_unique<images::Catalog>(config.images, config.image_aliases);
   SB_CO_TRY(std::string secret, ReadOrMakeSecret(config.data + "/secrets.key", ""));
   sandbox::Parts parts{r->engine.get(), r->store.get(), r->catalog.get(), &config.egress, std::move(secret)};
   SB_CO_TRY(std::string forward_key, ReadOrMake(config.data + "/forward.key", net::MakeForwardKey));
@@ -184,6 +184,8 @@ Result<> Announce(const Running& r) {
     if (e.usable && e.name != info.engine)
       cli::Note(fmt::format("on demand: engine {} (class {})", e.name, e.isolation_class));
   if (std::string remark = PreviewRemark(config); !remark.empty()) cli::Note(remark);
+  if (auto usual = r.catalog->ResolveImage(config.domain.default_image); !usual)
+    cli::Note("sandboxes that name no image will be refused: " + usual.error().message);
   if (config.ready_fd >= 0) {
     json::object ready{{"url", url}, {"token", r.token}};
     SB_TRYV(cli::WriteAll(config.ready_fd, wire::NdjsonLine(ready)));

@@ -38,6 +38,18 @@ constexpr Known kKnown[] = {
     {"docker", "sandbar/docker:latest", ""},
 };
 
+constexpr std::string_view kUniversal = "vercel/sandbox/universal:latest";
+
+// Images of the vendor that have no recipe here, and what stands for them: patterns as in Alias.
+struct StandIn {
+  std::string_view pattern, image;
+};
+constexpr StandIn kStandIns[] = {
+    {"vercel/sandbox/ubuntu", kUniversal},
+    {"vercel/sandbox/arch", kUniversal},
+    {"vercel/*/base", kUniversal},  // what the vendor's own tools start from, such as vercel/eve/base
+};
+
 std::string Text(const json::object& o, std::string_view key) {
   const auto* v = o.if_contains(key);
   if (v == nullptr || !v->is_string()) return {};
@@ -149,21 +161,80 @@ std::unexpected<Error> NotBuilt(std::string_view what, std::string_view recipe) 
                                       std::string(recipe));
 }
 
+// Does the text look like the pattern, in which `*` stands for any text? After a mismatch only the last `*` takes more,
+// so that the work is bounded by the product of the lengths.
+bool Fits(std::string_view pattern, std::string_view text) {
+  size_t p = 0, t = 0, star = pattern.npos, from = 0;
+  while (t < text.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      from = t;
+    } else if (p < pattern.size() && pattern[p] == text[t]) {
+      ++p, ++t;
+    } else if (star != pattern.npos) {
+      p = star + 1;
+      t = ++from;
+    } else {
+      return false;
+    }
+  }
+  return pattern.find_first_not_of('*', p) == pattern.npos;
+}
+
+bool FitsReference(std::string_view pattern, const Reference& ref) {
+  const Reference wanted = Split(pattern);
+  if (!Fits(wanted.repo, ref.repo)) return false;
+  return wanted.tag.empty() || Fits(wanted.tag, ref.tag.empty() ? "latest" : ref.tag);
+}
+
+// The image of the longest pattern that fits; empty: none does.
+template <class Rows>
+std::string LongestFit(const Rows& rows, const Reference& ref) {
+  std::string_view pattern, image;
+  for (const auto& row : rows) {
+    const bool longer = image.empty() || row.pattern.size() > pattern.size();
+    if (!longer || !FitsReference(row.pattern, ref)) continue;
+    pattern = row.pattern;
+    image = row.image;
+  }
+  return std::string(image);
+}
+
 // The documented rule for managed names (docs/images.md): exact tag; else any built image of the same repository,
-// newest tag first; `universal`, `ubuntu` and `arch` fall back to node:24, the image every installation has.
-const Image* ResolveManaged(const std::vector<Image>& all, const Reference& ref) {
-  std::string tag = ref.tag.empty() ? "latest" : ref.tag;
-  if (const Image* exact = FindByName(all, ref.repo + ":" + tag)) return exact;
-  const Image* best = nullptr;
+// newest tag first.
+const Image* FindPrepared(const std::vector<Image>& all, const Reference& ref) {
+  const std::string tag = ref.tag.empty() ? "latest" : ref.tag;
+  const Image* best = FindByName(all, ref.repo + ":" + tag);
+  if (best != nullptr || !ref.repo.starts_with(kManaged)) return best;
   for (const Image& i : all)
     if (RepoOf(i.name) == ref.repo && (best == nullptr || i.name > best->name)) best = &i;
-  if (best != nullptr) return best;
-  std::string_view word = std::string_view(ref.repo).substr(kManaged.size());
-  if (word == "ubuntu" || word == "arch") {
-    if (const Image* universal = FindByName(all, "vercel/sandbox/universal:latest")) return universal;
-  }
-  if (word == "universal" || word == "ubuntu" || word == "arch") return FindByName(all, "vercel/sandbox/node:24");
-  return nullptr;
+  return best;
+}
+
+// For a name that no image has: is it not built yet, misspelt, or of somebody else?
+std::unexpected<Error> NoSuchImage(const Reference& ref) {
+  const std::string tag = ref.tag.empty() ? "latest" : ref.tag;
+  const Known* known = nullptr;
+  for (const Known& k : kKnown)
+    if (RepoOf(k.image) == ref.repo && (known == nullptr || k.image == ref.repo + ":" + tag)) known = &k;
+  if (known != nullptr) return NotBuilt("image " + std::string(known->image), known->recipe);
+  std::string nearest = Nearest(ref.repo, [](const Known& k) { return RepoOf(k.image); });
+  if (ref.repo.starts_with(kManaged) || ref.repo.starts_with("sandbar/"))
+    return Fail(Code::kBadRequest, "image: no image " + ref.repo + "; did you mean " + nearest + "?");
+  return Fail(Code::kUnsupported, "image: " + ref.repo +
+                                      " is not prepared here and pulling from registries is not available; prepared "
+                                      "images: sandbar image ls; the operator can give one of them that name too: "
+                                      "[images.aliases] in the server's configuration");
+}
+
+// Without aliases: an image that is here, or the one that stands for a vendor's.
+Result<Image> FindImage(const std::vector<Image>& all, const Reference& ref) {
+  if (const Image* found = FindPrepared(all, ref)) return *found;
+  const std::string stand_in = LongestFit(kStandIns, ref);
+  if (stand_in.empty()) return NoSuchImage(ref);
+  const Reference instead = Split(stand_in);
+  if (const Image* found = FindPrepared(all, instead)) return *found;
+  return NoSuchImage(instead);
 }
 
 }  // namespace
@@ -188,7 +259,7 @@ Result<std::shared_ptr<const Catalog::Listed>> Catalog::Read() const {
   std::error_code ec;
   if (::stat(dir.c_str(), &st) != 0)
     return Fail(Code::kUnavailable,
-                "no images are prepared in " + directory_ + "; build one with: sandbar image build node24");
+                "no images are prepared in " + directory_ + "; build one with: sandbar image build universal");
   out->changed = st.st_mtim;
   for (const auto& entry : fs::directory_iterator(dir, ec)) {
     if (entry.path().extension() != ".json") continue;
@@ -209,32 +280,39 @@ Result<std::vector<Image>> Catalog::List() const {
   return read->images;
 }
 
+Result<> CheckAlias(const Alias& alias) {
+  std::string plain = alias.pattern;
+  std::erase(plain, '*');
+  const bool fits = alias.pattern.size() <= kMaxReference && (plain.empty() || ValidReference(plain));
+  if (!fits || alias.pattern.empty() || alias.pattern.contains('@')) {
+    return Fail(Code::kBadRequest,
+                "an alias is repo or repo:tag of at most 255 characters without a digest; `*` stands for any text");
+  }
+  if (!ValidReference(alias.image) || alias.image.contains('*'))
+    return Fail(Code::kBadRequest, "an alias leads to an image: repo, repo:tag or repo@sha256:…");
+  return {};
+}
+
 Result<Image> Catalog::ResolveImage(std::string_view reference) const {
   if (!ValidReference(reference))
     return Fail(Code::kBadRequest, "image: expected repo, repo:tag or repo@sha256:… of at most 255 characters");
   SB_TRY(auto all, List());
-  Reference ref = Split(reference);
-  std::string tag = ref.tag.empty() ? "latest" : ref.tag;
-  const Image* found = FindByName(all, ref.repo + ":" + tag);
-  bool managed = ref.repo.starts_with(kManaged);
-  if (found == nullptr && managed) found = ResolveManaged(all, ref);
-  if (found != nullptr) {
-    if (!ref.digest.empty() && ref.digest != found->digest)
-      return Fail(Code::kBadRequest,
-                  "image: " + ref.repo + " is here with digest " + found->digest + ", not " + ref.digest);
-    return *found;
+  const Reference ref = Split(reference);
+  // A digest names one image for good, whatever the aliases say: that is how records remember theirs.
+  if (const Image* pinned = FindPrepared(all, ref); pinned != nullptr && pinned->digest == ref.digest) return *pinned;
+  const std::string alias = LongestFit(aliases_, ref);
+  const Reference wanted = alias.empty() ? ref : Split(alias);
+  auto found = FindImage(all, wanted);
+  if (!found) {
+    if (alias.empty()) return found;
+    return std::unexpected(std::move(found).error().Context(ref.repo + " is an alias of " + alias));
   }
-  const Known* known = nullptr;
-  for (const Known& k : kKnown)
-    if (RepoOf(k.image) == ref.repo && (known == nullptr || k.image == ref.repo + ":" + tag)) known = &k;
-  if (known != nullptr) return NotBuilt("image " + std::string(known->image), known->recipe);
-  std::string nearest = Nearest(ref.repo, [](const Known& k) { return RepoOf(k.image); });
-  if (managed || ref.repo.starts_with("sandbar/"))
-    return Fail(Code::kBadRequest, "image: no image " + ref.repo + "; did you mean " + nearest + "?");
-  return Fail(
-      Code::kUnsupported,
-      "image: " + ref.repo +
-          " is not prepared here and pulling from registries is not available; prepared images: sandbar image ls");
+  for (const std::string& digest : {ref.digest, wanted.digest}) {
+    if (!digest.empty() && digest != found->digest)
+      return Fail(Code::kBadRequest, "image: " + std::string(RepoOf(found->name)) + " is here with digest " +
+                                         found->digest + ", not " + digest);
+  }
+  return found;
 }
 
 Result<Image> Catalog::ResolveRuntime(std::string_view runtime) const {

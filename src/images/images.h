@@ -28,15 +28,26 @@ struct Image {
   std::map<std::string, std::string> env;
 };
 
+// Another name for an image: what it looks like, and the image that it gets. `*` stands for any text; a pattern without
+// a tag fits every tag. Of several that fit, the longest counts.
+struct Alias {
+  std::string pattern;  // "vercel/*/base", "registry.example/us/worker:2"
+  std::string image;    // a reference that is resolved without aliases
+};
+// kBadRequest says what is wrong with it.
+Result<> CheckAlias(const Alias& alias);
+
 class Catalog {
  public:
-  explicit Catalog(std::string directory) : directory_(std::move(directory)) {}
+  explicit Catalog(std::string directory, std::vector<Alias> aliases = {})
+      : directory_(std::move(directory)), aliases_(std::move(aliases)) {}
   // All prepared images. Read again when the directory has changed, so that a build shows up without a restart;
   // manifests come and go whole, by rename.
   Result<std::vector<Image>> List() const;
   // The next call reads no file: what was read is still what is there. For callers that must not block.
   bool fresh() const;
   // By image reference (`repo[:tag][@sha256:…]`, optional registry prefix) or by runtime name (node24, python3.13, …).
+  // The name of the result says which image it really is: aliases and the rules of docs/images.md may lead elsewhere.
   // v1/v2 runtimes get user vercel-sandbox and cwd /vercel/sandbox (protocol 4.7). kBadRequest for a malformed or
   // unknown name, kNotFound-like message naming the nearest; kUnsupported with "sandbar image build …" when known but
   // not built.
@@ -52,6 +63,7 @@ class Catalog {
   Result<std::shared_ptr<const Listed>> Read() const;
 
   std::string directory_;
+  std::vector<Alias> aliases_;
   mutable std::mutex mutex_;
   mutable std::shared_ptr<const Listed> listed_;
 };

@@ -67,11 +67,68 @@ TEST_F(CatalogTest, ManagedNamesFollowTheDocumentedRule) {
   EXPECT_EQ(c.ResolveImage("vcr.vercel.com/vercel/sandbox/node:24")->name, "vercel/sandbox/node:24");
   EXPECT_EQ(c.ResolveImage("vercel/sandbox/node")->name, "vercel/sandbox/node:24") << "no tag: the newest";
   EXPECT_EQ(c.ResolveImage("vercel/sandbox/node:26")->name, "vercel/sandbox/node:24") << "unknown tag: the newest";
-  EXPECT_EQ(c.ResolveImage("vercel/sandbox/universal:latest")->name, "vercel/sandbox/node:24");
-  EXPECT_EQ(c.ResolveImage("vercel/sandbox/arch")->name, "vercel/sandbox/node:24");
+  for (const char* name : {"vercel/sandbox/universal:latest", "vercel/sandbox/arch"}) {
+    auto unbuilt = c.ResolveImage(name);
+    ASSERT_FALSE(unbuilt.has_value()) << "a smaller image must not stand for " << name;
+    EXPECT_EQ(unbuilt.error().code, Code::kUnsupported);
+    EXPECT_THAT(unbuilt.error().message, HasSubstr("sandbar image build universal"));
+  }
   Put("universal", "vercel/sandbox/universal:latest", "", "ubuntu");
   EXPECT_EQ(c.ResolveImage("vercel/sandbox/universal")->name, "vercel/sandbox/universal:latest");
   EXPECT_EQ(c.ResolveImage("vercel/sandbox/ubuntu")->name, "vercel/sandbox/universal:latest");
+}
+
+TEST_F(CatalogTest, BaseImagesOfTheVendorGetTheUniversalOne) {
+  Put("node24", "vercel/sandbox/node:24", "node24", "ubuntu");
+  Put("universal", "vercel/sandbox/universal:latest", "", "ubuntu");
+  Catalog c(dir_);
+  for (const char* name : {"vcr.vercel.com/vercel/eve/base:0.80.1", "vercel/eve/base", "vercel/other/base:latest"})
+    EXPECT_EQ(c.ResolveImage(name)->name, "vercel/sandbox/universal:latest") << name;
+  auto pinned = c.ResolveImage("vercel/eve/base@sha256:theirs");
+  ASSERT_FALSE(pinned.has_value()) << "another content than the digest says";
+  EXPECT_EQ(pinned.error().code, Code::kBadRequest);
+  for (const char* name : {"vercel/eve/other", "vercel/base", "mercel/eve/base", "vercel/eve/base2", "us/eve/base"})
+    EXPECT_FALSE(c.ResolveImage(name).has_value()) << name;
+}
+
+TEST_F(CatalogTest, AliasesOfTheOperatorComeFirst) {
+  Put("node24", "vercel/sandbox/node:24", "node24", "ubuntu");
+  Put("data", "sandbar/data:latest", "", "ubuntu");
+  Put("universal", "vercel/sandbox/universal:latest", "", "ubuntu");
+  Catalog c(dir_, {{"registry.example/us/*", "sandbar/data"},
+                   {"registry.example/us/web", "vercel/sandbox/node:24"},
+                   {"localhost:5000/worker:2", "sandbar/data"},
+                   {"vercel/eve/base", "sandbar/data"},
+                   {"vercel/sandbox/node", "sandbar/data"},
+                   {"a/chain", "registry.example/us/web"},
+                   {"not/built", "sandbar/podman"},
+                   {"fixed", "sandbar/data@sha256:old"}});
+  EXPECT_EQ(c.ResolveImage("registry.example/us/any:3")->name, "sandbar/data:latest");
+  EXPECT_EQ(c.ResolveImage("registry.example/us/web:3")->name, "vercel/sandbox/node:24")
+      << "the longest pattern counts";
+  EXPECT_EQ(c.ResolveImage("localhost:5000/worker:2")->name, "sandbar/data:latest");
+  EXPECT_FALSE(c.ResolveImage("localhost:5000/worker:3").has_value());
+  EXPECT_EQ(c.ResolveImage("vcr.vercel.com/vercel/eve/base:1")->name, "sandbar/data:latest");
+  EXPECT_EQ(c.ResolveImage("vercel/sandbox/node:24")->name, "sandbar/data:latest") << "even of one that is here";
+  EXPECT_EQ(c.ResolveImage("vercel/sandbox/node:24@sha256:node24")->name, "vercel/sandbox/node:24")
+      << "what a record remembers is that image for good";
+  EXPECT_FALSE(c.ResolveImage("a/chain").has_value()) << "an alias does not lead to an alias";
+  auto unbuilt = c.ResolveImage("not/built");
+  ASSERT_FALSE(unbuilt.has_value());
+  EXPECT_THAT(unbuilt.error().message, HasSubstr("not/built is an alias of sandbar/podman"));
+  EXPECT_THAT(unbuilt.error().message, HasSubstr("sandbar image build podman"));
+  EXPECT_FALSE(c.ResolveImage("fixed").has_value()) << "its target has another digest";
+  auto unknown = c.ResolveImage("nobody/knows");
+  ASSERT_FALSE(unknown.has_value());
+  EXPECT_THAT(unknown.error().message, HasSubstr("[images.aliases]"));
+}
+
+TEST_F(CatalogTest, AliasesAreChecked) {
+  EXPECT_TRUE(CheckAlias({"*", "sandbar/data"}));
+  EXPECT_TRUE(CheckAlias({"registry.example/us/*:*", "sandbar/data@sha256:abc"}));
+  for (const char* bad : {"", "a b", "x@sha256:abc", "a\n"}) EXPECT_FALSE(CheckAlias({bad, "sandbar/data"})) << bad;
+  EXPECT_FALSE(CheckAlias({std::string(256, 'a'), "sandbar/data"}));
+  for (const char* bad : {"", "a b", "sandbar/*"}) EXPECT_FALSE(CheckAlias({"x", bad})) << bad;
 }
 
 TEST_F(CatalogTest, WrongNamesSayWhatIsWrong) {

@@ -48,8 +48,7 @@ ServiceImpl::Base ServiceImpl::BaseOf(const store::Snapshot& s) const {
 Task<ServiceImpl::Base> ServiceImpl::ResolveBase(const CreateSpec* spec, Scope scope) {
   Base base;
   if (spec->source_snapshot) {
-    if (spec->image || spec->runtime)
-      co_return Fail(Code::kBadRequest, "source: a snapshot has its own image; leave image and runtime out");
+    // It has its own image. Clients send `image` or `runtime` all the same; the answer says what the sandbox got.
     SB_CO_TRY(auto snapshot, co_await UsableSnapshot(std::move(scope), *spec->source_snapshot));
     base = BaseOf(snapshot);
   } else {

@@ -55,6 +55,25 @@ TEST_F(SnapshotsTest, StopKeepsAndResumeStandsOnIt) {
   EXPECT_THAT(second.snapshot->snapshot_layers, ElementsAre(second.snapshot->id, stopped.snapshot->id));
 }
 
+TEST_F(SnapshotsTest, ASnapshotBringsItsImageWhateverTheRequestNames) {
+  Boot();
+  CreateSpec first;
+  first.name = "box";
+  first.runtime = "node24";
+  auto stopped = Stop(world.Create(first));
+  for (const auto& [runtime, image] : std::vector<std::pair<std::optional<std::string>, std::optional<std::string>>>{
+           {"python3.13", std::nullopt}, {std::nullopt, "no/such-image"}, {"node24", "vercel/sandbox/universal"}}) {
+    CreateSpec spec;
+    spec.source_snapshot = stopped.snapshot->id;
+    spec.runtime = runtime;
+    spec.image = image;
+    auto view = world.Create(spec);
+    EXPECT_EQ(view.sandbox.runtime, "node24");
+    EXPECT_EQ(view.sandbox.image, stopped.sandbox.image) << "the answer says what it really got";
+    EXPECT_EQ(view.session.cwd, "/vercel/sandbox");
+  }
+}
+
 TEST_F(SnapshotsTest, CrashBetweenThePublishAndItsRecord) {
   Boot();
   auto view = Named("box");

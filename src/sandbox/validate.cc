@@ -201,7 +201,7 @@ Result<store::Sandbox> CheckCreate(const CreateSpec& spec, const Config& config)
     SB_TRYV(CheckNetworkId(*spec.network_id));
     row.network_id = *spec.network_id;
   }
-  if (spec.image && spec.runtime) return Bad("image and runtime cannot be given together");
+  if (spec.image && spec.runtime && !spec.source_snapshot) return Bad("image and runtime cannot be given together");
   if (spec.image && spec.image->size() > 255) return Bad("image: at most 255 characters");
   if (spec.snapshot_expiration_ms) SB_TRYV(CheckExpiration(*spec.snapshot_expiration_ms));
   row.snapshot_expiration_ms = spec.snapshot_expiration_ms;
