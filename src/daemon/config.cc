@@ -80,6 +80,17 @@ Setter Duration(int64_t* to_ms) {
   };
 }
 
+// A duration, or "never".
+Setter DurationOrNever(int64_t* to_ms) {
+  return [to_ms](const toml::node& n) -> Result<> {
+    auto text = n.value_exact<std::string>();
+    auto ms = text && *text != "never" ? cli::ParseDuration(*text) : std::nullopt;
+    if (text != "never" && (!ms || *ms < 1000)) return Wrong("a duration such as \"24h\", or \"never\"");
+    *to_ms = ms.value_or(0);
+    return {};
+  };
+}
+
 Setter Grace(std::chrono::milliseconds* to) {
   return [to](const toml::node& n) -> Result<> {
     auto text = n.value_exact<std::string>();
@@ -242,6 +253,7 @@ Keys TopLevel(Config* c) {
                  {"default_runtime", Str(&c->domain.default_runtime)}};
   Keys snapshot = {{"verify", Choice(&c->domain.verify_strict, "on-demand", "strict")},
                    {"scrub", Duration(&c->domain.scrub_every_ms)}};
+  Keys retention = {{"unnamed", DurationOrNever(&c->domain.collect_unnamed_ms)}};
   Keys mcp = {{"handle_after", Duration(&c->mcp.handle_after_ms)}, {"idle", Duration(&c->mcp.idle_ms)}};
   Keys disk = {{"limit", OneOf(&c->disk_limit, {"btrfs", "none"})},
                {"pool_bytes", Int(&c->disk_pool_bytes, 0, kTerabyte * 64)}};
@@ -269,6 +281,7 @@ Keys TopLevel(Config* c) {
           {"gvisor", Section("gvisor", std::move(gvisor))},
           {"microvm", Section("microvm", std::move(microvm))},
           {"snapshot", Section("snapshot", std::move(snapshot))},
+          {"retention", Section("retention", std::move(retention))},
           {"pool", Pools(&c->domain.pools)},
           {"isolation", OneOf(&c->domain.isolation, {"auto", "namespaces", "gvisor", "microvm", "microvm-emulated"})},
           {"resume", OneOf(&c->domain.resume, {"disk", "memory"})},

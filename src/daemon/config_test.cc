@@ -122,6 +122,8 @@ platform = "ptrace"
 [snapshot]
 verify = "strict"
 scrub = "24h"
+[retention]
+unnamed = "2h"
 )",
                      "sandbar.toml", &c);
   ASSERT_TRUE(r) << r.error().message;
@@ -135,6 +137,10 @@ scrub = "24h"
   EXPECT_EQ(c.qemu, "/q");
   EXPECT_EQ(c.domain.kernel_start_ms, 30'000);
   EXPECT_EQ(c.domain.scrub_every_ms, 86'400'000);
+  EXPECT_EQ(c.domain.collect_unnamed_ms, 7'200'000);
+  ASSERT_EQ(c.image_aliases.size(), 1u);
+  EXPECT_EQ(c.image_aliases[0].pattern, "registry.example/us/*");
+  EXPECT_EQ(c.image_aliases[0].image, "sandbar/data");
   EXPECT_EQ(c.domain.default_timeout_ms, 600'000);
   EXPECT_EQ(c.domain.disk_bytes, 64ULL << 20);
   EXPECT_EQ(c.domain.log_session_bytes, 32ULL << 20);
@@ -174,6 +180,11 @@ TEST(Config, NamesTheKeyWithAWrongValue) {
   EXPECT_THAT(ErrorOf("[limits]\nmax_timeout = \"soon\"\n"), HasSubstr("a duration such as"));
   EXPECT_THAT(ErrorOf("[server]\nlisten = \"8787\"\n"), HasSubstr("HOST:PORT"));
   EXPECT_THAT(ErrorOf("[pool]\nnode24 = -1\n"), HasSubstr("`pool.node24`"));
+  EXPECT_THAT(ErrorOf("[images.aliases]\n\"a b\" = \"sandbar/data\"\n"),
+              HasSubstr("`images.aliases` is wrong at \"a b\""));
+  EXPECT_THAT(ErrorOf("[images.aliases]\nx = 3\n"), HasSubstr("leads to an image"));
+  EXPECT_THAT(ErrorOf("[retention]\nunnamed = \"soon\"\n"), HasSubstr("or \"never\""));
+  EXPECT_EQ(ErrorOf("[retention]\nunnamed = \"never\"\n"), "");
   EXPECT_THAT(ErrorOf("not toml"), HasSubstr("sandbar.toml: line 1"));
 }
 

@@ -35,8 +35,10 @@ struct Config {
   std::string default_image = "vercel/sandbox/universal:latest";
   std::string default_runtime = "node24";  // v1
   size_t max_running = 1000;
-  size_t max_sandboxes = 100'000;         // records, running or not
-  size_t max_ports = 15;                  // of one sandbox
+  size_t max_sandboxes = 100'000;  // records, running or not
+  size_t max_ports = 15;           // of one sandbox
+  // A sandbox that nobody named is removed so long after its end unless somebody used it again; 0: never.
+  int64_t collect_unnamed_ms = 24LL * 3600 * 1000;
   size_t max_commands_per_session = 512;  // running at once
 
   // A command's output on disk: the first and the last part are kept, in segments.

@@ -1,5 +1,6 @@
 #include "sandbox/retention.h"
 
+#include <algorithm>
 #include <set>
 
 #include "base/ids.h"
@@ -39,6 +40,13 @@ Result<> ApplyKeepLast(store::Store& store, const store::Sandbox& sandbox) {
   return {};
 }
 
+// As long as the snapshots of a sandbox that somebody named.
+void ClaimSnapshot(store::Snapshot& s) {
+  if (!s.unclaimed) return;
+  s.unclaimed = false;
+  s.expiration_ms = kDefaultSnapshotExpirationMs;
+}
+
 }  // namespace
 
 Result<store::Sandbox> SaveWithSnapshot(store::Store& store, const store::Session& session, store::Snapshot snapshot,
@@ -46,6 +54,12 @@ Result<store::Sandbox> SaveWithSnapshot(store::Store& store, const store::Sessio
   SB_TRY(auto record, store.FindSandbox(store::KeyOf(session)));
   const auto by_record = record ? record->snapshot_expiration_ms : std::nullopt;
   snapshot.expiration_ms = session.snapshot_expiration_ms.value_or(by_record.value_or(kDefaultSnapshotExpirationMs));
+  const bool asked = snapshot.manual || snapshot.memory == "asked" || session.snapshot_expiration_ms.has_value();
+  if (record && record->collect_after_ms > 0 && asked) SB_TRYV(Claim(store, store::KeyOf(*record)));
+  if (record && record->collect_after_ms > 0 && !asked) {
+    snapshot.unclaimed = true;
+    snapshot.expiration_ms = std::min(snapshot.expiration_ms, record->collect_after_ms);
+  }
   auto with_head = [&](store::Sandbox& s) -> Result<> {
     if (edit) SB_TRYV(edit(s));
     s.current_snapshot = snapshot.id;
@@ -65,9 +79,40 @@ Result<> MarkUsed(store::Store& store, const std::string& id) {
   auto edit = [](store::Snapshot& s) -> Result<> {
     if (s.deleted) return Fail(Code::kSnapshotGone, "snapshot " + s.id + " was deleted");
     s.last_used_at = NowMs();
+    ClaimSnapshot(s);
     return {};
   };
-  SB_TRYV(store.EditSnapshot(id, edit));
+  SB_TRY(auto used, store.EditSnapshot(id, edit));
+  return Claim(store, {used.team, used.project, used.sandbox});
+}
+
+int64_t CollectAfter(const store::Sandbox& sandbox, bool named, bool asked, int64_t collect_unnamed_ms) {
+  const bool kept = !sandbox.tags.empty() || sandbox.snapshot_expiration_ms || sandbox.keep_last_snapshots;
+  return named || asked || kept ? 0 : collect_unnamed_ms;
+}
+
+Result<> Claim(store::Store& store, const store::SandboxKey& key) {
+  SB_TRY(auto sandbox, store.FindSandbox(key));
+  if (!sandbox || sandbox->collect_after_ms == 0) return {};
+  store::ListFilter filter{.team = key.team, .project = key.project, .limit = kPageSize};
+  filter.sandbox = key.name;
+  do {
+    SB_TRY(auto page, store.ListSnapshots(filter));
+    for (const store::Snapshot& snapshot : page.items) {
+      if (!snapshot.unclaimed || snapshot.deleted) continue;
+      auto edit = [](store::Snapshot& s) -> Result<> {
+        ClaimSnapshot(s);
+        return {};
+      };
+      SB_TRYV(store.EditSnapshot(snapshot.id, edit));
+    }
+    filter.cursor = page.next;
+  } while (!filter.cursor.empty());
+  auto edit = [](store::Sandbox& s) -> Result<> {
+    s.collect_after_ms = 0;
+    return {};
+  };
+  SB_TRYV(store.EditSandbox(key, edit));
   return {};
 }
 

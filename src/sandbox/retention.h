@@ -16,7 +16,18 @@ inline constexpr int64_t kDefaultSnapshotExpirationMs = 30LL * 24 * 3600 * 1000;
 Result<store::Sandbox> SaveWithSnapshot(store::Store& store, const store::Session& session, store::Snapshot snapshot,
                                         const store::SandboxEdit& edit);
 
-// A sandbox boots from it: its time starts anew. kSnapshotGone when it was deleted meanwhile.
+// Sandboxes that nobody named. Most are made by programs for one task, and each stop leaves a record and a snapshot.
+// Such a sandbox is removed some time after its end (Sandbox::collect_after_ms), and its snapshots expire with it. Any
+// of these claims it, and then it is kept like others: a resume, a fork, a sandbox made from one of its snapshots, a
+// snapshot or pause that somebody asked for, tags, settings of its snapshots, any change after its end.
+
+// What a new sandbox gets. `asked`: the request says that its files are to be kept.
+int64_t CollectAfter(const store::Sandbox& sandbox, bool named, bool asked, int64_t collect_unnamed_ms);
+// Not an error when it is gone, or claimed already.
+Result<> Claim(store::Store& store, const store::SandboxKey& key);
+
+// A sandbox boots from it: its time starts anew, and its sandbox is claimed. kSnapshotGone when it was deleted
+// meanwhile.
 Result<> MarkUsed(store::Store& store, const std::string& id);
 
 // Undoes a session that never ran: a resumed one is marked, the first one of a sandbox takes the sandbox with it.

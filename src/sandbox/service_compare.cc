@@ -94,6 +94,7 @@ Task<store::Sandbox> ServiceImpl::PromoteNow(Scope scope, std::string fork, std:
   if (LiveOf(target.current_session) != nullptr) co_return Fail(Code::kConflict, running);
   auto promote = [key = store::KeyOf(target), head](store::Store& store) -> Result<store::Sandbox> {
     SB_TRYV(MarkUsed(store, head.id));
+    SB_TRYV(Claim(store, key));
     auto edit = [&](store::Sandbox& s) -> Result<> {
       s.current_snapshot = head.id;
       s.image = head.image;

@@ -128,6 +128,24 @@ Task<> ServiceImpl::RemoveDisposable() {
   co_return Result<>{};
 }
 
+// Sandboxes that nobody named or used again. Their snapshots expire by themselves at the same time.
+Task<> ServiceImpl::RemoveUnclaimed() {
+  auto find = [now = NowMs()](store::Store& store) { return store.SandboxesToCollect(now); };
+  SB_CO_TRY(auto due, co_await core_.Db(std::move(find)));
+  for (const store::Sandbox& s : due) {
+    if (LiveOf(s.current_session) != nullptr) continue;
+    auto key = store::KeyOf(s);
+    auto removed = std::make_shared<bool>(false);
+    auto meant = [s, removed](const store::Sandbox& now) {
+      *removed = now.collect_after_ms > 0 && now.status == s.status && now.status_updated_at == s.status_updated_at;
+      return *removed;
+    };
+    SB_CO_TRYV(co_await RemoveRecord(std::move(key), false, std::move(meant)));
+    if (*removed) log::Info("sandbox {}: removed, because nobody named it or used it again", s.name);
+  }
+  co_return Result<>{};
+}
+
 Task<> ServiceImpl::FinishDeletions() {
   co_await asio::this_coro::throw_if_cancelled(false);
   auto list = [](store::Store& store) { return MarkedForDeletion(store); };

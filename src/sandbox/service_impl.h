@@ -172,6 +172,7 @@ class ServiceImpl final : public Domain {
   Task<> RemoveRecord(store::SandboxKey key, bool orphan_snapshots, std::function<bool(const store::Sandbox&)> meant);
   Task<> RemoveLogs(std::string sandbox, std::vector<std::string> sessions);
   Task<> RemoveDisposable();
+  Task<> RemoveUnclaimed();
   Task<> FinishDeletions();
 
   // service_snapshots.cc

@@ -3,6 +3,7 @@
 #include "sandbox/drives.h"
 #include "sandbox/ladder.h"
 #include "sandbox/network.h"
+#include "sandbox/retention.h"
 #include "sandbox/service_impl.h"
 #include "sandbox/tokens.h"
 #include "sandbox/validate.h"
@@ -13,6 +14,10 @@ namespace {
 // Unknown and foreign ids answer alike.
 std::unexpected<Error> NoSession() {
   return Fail(Code::kNotFound, "session not found");
+}
+
+bool Ended(store::Status status) {
+  return status == store::Status::kStopped || status == store::Status::kFailed || status == store::Status::kAborted;
 }
 
 template <class T>
@@ -128,7 +133,14 @@ Task<store::Sandbox> ServiceImpl::Update(Scope scope, std::string name, UpdateSp
     SB_CO_TRY(auto policy, net::Compile(*spec.network));
     network = SealPolicy(core_.vault, policy->policy(), OwnerOf(key));
   }
-  auto edit = [key, spec, network, core = &core_](store::Store& store) {
+  const bool keeps = (spec.tags && !spec.tags->empty()) || spec.snapshot_expiration_ms || spec.keep_last_snapshots ||
+                     spec.persistent.value_or(false);
+  auto edit = [key, spec, network, keeps, core = &core_](store::Store& store) -> Result<store::Sandbox> {
+    SB_TRY(auto before, store.FindSandbox(key));
+    // While it runs, a change of its limits or network says nothing about its files; afterwards somebody looks after
+    // it.
+    if (keeps || (before && Ended(before->status))) SB_TRYV(Claim(store, key));
+    if (before && spec.current_snapshot) SB_TRYV(MarkUsed(store, *spec.current_snapshot));
     auto apply = [&](store::Sandbox& row) -> Result<> {
       SB_TRYV(ApplyUpdate(spec, core->config, row));
       if (network) row.network = network;

@@ -62,6 +62,7 @@ Task<SandboxView> ServiceImpl::ResumeNow(store::Sandbox sandbox, ResumeFrom from
   auto insert = [sandbox, row](store::Store& store) mutable -> Result<store::Session> {
     SB_TRYV(AttachDrives(store, sandbox, row));
     SB_TRYV(MarkUsed(store, row.source_snapshot));
+    SB_TRYV(Claim(store, store::KeyOf(sandbox)));
     SB_TRYV(store.SaveSession(row, nullptr));
     return row;
   };
@@ -123,6 +124,12 @@ Task<SandboxView> ServiceImpl::ForkNow(Scope scope, std::string name, ForkSpec s
   }
   fork.routes.clear();
   SB_CO_TRYV(ApplyUpdate(spec.changes, core_.config, fork));
+  const bool asked = spec.changes.persistent.value_or(false);
+  fork.collect_after_ms = CollectAfter(fork, spec.name.has_value(), asked, core_.config.collect_unnamed_ms);
+  if (source.collect_after_ms > 0) {
+    auto claim = [key = store::KeyOf(source)](store::Store& store) { return Claim(store, key); };
+    SB_CO_TRYV(co_await core_.Db(std::move(claim)));
+  }
   if (spec.live) {
     wanted.record = std::move(fork);
     co_return co_await ForkLive(std::move(scope), std::move(source), std::move(wanted));

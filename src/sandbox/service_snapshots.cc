@@ -190,8 +190,9 @@ Task<> ServiceImpl::KeepSnapshotsTidy() {
     auto live = co_await TidyLiveSnapshots();
     auto memory = co_await TidyMemory();
     auto records = co_await RemoveDisposable();
+    auto unclaimed = co_await RemoveUnclaimed();
     auto purged = co_await PurgeLog();
-    for (const Result<>* done : {&flattened, &snapshots, &drives, &live, &memory, &records, &purged}) {
+    for (const Result<>* done : {&flattened, &snapshots, &drives, &live, &memory, &records, &unclaimed, &purged}) {
       if (!*done && !core_.closing) log::Warn("tidying up: {}", done->error().message);
     }
     auto again = co_await collect_.Wait(kTidyEvery);

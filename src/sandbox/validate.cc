@@ -7,6 +7,7 @@
 
 #include "sandbox/drives.h"
 #include "sandbox/ladder.h"
+#include "sandbox/retention.h"
 #include "sandbox/routes.h"
 #include "wire/guest_frames.h"
 
@@ -207,6 +208,8 @@ Result<store::Sandbox> CheckCreate(const CreateSpec& spec, const Config& config)
   row.snapshot_expiration_ms = spec.snapshot_expiration_ms;
   if (spec.keep_last_snapshots) SB_TRYV(CheckKeepLast(*spec.keep_last_snapshots));
   row.keep_last_snapshots = spec.keep_last_snapshots;
+  const bool asked = spec.persistent.value_or(false);
+  row.collect_after_ms = CollectAfter(row, spec.name.has_value(), asked, config.collect_unnamed_ms);
   SB_TRYV(CheckMounts(spec.mounts));
   row.mounts = spec.mounts;
   return row;

@@ -87,6 +87,8 @@ struct Sandbox {
   std::string engine;  // of its current session, with its class
   int isolation_class = 0;
   std::string create_digest;  // of the request that made it, so that its repetition can be told from another one
+  // Nobody named it or used it again: so long after its end it is removed. 0: it stays (sandbox/retention.h).
+  int64_t collect_after_ms = 0;
 };
 
 // What the sessions of a project have used, deleted sandboxes included. Those that still run are not in it.
@@ -148,7 +150,8 @@ struct Snapshot {
   // "": files only. "asked": with the machine's memory, because somebody wanted to go on with it; "kept": because the
   // operator wants that of every stop. Used up by the session that goes on with it.
   std::string memory;
-  std::string contexts;  // with memory: the interpreters in it, sealed
+  bool unclaimed = false;  // of a sandbox that is to be collected: its expiration is short until somebody uses it
+  std::string contexts;    // with memory: the interpreters in it, sealed
   uint32_t uid = 1000, gid = 1000;
   std::map<std::string, std::string> image_env;
   std::vector<std::string> image_layers, snapshot_layers;  // topmost first; its own is the first of the second

@@ -11,7 +11,7 @@ const std::string kSandboxColumns =
     "tags, routes, "
     "snapshot_expiration_ms, keep_last_snapshots, current_snapshot, total_egress, total_ingress, total_cpu_ms, "
     "total_duration_ms, idle_timeout_ms, create_digest, mounts, min_class, wanted_engine, engine, "
-    "isolation_class, nesting";
+    "isolation_class, nesting, collect_after_ms";
 const std::string kSessionColumns =
     "id, team, project, sandbox, machine_id, status, vcpus, memory_mb, region, runtime, image, cwd, timeout_ms, "
     "network_mode, network_shown, network_sealed, requested_at, created_at, updated_at, started_at, requested_stop_at, "
@@ -27,7 +27,7 @@ const std::string kCommandColumns =
 const std::string kSnapshotColumns =
     "id, team, project, sandbox, session, parent, deleted, manual, region, size_bytes, created_at, updated_at, "
     "last_used_at, expiration_ms, runtime, image, cwd, user, home, uid, gid, image_env, image_layers, snapshot_layers, "
-    "durable_at, verified_at, damage, engine, format, memory, contexts";
+    "durable_at, verified_at, damage, engine, format, memory, contexts, unclaimed";
 
 const std::string kDriveColumns =
     "id, team, project, name, region, max_size_bytes, state, deleted, created_at, updated_at";
@@ -68,7 +68,7 @@ void Bind(Query& q, const Sandbox& s) {
   q.Bind(s.total_egress).Bind(s.total_ingress).Bind(s.total_cpu_ms).Bind(s.total_duration_ms);
   q.Bind(s.idle_timeout_ms).Bind(s.create_digest).Bind(ToJson(s.mounts));
   q.Bind(s.isolation.min_class).Bind(s.isolation.engine).Bind(s.engine).Bind(s.isolation_class);
-  q.Bind(s.isolation.nesting);
+  q.Bind(s.isolation.nesting).Bind(s.collect_after_ms);
 }
 
 void Bind(Query& q, const Session& s) {
@@ -96,7 +96,7 @@ void Bind(Query& q, const Snapshot& s) {
   q.Bind(s.expiration_ms).Bind(s.runtime).Bind(s.image).Bind(s.cwd).Bind(s.user).Bind(s.home).Bind(s.uid).Bind(s.gid);
   q.Bind(ToJson(s.image_env)).Bind(ToJson(s.image_layers)).Bind(ToJson(s.snapshot_layers));
   q.Bind(s.durable_at).Bind(s.verified_at).Bind(s.damage).Bind(s.engine).Bind(s.format);
-  q.Bind(s.memory).Bind(s.contexts);
+  q.Bind(s.memory).Bind(s.contexts).Bind(s.unclaimed);
 }
 
 void Bind(Query& q, const Drive& d) {
@@ -177,7 +177,8 @@ Result<Sandbox> ReadSandbox(const Query& q, int first) {
   c.Read(s.current_snapshot);
   c.All(s.total_egress, s.total_ingress, s.total_cpu_ms, s.total_duration_ms, s.idle_timeout_ms, s.create_digest);
   c.Json(s.mounts);
-  c.All(s.isolation.min_class, s.isolation.engine, s.engine, s.isolation_class, s.isolation.nesting);
+  c.All(s.isolation.min_class, s.isolation.engine, s.engine, s.isolation_class, s.isolation.nesting,
+        s.collect_after_ms);
   SB_TRYV(c.result());
   return s;
 }
@@ -210,7 +211,7 @@ Result<Snapshot> ReadSnapshot(const Query& q, int first) {
   c.Json(s.image_env);
   c.Json(s.image_layers);
   c.Json(s.snapshot_layers);
-  c.All(s.durable_at, s.verified_at, s.damage, s.engine, s.format, s.memory, s.contexts);
+  c.All(s.durable_at, s.verified_at, s.damage, s.engine, s.format, s.memory, s.contexts, s.unclaimed);
   SB_TRYV(c.result());
   return s;
 }

@@ -167,6 +167,11 @@ ALTER TABLE sessions ADD COLUMN snapshot_memory TEXT NOT NULL DEFAULT '';
 ALTER TABLE snapshots ADD COLUMN memory TEXT NOT NULL DEFAULT '';
 ALTER TABLE snapshots ADD COLUMN contexts TEXT NOT NULL DEFAULT '';
 )sql",
+    R"sql(
+ALTER TABLE sandboxes ADD COLUMN collect_after_ms INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE snapshots ADD COLUMN unclaimed INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX sandboxes_to_collect ON sandboxes (status_updated_at) WHERE collect_after_ms > 0;
+)sql",
 };
 
 }  // namespace sandbar::store

@@ -136,6 +136,15 @@ class SqliteStore final : public Store {
     return row ? static_cast<uint64_t>(q.Int(0)) : 0;
   }
 
+  Result<std::vector<Sandbox>> SandboxesToCollect(int64_t now) override {
+    SB_TRY(auto q, db_->Prepare("SELECT " + kSandboxColumns +
+                                " FROM sandboxes WHERE collect_after_ms > 0 AND status IN ('stopped', 'failed', "
+                                "'aborted') AND status_updated_at <= ? - collect_after_ms "
+                                "ORDER BY status_updated_at LIMIT 500"));
+    q.Bind(now);
+    return ReadAll<Sandbox>(q, ReadSandbox);
+  }
+
   Result<std::vector<ProjectUsage>> Usage() override {
     SB_TRY(auto q, db_->Prepare("SELECT team, project, creations, cpu_ms, memory_mb_ms, ingress, egress FROM usage "
                                 "ORDER BY team, project"));

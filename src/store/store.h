@@ -74,6 +74,8 @@ class Store {
   virtual Result<> DeleteSandbox(const SandboxKey& key) = 0;
   virtual Result<Listing<Sandbox>> ListSandboxes(const ListFilter& filter) = 0;
   virtual Result<uint64_t> CountSandboxes() = 0;
+  // Ended ones whose collect_after_ms is over, a bounded number, those that ended first.
+  virtual Result<std::vector<Sandbox>> SandboxesToCollect(int64_t now) = 0;
   virtual Result<std::vector<ProjectUsage>> Usage() = 0;
 
   // A new session of an existing sandbox, or a new state of a known one, with the edit of its sandbox.
