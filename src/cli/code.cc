@@ -147,7 +147,7 @@ Task<int> RunCode(ApiClient* api, const Options* options, CodeCommand command) {
   RunCommand fresh;
   fresh.image = command.image;
   fresh.isolation = command.isolation;
-  fresh.runtime = command.runtime.value_or(command.language == "python" ? "python3.13" : "node24");
+  if (!command.image) fresh.runtime = command.runtime;
   SandboxWork work = [api, shown, &body](std::string name, const std::string&) {
     return RunIn(api, shown, std::move(name), std::move(body));
   };

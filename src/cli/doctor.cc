@@ -172,8 +172,11 @@ Finding CheckImages(const std::string& dir) {
     if (entry.path().extension() == ".json" && !stem.starts_with("runtime-"))
       names += (names.empty() ? "" : ", ") + stem;
   }
-  if (!names.empty()) return {"images", Verdict::kOk, names, ""};
-  return {"images", Verdict::kBad, "none in " + dir, "sudo ./sandbar image build node24"};
+  const std::string fix = "sudo ./sandbar image build universal";
+  if (names.empty()) return {"images", Verdict::kBad, "none in " + dir, fix};
+  if (Exists(dir + "/manifests/universal.json")) return {"images", Verdict::kOk, names, ""};
+  return {"images", Verdict::kWarn, names + "; universal, the default of sandboxes that name no image, is not built",
+          fix};
 }
 
 // The one that the server of this data directory started with, or the one that the next will find.

@@ -110,7 +110,7 @@ void AddServer(CLI::App* app, Raw* raw) {
   image->require_subcommand(1);
   image->add_option("--images", raw->image.images, "directory of prepared images");
   image->add_subcommand("ls", "List the prepared images");
-  image->add_subcommand("build", "Prepare images: node24 node22 python3.13 bun universal data")
+  image->add_subcommand("build", "Prepare images: universal node24 node22 python3.13 bun data podman docker")
       ->add_option("NAME", raw->image.names)
       ->required();
   image->add_subcommand("rm", "Remove images")->add_option("NAME", raw->image.names)->required();
@@ -127,8 +127,8 @@ void AddServer(CLI::App* app, Raw* raw) {
 
 void AddSandboxes(CLI::App* app, Raw* raw) {
   auto* run = app->add_subcommand("run", "Run one command in a fresh sandbox: sandbar run -- node -e 1");
-  run->add_option("--image", raw->run.image, "image, e.g. vercel/sandbox/universal");
-  run->add_option("--runtime", raw->run.runtime, "node24 (default), node22, python3.13, bun");
+  run->add_option("--image", raw->run.image, "image (default: the server's, vercel/sandbox/universal)");
+  run->add_option("--runtime", raw->run.runtime, "or a runtime of the older API: node24, node22, python3.13, bun");
   auto* net = run->add_option("--net", raw->run.network, "deny-all (default) or allow-all")
                   ->check(CLI::IsMember({"deny-all", "allow-all"}));
   auto* allow = run->add_option("--allow", raw->run.allow, "a domain it may reach, e.g. example.com or *.example.com")

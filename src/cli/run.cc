@@ -37,7 +37,7 @@ Result<json::object> CreateBody(const RunCommand& command) {
   if (command.name) body["name"] = *command.name;
   if (command.image) body["image"] = *command.image;
   if (command.from) body["source"] = json::object{{"type", "snapshot"}, {"snapshotId", *command.from}};
-  if (!command.image && !command.from) body["runtime"] = command.runtime.value_or("node24");
+  if (command.runtime) body["runtime"] = *command.runtime;
   if (command.vcpus) body["resources"] = json::object{{"vcpus", *command.vcpus}};
   AddDemand(command.isolation, &body);
   return body;
@@ -133,7 +133,8 @@ Task<int> ExecIn(ApiClient* api, bool as_json, std::string session, json::object
 
 Task<int> InFreshSandbox(ApiClient* api, const Options* options, const RunCommand* command, SandboxWork work) {
   using namespace asio::experimental::awaitable_operators;
-  std::string path = command->image || command->from ? "/v3/sandboxes" : "/v2/sandboxes";
+  // Version 3 of the API: without an image and a runtime, the server's default image.
+  std::string path = command->runtime ? "/v2/sandboxes" : "/v3/sandboxes";
   SB_CO_TRY(json::value body, CreateBody(*command));
   SB_CO_TRY(json::object created, co_await api->Call("POST", path, std::move(body)));
   std::string name = Text(Object(created, "sandbox"), "name");

@@ -37,7 +37,7 @@ uint64_t LayerBytes(const std::string& dir, const std::vector<std::string>& laye
 Result<> List(const cli::Options& options, const std::string& dir) {
   std::error_code ec;
   if (!fs::exists(dir + "/manifests", ec)) {
-    cli::Note("no images in " + dir + "; sudo ./sandbar image build node24");
+    cli::Note("no images in " + dir + "; sudo ./sandbar image build universal");
     return options.json ? cli::Out("{\"images\":[]}\n") : Result<>{};
   }
   SB_TRY(auto list, images::Catalog(dir).List());

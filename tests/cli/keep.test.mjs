@@ -49,6 +49,26 @@ test("run --persistent, resume, snapshot, fork, run --from", async () => {
   assert.equal((await cli(["snapshot", "ls", "a", "b"])).code, 1);
 });
 
+test("snapshot of a sandbox that has stopped: one of its own, and it stays stopped", async () => {
+  const first = await cli(["run", "--persistent", "--name", "still", "--", "sh", "-c", "echo kept > file"]);
+  assert.equal(first.code, 0, first.stderr);
+  const taken = await cli(["snapshot", "still"]);
+  assert.equal(taken.code, 0, taken.stderr);
+  const id = taken.stdout.trim();
+  assert.match((await cli(["snapshot", "ls", "still"])).stdout, new RegExp(`${id} +still +manual`));
+  assert.match((await cli(["ps", "-a"])).stdout, /still +stopped/);
+  assert.equal((await cli(["run", "--from", id, "--", "cat", "file"])).stdout, "kept\n");
+  assert.equal((await cli(["snapshot", "nobody"])).code, 1);
+  await cli(["rm", "still"]);
+});
+
+test("without an image and a runtime: the server's default image", async () => {
+  const got = await cli(["run", "--json", "--", "sh", "-c", "node -p 6*7 && python3 -c 'print(6*7)'"]);
+  assert.equal(got.code, 0, got.stderr);
+  assert.match(JSON.parse(got.stdout.split("\n")[0]).sandbox.image, /^vercel\/sandbox\/universal@/);
+  assert.equal((await cli(["run", "--runtime", "node22", "--", "node", "-p", "process.version.split('.')[0]"])).stdout, "v22\n");
+});
+
 test("rm goes on after a name that is not there, and says so at the end", async () => {
   assert.equal((await cli(["run", "--keep", "--name", "one", "--", "true"])).code, 0);
   const got = await cli(["rm", "nobody", "one"]);

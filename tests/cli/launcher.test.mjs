@@ -36,12 +36,12 @@ test("the second call runs no compiler, no apt, no recipe", async () => {
 });
 
 // A copy of the launcher that was never built, so that every precondition is looked at.
-const fresh = async (setup, args) => {
+const fresh = async (setup, args, env = {}) => {
   const copy = await mkdtemp(join(dir, "copy-"));
   const script = `cp -r '${repo}/sandbar' '${repo}/tools' '${repo}/images' '${repo}/cmake' '${repo}'/CMake* '${copy}/' && mkdir -p '${copy}/src' '${copy}/sdk/python' && ` +
     `cp '${repo}'/sdk/llms.txt '${repo}'/sdk/openapi.json '${copy}/sdk/' && cp '${repo}/sdk/python/sandbar.py' '${copy}/sdk/python/' && ${setup}`;
   await new Promise((done, fail) => execFile("sh", ["-c", script.replaceAll("COPY", copy)], (e) => (e ? fail(e) : done())));
-  return new Promise((done) => execFile(join(copy, "sandbar"), args, { env: { ...process.env, PATH: `${copy}/bin:${process.env.PATH}` } },
+  return new Promise((done) => execFile(join(copy, "sandbar"), args, { env: { ...process.env, ...env, PATH: `${copy}/bin:${process.env.PATH}` } },
     (error, stdout, stderr) => done({ code: error ? error.code : 0, stderr })));
 };
 const fake = (name, body) => `mkdir -p COPY/bin && printf '#!/bin/sh\\n${body}\\n' > COPY/bin/${name} && chmod 755 COPY/bin/${name}`;
@@ -60,3 +60,25 @@ for (const [what, setup, pattern] of [
     assert.equal(got.stderr.trim().split("\n").length, 3, "one message: what, why, fix");
   });
 }
+
+// Recipes that only say what was asked of them.
+const recipes = (answer) => `printf '#!/bin/sh\\necho "$@" >> ${dir}/recipes\\nexit ${answer}\\n' > COPY/images/build.sh && rm -f ${dir}/recipes`;
+const asked = async () => (await readFile(join(dir, "recipes"), "utf8").catch(() => "")).trim().split("\n");
+const all = "universal node24 node22 python3.13 bun";
+
+test("a fresh machine gets the default image and every runtime", async () => {
+  const got = await fresh(`${recipes(1)} && ${fake("cmake", "exit 1")}`, ["run", "--", "true"], { SANDBAR_CACHE: join(dir, "cache") });
+  assert.notEqual(got.code, 0);
+  assert.deepEqual(await asked(), [`--check ${all}`, all], got.stderr);
+});
+
+test("images of older recipes are built again, also when a command without a machine came first", async () => {
+  const images = join(dir, "older");
+  const built = `mkdir -p '${images}/manifests' COPY/build/release/bin && touch '${images}/manifests/universal.json' && ` +
+    "printf '#!/bin/sh\\n' > COPY/build/release/bin/sandbar && chmod 755 COPY/build/release/bin/sandbar";
+  const env = { SANDBAR_CACHE: join(dir, "cache"), SANDBAR_IMAGES: images };
+  const ps = `SANDBAR_CACHE='${env.SANDBAR_CACHE}' SANDBAR_IMAGES='${images}' PATH=COPY/bin:$PATH COPY/sandbar ps && [ ! -e ${dir}/recipes ]`;
+  const got = await fresh([recipes(0), built, fake("cmake", "exit 0"), fake("ninja", "exit 0"), ps].join(" && "), ["run", "--", "true"], env);
+  assert.equal(got.code, 0, got.stderr);
+  assert.deepEqual(await asked(), [`--check ${all}`]);
+});

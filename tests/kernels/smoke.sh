@@ -42,6 +42,8 @@ disk_mb = 64
 allow_addresses = ["198.51.100.1/32"]
 [disk]
 pool_bytes = 1073741824
+[images]
+default = "vercel/sandbox/node:24"
 TOML
   sandbar up --config /etc/sandbar.toml --images /images || { tail -n 20 /var/lib/sandbar/log/*; return 1; }
 }
