@@ -1,7 +1,7 @@
 // The first program: write a file, run it, read the result. Unmodified @vercel/sandbox code.
 //
 //   sudo ./sandbar up && eval "$(sudo ./sandbar env)"
-//   npm install @vercel/sandbox && node examples/hello.mjs
+//   npm install --no-save @vercel/sandbox && node examples/hello.mjs
 import { Sandbox } from "@vercel/sandbox";
 
 const sandbox = await Sandbox.create({ runtime: "node24" });

@@ -89,7 +89,9 @@ Task<int> Snapshot(ApiClient* api, const Options* options, SnapshotCommand comma
   if (verb == "ls" || verb == "rm" || !rest.empty())
     co_return FailWithFix(Code::kBadRequest, "snapshot takes one sandbox, or ls [NAME], or verify [ID…], or rm ID…",
                           "sandbar snapshot NAME");
-  SB_CO_TRY(std::string session, co_await SessionOf(api, verb));
+  // A stopped sandbox goes on for a moment, as with the official client: the caller gets a snapshot of its own, which
+  // no later stop replaces.
+  SB_CO_TRY(std::string session, co_await SessionOf(api, verb, true));
   SB_CO_TRY(json::object got, co_await api->Call("POST", SessionPath(session) + "/snapshot", std::nullopt));
   std::string line = Text(Object(got, "snapshot"), "id") + "\n";
   if (options->json) line = wire::NdjsonLine(got);
