@@ -64,6 +64,66 @@ std::vector<Header> ResponseFields(const std::vector<Header>& from) {
   return out;
 }
 
+// Opens when the client has sent something, or when it has had time to look at the 101.
+struct Gate {
+  Gate(const asio::any_io_executor& ex, std::chrono::milliseconds hold) : sent(ex), hold(hold) {}
+  Event sent;
+  std::chrono::milliseconds hold;
+  bool open = false;
+};
+
+// The two ends of a WebSocket, joined by a gate. Programs attach their listener when the connection is open; messages
+// that come in one read with the 101 are lost on them. So the guest's first bytes wait at the gate.
+class GatedStream : public ByteStream {
+ public:
+  GatedStream(ByteStream* stream, Gate* gate) : stream_(stream), gate_(gate) {}
+  Task<> Handshake() override { co_return Result<>{}; }
+  Task<> WriteAll(Pieces pieces) override { return stream_->WriteAll(pieces); }
+  Task<> Linger(size_t max_bytes) override { return stream_->Linger(max_bytes); }
+  bool ShutdownSend() override { return stream_->ShutdownSend(); }
+  void Close() override { stream_->Close(); }
+  int fd() const override { return stream_->fd(); }
+
+ protected:
+  ByteStream* stream_;
+  Gate* gate_;
+};
+
+class GatedClient final : public GatedStream {
+ public:
+  using GatedStream::GatedStream;
+  Task<size_t> ReadSome(char* data, size_t n) override {
+    auto got = co_await stream_->ReadSome(data, n);
+    gate_->open = true;
+    gate_->sent.Notify();
+    co_return got;
+  }
+};
+
+class GatedGuest final : public GatedStream {
+ public:
+  // `early` was read before.
+  GatedGuest(ByteStream* stream, Gate* gate, std::string early) : GatedStream(stream, gate), early_(std::move(early)) {}
+  Task<size_t> ReadSome(char* data, size_t n) override {
+    if (!gate_->open) SB_CO_TRYV(co_await Hold());
+    if (early_.empty()) co_return co_await stream_->ReadSome(data, n);
+    const size_t taken = early_.copy(data, n);
+    early_.erase(0, taken);
+    co_return taken;
+  }
+
+ private:
+  Task<> Hold() {
+    using namespace asio::experimental::awaitable_operators;
+    auto opened = co_await (gate_->sent.Wait() || Sleep(gate_->hold));
+    if (opened.index() == 1) SB_CO_TRYV(std::get<1>(std::move(opened)));
+    gate_->open = true;
+    co_return co_await CheckCancelled();
+  }
+
+  std::string early_;
+};
+
 class Relay {
  public:
   Relay(HttpExchange* x, std::unique_ptr<ByteStream> guest, IngressRequest request, IngressLimits limits)
@@ -192,8 +252,11 @@ class Relay {
     std::vector<Header> fields = ResponseFields(parser_.head().fields);
     fields.push_back({"upgrade", "websocket"});
     SB_CO_TRY(ByteStream * client, co_await x_->Upgrade(std::move(fields)));
-    std::string early(buffered());
-    co_return co_await PipeStreams(client, guest_.get(), std::move(early), limits_.idle);
+    auto ex = co_await asio::this_coro::executor;
+    Gate gate(ex, limits_.settle);
+    GatedClient asking(client, &gate);
+    GatedGuest answering(guest_.get(), &gate, std::string(buffered()));
+    co_return co_await PipeStreams(&asking, &answering, {}, limits_.idle);
   }
 
   // Ends when nothing moved for too long.

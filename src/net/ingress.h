@@ -35,6 +35,9 @@ struct IngressLimits {
   std::chrono::seconds answer{120};  // of silence before the answer's head, the upload included
   std::chrono::seconds idle{1800};   // of silence in an answer or on a WebSocket
   std::chrono::seconds stall{60};    // until the client takes what it is sent
+  // After a 101 the guest's first bytes wait so long, or until the client has sent something: a client that begins to
+  // listen when the connection is open misses what comes together with the 101.
+  std::chrono::milliseconds settle{20};
 };
 
 // Errors before anything was answered (x->started() is false): kClosed or kProtocol for a guest that hung up or does

@@ -230,6 +230,49 @@ TEST_F(IngressTest, WebSocketsJoinTheConnections) {
   });
 }
 
+// What the guest sends together with its 101 reaches the client in a read of its own: not before the client speaks ...
+TEST_F(IngressTest, AWebSocketsFirstBytesWaitForTheClient) {
+  limits_.settle = std::chrono::hours(1);
+  Run([](IngressTest* t) -> Task<> {
+    SB_CO_TRY(RawClient * client, co_await t->Ask("GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\n"
+                                                  "Upgrade: websocket\r\nSec-WebSocket-Key: k\r\n\r\n"));
+    SB_CO_TRY(RawClient * guest, co_await t->Guest());
+    SB_CO_TRYV(co_await guest->Send("HTTP/1.1 101 Yes\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\nhello"));
+    std::string head;
+    while (!head.contains("\r\n\r\n")) {
+      SB_CO_TRY(std::string piece, co_await client->ReadSome());
+      if (piece.empty()) break;
+      head += piece;
+    }
+    // A whole exchange later, on the same loop, there is still nothing behind the 101.
+    SB_CO_TRY(auto other, co_await t->AnswerTo("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", false));
+    EXPECT_EQ(other.body, "hi");
+    EXPECT_TRUE(head.ends_with("\r\n\r\n")) << head;
+    if (!head.ends_with("\r\n\r\n")) co_return Result<>{};
+    boost::system::error_code ec;
+    EXPECT_EQ(client->socket().available(ec), 0U);
+    SB_CO_TRYV(co_await client->Send("ready"));
+    SB_CO_TRYV(co_await guest->ReadUntil("ready"));
+    SB_CO_TRYV(co_await client->ReadUntil("hello"));
+    co_return Result<>{};
+  });
+}
+
+// ... or has had its time.
+TEST_F(IngressTest, AWebSocketsFirstBytesComeToASilentClientToo) {
+  limits_.settle = std::chrono::milliseconds(1);
+  Run([](IngressTest* t) -> Task<> {
+    SB_CO_TRY(RawClient * client, co_await t->Ask("GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\n"
+                                                  "Upgrade: websocket\r\nSec-WebSocket-Key: k\r\n\r\n"));
+    SB_CO_TRY(RawClient * guest, co_await t->Guest());
+    SB_CO_TRYV(co_await guest->Send("HTTP/1.1 101 Yes\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\nhello"));
+    SB_CO_TRYV(co_await client->ReadUntil("hello"));
+    SB_CO_TRYV(co_await guest->Send(" again"));
+    SB_CO_TRYV(co_await client->ReadUntil(" again"));
+    co_return Result<>{};
+  });
+}
+
 TEST_F(IngressTest, AGuestThatNeverAnswersIsGivenUp) {
   limits_.answer = std::chrono::seconds(0);
   Run([](IngressTest* t) -> Task<> {
