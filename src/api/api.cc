@@ -118,12 +118,13 @@ Task<> Api::Authenticate(Call* call) {
 
 Task<> Api::Dispatch(net::HttpExchange* exchange) {
   const net::HttpRequest& request = exchange->request();
-  if (guard_->Classify(request.Get("host")) == WebGuard::Place::kPreview) {
+  const bool loopback = CameOverLoopback(exchange->peer());
+  if (guard_->Classify(request.Get("host"), loopback) == WebGuard::Place::kPreview) {
     SB_CO_TRYV(WebGuard::CheckPort(request.Get("host")));
     std::string label = guard_->PreviewLabel(request.Get("host"));
     co_return co_await previews_->Serve(exchange, std::move(label));
   }
-  SB_CO_TRYV(guard_->Check(request));
+  SB_CO_TRYV(guard_->Check(request, loopback));
   Match match = MatchRoute(RouteTable(), request.method, request.path);
   if (match.route == nullptr) {
     if (match.allowed.empty()) co_return Fail(Code::kNotFound, "there is nothing at this path");

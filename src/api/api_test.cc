@@ -39,7 +39,7 @@ TEST_F(ApiFixture, UnknownPathAndWrongMethod) {
 TEST_F(ApiFixture, HostAndOrigin) {
   EXPECT_EQ(Ask("GET", "/health", "", Host("localhost")).status, 200);
   Answer foreign = Ask("GET", "/health", "", Host("rebound.example"));
-  EXPECT_EQ(foreign.status, 421);
+  EXPECT_EQ(foreign.status, 403);
   EXPECT_EQ(foreign.Code(), "misdirected_request");
   Answer preview = Ask("GET", "/v2/sandboxes", "", Host("sb-abc.localhost"));
   EXPECT_EQ(preview.status, 404);

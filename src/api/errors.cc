@@ -33,7 +33,7 @@ constexpr Row kTable[] = {
     {Code::kStopped, {410, "sandbox_stopped"}},
     {Code::kSnapshotGone, {410, "snapshot_not_found"}},
     {Code::kTooLarge, {413, "payload_too_large"}},
-    {Code::kMisdirected, {421, "misdirected_request"}},
+    {Code::kMisdirected, {403, "misdirected_request"}},
     {Code::kStopping, {422, "sandbox_stopping"}},
     {Code::kSnapshotting, {422, "sandbox_snapshotting"}},
     {Code::kUnsupported, {422, "unsupported"}},

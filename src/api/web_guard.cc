@@ -26,9 +26,27 @@ std::string_view WithoutPort(std::string_view host) {
   return colon == std::string_view::npos ? host : host.substr(0, colon);
 }
 
+// "localhost:9000", "127.0.0.1:9000", "[::1]:9000", each also without the port.
+bool IsLoopbackAuthority(std::string_view host) {
+  for (std::string_view name : {"localhost", "127.0.0.1", "[::1]"}) {
+    if (!host.starts_with(name)) continue;
+    std::string_view rest = host.substr(name.size());
+    if (rest.empty()) return true;
+    unsigned port = 0;
+    auto [end, ec] = std::from_chars(rest.data() + 1, rest.data() + rest.size(), port);
+    return rest.size() > 1 && rest[0] == ':' && rest[1] != '0' && ec == std::errc() &&
+           end == rest.data() + rest.size() && port <= 65535;
+  }
+  return false;
+}
+
 }  // namespace
 
-WebGuard::WebGuard(const WebGuardConfig& config) : preview_suffixes_{".localhost"} {
+bool CameOverLoopback(std::string_view peer) {
+  return peer.starts_with("127.") || peer.starts_with("[::1]:") || peer.starts_with("[::ffff:127.");
+}
+
+WebGuard::WebGuard(const WebGuardConfig& config) : preview_suffixes_{".localhost"}, tls_(config.tls) {
   if (!config.preview_domain.empty()) preview_suffixes_.push_back("." + wire::LowerCase(config.preview_domain));
   auto add = [this](const std::string& name, uint16_t port, bool tls) {
     for (const std::string& spelling : Spellings(name, port, tls)) {
@@ -45,9 +63,9 @@ WebGuard::WebGuard(const WebGuardConfig& config) : preview_suffixes_{".localhost
   }
 }
 
-WebGuard::Place WebGuard::Classify(std::string_view host) const {
+WebGuard::Place WebGuard::Classify(std::string_view host, bool loopback) const {
   std::string name = wire::LowerCase(host);
-  if (Contains(authorities_, name)) return Place::kApi;
+  if (Contains(authorities_, name) || (loopback && IsLoopbackAuthority(name))) return Place::kApi;
   return PreviewLabel(name).empty() ? Place::kForeign : Place::kPreview;
 }
 
@@ -72,15 +90,23 @@ Result<> WebGuard::CheckPort(std::string_view host) {
   return {};
 }
 
-Result<> WebGuard::Check(const net::HttpRequest& request) const {
-  Place place = Classify(request.Get("host"));
+Result<> WebGuard::Check(const net::HttpRequest& request, bool loopback) const {
+  Place place = Classify(request.Get("host"), loopback);
   if (place == Place::kPreview) return Fail(Code::kNotFound, "there is no such preview");
   if (place == Place::kForeign)
-    return Fail(Code::kMisdirected, "this server does not answer for that Host; configure the name if it should");
+    return Fail(Code::kMisdirected,
+                "this server does not answer for that Host: set server.public_url to the address that clients use; a "
+                "forwarded port (ssh -L) needs no setting, but its Host has to be localhost, 127.0.0.1 or [::1]");
 
-  // Browsers set these by themselves and pages cannot forge them. Node's fetch sends neither.
-  if (request.Has("origin") && !Contains(origins_, wire::LowerCase(request.Get("origin"))))
-    return Fail(Code::kForbidden, "requests from other origins are refused");
+  // Browsers set these by themselves and pages cannot forge them. Node's fetch sends neither. A page behind the same
+  // forwarded port names it in both fields; a page on any other port of this machine does not.
+  if (request.Has("origin")) {
+    const std::string origin = wire::LowerCase(request.Get("origin"));
+    const std::string host = wire::LowerCase(request.Get("host"));
+    const bool forwarded = loopback && IsLoopbackAuthority(host) && origin == (tls_ ? "https://" : "http://") + host;
+    if (!forwarded && !Contains(origins_, origin))
+      return Fail(Code::kForbidden, "requests from other origins are refused");
+  }
   if (request.Has("sec-fetch-site")) {
     std::string site = wire::LowerCase(request.Get("sec-fetch-site"));
     if (site != "same-origin" && site != "none") return Fail(Code::kForbidden, "requests from other sites are refused");

@@ -2,7 +2,9 @@
 // anything else, routing and tokens included. Built once from the configuration; const afterwards, loop thread.
 //
 // Host is matched exactly against the names this server was told it has, with its port, so a rebound DNS name reaches
-// nothing. `sb-*` under the preview domain is a preview and never the API.
+// nothing. Only the names of loopback itself may come with another port, and only over loopback: that is a forwarded
+// port (`ssh -L`), and no name that DNS can bind to anything. `sb-*` under the preview domain is a preview and never the
+// API.
 #pragma once
 
 #include <cstdint>
@@ -29,18 +31,23 @@ class WebGuard {
 
   explicit WebGuard(const WebGuardConfig& config);
 
-  Place Classify(std::string_view host) const;
+  // `loopback`: the connection came over this machine's loopback.
+  Place Classify(std::string_view host, bool loopback = false) const;
   // "sb-x" of "sb-x.localhost:8787"; empty when the Host is no preview's.
   std::string PreviewLabel(std::string_view host) const;
   // kBadRequest for a Host with a port that is none: what a client sends there comes back in links.
   static Result<> CheckPort(std::string_view host);
   // kMisdirected for a foreign Host, kNotFound for a preview, kForbidden for a request that a foreign page sent.
-  Result<> Check(const net::HttpRequest& request) const;
+  Result<> Check(const net::HttpRequest& request, bool loopback = false) const;
 
  private:
   std::vector<std::string> authorities_;  // "name:port", and "name" where the port is the scheme's own
   std::vector<std::string> origins_;
   std::vector<std::string> preview_suffixes_;  // ".localhost" always, and that of the configured domain
+  bool tls_;
 };
+
+// Of "127.0.0.1:4711" or "[::1]:4711", as HttpExchange::peer() has it.
+bool CameOverLoopback(std::string_view peer);
 
 }  // namespace sandbar::api

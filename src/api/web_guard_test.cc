@@ -14,11 +14,11 @@ WebGuardConfig Config() {
   return config;
 }
 
-Result<> Check(const std::string& host, std::vector<net::Header> more = {}) {
+Result<> Check(const std::string& host, std::vector<net::Header> more = {}, bool loopback = false) {
   net::HttpRequest request;
   request.headers = std::move(more);
   request.headers.push_back({"Host", host});
-  return WebGuard(Config()).Check(request);
+  return WebGuard(Config()).Check(request, loopback);
 }
 
 TEST(WebGuard, HostIsMatchedExactly) {
@@ -33,6 +33,41 @@ TEST(WebGuard, HostIsMatchedExactly) {
     ASSERT_FALSE(got.has_value()) << host;
     EXPECT_EQ(got.error().code, Code::kMisdirected) << host;
   }
+}
+
+TEST(WebGuard, AForwardedPortIsOneOfLoopbackOnly) {
+  for (const char* host : {"localhost:9000", "LOCALHOST:1", "127.0.0.1:65535", "[::1]:9000", "localhost"}) {
+    EXPECT_TRUE(Check(host, {}, true).has_value()) << host;
+    EXPECT_FALSE(Check(host).has_value()) << host << " from elsewhere";
+  }
+  for (const char* host :
+       {"", "evil.example:8787", "localhost.evil.example:9000", "localhost.:9000", "localhost:", "localhost:0",
+        "localhost:09000", "localhost:65536", "localhost:9000x", "localhost:9000:1", "127.0.0.1.evil.example:9000",
+        "127.0.0.2:9000", "2130706433:9000", "[::1:9000", "x@localhost:9000", "sandbar.example.com:9000"}) {
+    auto got = Check(host, {}, true);
+    ASSERT_FALSE(got.has_value()) << host;
+    EXPECT_EQ(got.error().code, Code::kMisdirected) << host;
+  }
+  EXPECT_EQ(WebGuard(Config()).Classify("sb-abc.localhost:9000", true), WebGuard::Place::kPreview);
+}
+
+TEST(WebGuard, APageBehindTheForwardedPortIsOursAndNoOther) {
+  EXPECT_TRUE(Check("localhost:9000", {{"Origin", "http://localhost:9000"}}, true).has_value());
+  for (const char* origin : {"http://localhost:3000", "https://localhost:9000", "http://127.0.0.1:9000",
+                             "http://sb-abc.localhost:9000", "http://evil.example", "null"}) {
+    auto got = Check("localhost:9000", {{"Origin", origin}}, true);
+    ASSERT_FALSE(got.has_value()) << origin;
+    EXPECT_EQ(got.error().code, Code::kForbidden) << origin;
+  }
+  // A name that was configured has the scheme that was configured, whoever passes it on.
+  EXPECT_FALSE(Check("sandbar.example.com", {{"Origin", "http://sandbar.example.com"}}, true).has_value());
+}
+
+TEST(WebGuard, LoopbackPeers) {
+  for (const char* peer : {"127.0.0.1:4711", "127.8.0.1:1", "[::1]:4711", "[::ffff:127.0.0.1]:1"})
+    EXPECT_TRUE(CameOverLoopback(peer)) << peer;
+  for (const char* peer : {"", "10.0.0.1:127", "192.0.2.1:80", "[::2]:1", "[::ffff:10.0.0.1]:1", "[fe80::1]:1"})
+    EXPECT_FALSE(CameOverLoopback(peer)) << peer;
 }
 
 TEST(WebGuard, DefaultPortMayBeLeftOut) {

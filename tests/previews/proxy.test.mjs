@@ -134,10 +134,10 @@ test("nothing of the API is served on a preview's name, and no other name is a p
     assert.match(await ask(`GET ${path} HTTP/1.1\r\nHost: HOST\r\nAuthorization: Bearer ${server.token}\r\nConnection: close\r\n\r\n`), new RegExp(`"url":"${path}"`));
   const get = (name) => ask("GET / HTTP/1.1\r\nHost: HOST\r\nConnection: close\r\n\r\n", name);
   assert.match(await get(host.toUpperCase()), /^HTTP\/1\.1 200/);
-  assert.match(await get(`x.${host}`), /^HTTP\/1\.1 421/);
-  assert.match(await get(host.replace("localhost", "evil.example")), /^HTTP\/1\.1 421/);
+  assert.match(await get(`x.${host}`), /^HTTP\/1\.1 403/);
+  assert.match(await get(host.replace("localhost", "evil.example")), /^HTTP\/1\.1 403/);
   assert.match(await get(host.replace(".localhost", ".x.localhost")), /^HTTP\/1\.1 404/);
-  assert.match(await get(host.replace("localhost", "localhost.")), /^HTTP\/1\.1 421/);
+  assert.match(await get(host.replace("localhost", "localhost.")), /^HTTP\/1\.1 403/);
 });
 
 test("ambiguous requests do not reach the guest", async () => {

@@ -68,8 +68,8 @@ test("a foreign page, a rebound name and a wrong Host are turned away", async ()
   assert.match(await get("Origin: http://evil.example\r\n"), /^HTTP\/1.1 403/);
   assert.match(await get(`Origin: http://sb-aaaaaaaaaaaa.localhost:${server.port}\r\n`), /^HTTP\/1.1 403/);
   assert.match(await get("Sec-Fetch-Site: cross-site\r\n"), /^HTTP\/1.1 403/);
-  assert.match(await get("", "evil.example"), /^HTTP\/1.1 421/);
-  assert.match(await get("", `rebound.example:${server.port}`), /^HTTP\/1.1 421/);
+  assert.match(await get("", "evil.example"), /^HTTP\/1.1 403/);
+  assert.match(await get("", `rebound.example:${server.port}`), /^HTTP\/1.1 403/);
   assert.doesNotMatch(await get(""), /access-control-allow/i);
 });
 
