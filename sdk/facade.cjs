@@ -1,6 +1,8 @@
-// What the facade adds to the official client: a function from its module to the classes that replace its own. CommonJS, so
-// that index.mjs, index.cjs and the preload (SANDBAR_ALIASES) all use this one text.
-const { CODE, COMMAND, CREATE, FILE, FORK, GET, GET_OR_CREATE, LIST, UPDATE, readOptions, readPolicy } = require("./options.cjs");
+// What the facade adds to the official client. CommonJS, so that index.mjs, index.cjs and the preload all use this one text.
+//
+//   const { Sandbox, Snapshot } = facade(official);      // classes that extend the official module's (package `sandbar`)
+//   facade.install(OfficialSandbox, "lenient");          // the same, put into the official class itself (the preload)
+const { CODE, COMMAND, CREATE, FILE, FORK, GET, GET_OR_CREATE, LIST, UPDATE, makeReader } = require("./options.cjs");
 
 // The official client wants a token with its team and project, or VERCEL_OIDC_TOKEN. Here a token alone is enough.
 function credentials(params) {
@@ -28,17 +30,8 @@ function adopt(kind, sandbox) {
   return sandbox;
 }
 
-function read(kind, where, given, table) {
-  const params = credentials(readOptions(where, given, table));
-  for (const hook of ["onCreate", "onResume"]) {
-    const theirs = params[hook];
-    if (theirs) params[hook] = (sandbox) => theirs(adopt(kind, sandbox));
-  }
-  return params;
-}
-
 // A list is a program and its arguments; one text without arguments is a line for the shell.
-function commandOf(where, first, second, third) {
+function commandOf({ readOptions }, where, first, second, third) {
   const given = typeof first === "string" || Array.isArray(first)
     ? { cmd: first, ...(Array.isArray(second) ? { args: second, ...third } : second) } : first;
   const { cmd, args, ...rest } = readOptions(where, given, COMMAND);
@@ -57,14 +50,14 @@ async function finish(sandbox, params) {
   return { exitCode: done.exitCode, stdout, stderr, durationMs: done.durationMs, cmdId: done.cmdId };
 }
 
-function filesOf(where, first, second, third) {
+function filesOf({ readOptions }, where, first, second, third) {
   if (Array.isArray(first)) return first.map((file) => readOptions(where, file, FILE));
   const given = typeof first === "string" ? { path: first, content: second, ...third } : first;
   return [readOptions(where, given, FILE)];
 }
 
-async function write(sandbox, where, ...args) {
-  const files = filesOf(where, ...args);
+async function write(reader, sandbox, where, ...args) {
+  const files = filesOf(reader, where, ...args);
   for (const { path, content } of files) {
     if (typeof path !== "string" || !path) throw new TypeError(`${where}: \`path\` is required`);
     if (typeof content !== "string" && !(content instanceof Uint8Array))
@@ -73,7 +66,7 @@ async function write(sandbox, where, ...args) {
   await sandbox.writeFiles(files.map(({ path, content, mode, cwd }) => ({ path: cwd ? `${cwd}/${path}` : path, content, mode })));
 }
 
-async function readText(sandbox, where, given) {
+async function readText({ readOptions }, sandbox, where, given) {
   const { path, cwd } = readOptions(where, named(given, "path"), FILE);
   const bytes = await sandbox.readFileToBuffer({ path, cwd });
   if (bytes === null) throw Object.assign(new Error(`${where}: there is no file ${path}`), { code: "ENOENT", path });
@@ -111,19 +104,39 @@ async function native(official, sandbox, method, path, options) {
   return response;
 }
 
-function sandboxClass(official) {
+function sandboxClass(official, { mode, inPlace }) {
+  const reader = makeReader(mode);
+  const { readOptions, readPolicy } = reader;
+  // Version 1 of the client finds a sandbox by its id; later ones by its name, which is the id of the old spelling.
+  const byId = Object.hasOwn(official.Sandbox.prototype, "sandboxId");
+  const getTable = byId ? { ...GET, sandboxId: true, name: "sandboxId" } : GET;
+  const take = (kind, sandbox) => (inPlace ? sandbox : adopt(kind, sandbox));
+
+  // The official getOrCreate() hands what it was given to the official get() and create(), which then are these again.
+  const done = new WeakSet();
+  function read(kind, where, given, table) {
+    if (given && typeof given === "object" && done.has(given)) return given;
+    const params = credentials(readOptions(where, given, table));
+    done.add(params);
+    for (const hook of ["onCreate", "onResume"]) {
+      const theirs = params[hook];
+      if (theirs && !inPlace) params[hook] = (sandbox) => theirs(adopt(kind, sandbox));
+    }
+    return params;
+  }
+
   return class Sandbox extends official.Sandbox {
     static async create(params) {
-      return adopt(Sandbox, await official.Sandbox.create(read(Sandbox, "Sandbox.create", params, CREATE)));
+      return take(Sandbox, await official.Sandbox.create(read(Sandbox, "Sandbox.create", params, CREATE)));
     }
     static async get(params) {
-      return adopt(Sandbox, await official.Sandbox.get(read(Sandbox, "Sandbox.get", named(params), GET)));
+      return take(Sandbox, await official.Sandbox.get(read(Sandbox, "Sandbox.get", named(params, byId ? "sandboxId" : "name"), getTable)));
     }
     static async getOrCreate(params) {
-      return adopt(Sandbox, await official.Sandbox.getOrCreate(read(Sandbox, "Sandbox.getOrCreate", named(params), GET_OR_CREATE)));
+      return take(Sandbox, await official.Sandbox.getOrCreate(read(Sandbox, "Sandbox.getOrCreate", named(params), GET_OR_CREATE)));
     }
     static async fork(params) {
-      return adopt(Sandbox, await official.Sandbox.fork(read(Sandbox, "Sandbox.fork", named(params, "sourceSandbox"), FORK)));
+      return take(Sandbox, await official.Sandbox.fork(read(Sandbox, "Sandbox.fork", named(params, "sourceSandbox"), FORK)));
     }
     static async list(params) {
       return official.Sandbox.list(read(Sandbox, "Sandbox.list", params, LIST));
@@ -149,18 +162,18 @@ function sandboxClass(official) {
     }
     // {exitCode, stdout, stderr} as values; a non-zero exit is a result, not an error.
     async exec(...args) {
-      return finish(this, commandOf("exec", ...args));
+      return finish(this, commandOf(reader, "exec", ...args));
     }
     get commands() {
-      return { run: async (...args) => finish(this, commandOf("commands.run", ...args)) };
+      return { run: async (...args) => finish(this, commandOf(reader, "commands.run", ...args)) };
     }
 
     async writeFile(...args) {
-      await write(this, "writeFile", ...args);
+      await write(reader, this, "writeFile", ...args);
     }
     // With a path alone: the text. With { path }: a stream, as the official client has it.
     async readFile(file, options) {
-      return typeof file === "string" ? readText(this, "readFile", file) : super.readFile(file, options);
+      return typeof file === "string" ? readText(reader, this, "readFile", file) : super.readFile(file, options);
     }
     async readFileToBuffer(file, options) {
       return super.readFileToBuffer(named(file, "path"), options);
@@ -171,8 +184,8 @@ function sandboxClass(official) {
     get files() {
       const path = (given) => (typeof given === "string" ? given : given.path);
       return {
-        read: (given) => readText(this, "files.read", given),
-        write: (...args) => write(this, "files.write", ...args),
+        read: (given) => readText(reader, this, "files.read", given),
+        write: (...args) => write(reader, this, "files.write", ...args),
         list: (given) => this.fs.readdir(path(given)),
         exists: (given) => this.fs.exists(path(given)),
         remove: (given) => this.fs.rm(path(given), { recursive: true }),
@@ -231,4 +244,56 @@ function snapshotClass(official) {
   };
 }
 
-module.exports = (official) => ({ Sandbox: sandboxClass(official), Snapshot: snapshotClass(official) });
+module.exports = (official) => ({ Sandbox: sandboxClass(official, { mode: "strict" }), Snapshot: snapshotClass(official) });
+
+// For calls that the official client does not have, where its own errors are out of reach.
+class APIError extends Error {
+  constructor(response, { message, json, text }) {
+    super(message);
+    Object.assign(this, { response, json, text });
+  }
+}
+class StreamError extends Error {
+  constructor(code, message, sandboxName) {
+    super(message);
+    Object.assign(this, { code, sandboxName });
+  }
+}
+
+// Everything that a class has of its own, once more: what `super` and the statics of a facade lead to when the class itself
+// is changed.
+function shadowOf(kind) {
+  const shadow = class {};
+  const skip = new Set(["constructor", "prototype", "length", "name"]);
+  const copy = (from, to) => {
+    for (const key of Reflect.ownKeys(from))
+      if (!skip.has(key) || (key === "name" && from === kind.prototype)) Object.defineProperty(to, key, { ...Object.getOwnPropertyDescriptor(from, key), configurable: true });
+  };
+  copy(kind, shadow);
+  copy(kind.prototype, shadow.prototype);
+  return shadow;
+}
+
+// What `check` does not add, and what the official class has to have for it to be replaced.
+const CHECKED = new Set(["create", "get", "getOrCreate", "fork", "list", "update", "updateNetworkPolicy", "domain"]);
+const REPLACED = new Set([...CHECKED, "tree", "runCommand", "readFile", "readFileToBuffer", "downloadFile"]);
+
+function graft(from, onto, mode) {
+  for (const key of Reflect.ownKeys(from)) {
+    if (key === "constructor" || key === "prototype" || key === "length" || key === "name") continue;
+    if (mode === "check" && !CHECKED.has(key)) continue;
+    if (REPLACED.has(key) !== Object.hasOwn(onto, key)) continue; // never over something of the client's own
+    Object.defineProperty(onto, key, Object.getOwnPropertyDescriptor(from, key));
+  }
+}
+
+// Changes the official class itself, so that programs keep their `instanceof`. Returns the shadow, whose statics are the
+// official ones. `kind` is a Sandbox or a Snapshot of any version, from its package or out of a bundle.
+module.exports.install = (kind, mode) => {
+  const shadow = shadowOf(kind);
+  const isSandbox = Object.hasOwn(kind, "create");
+  const made = isSandbox ? sandboxClass({ Sandbox: shadow, APIError, StreamError }, { mode, inPlace: true }) : snapshotClass({ Snapshot: shadow });
+  graft(made, kind, mode);
+  graft(made.prototype, kind.prototype, mode);
+  return shadow;
+};

@@ -352,7 +352,7 @@ test("the same for programs that say require()", async () => {
         await box.close();
       }
     })();`, { name: "main.cjs" });
-  assert.equal(out, `${a + 1} true true http:\nSandbox.create: unknown option \`netwrk\`; did you mean \`network\`?\n`);
+  assert.equal(out, `${a + 1} true true http:\nSandbox.create: unknown option \`netwrk\`; did you mean \`network\`? (the official client would drop it without a word)\n`);
 });
 
 test("without the switch the official package stays what it is", async () => {

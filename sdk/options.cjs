@@ -1,9 +1,14 @@
 // What the calls of the facade take, and how a wrong option is told: the official client drops unknown options without a
 // word, and a sandbox that was meant to be offline then is not.
 //
+//   const { readOptions } = makeReader("strict");
 //   const params = readOptions("Sandbox.create", given, CREATE);   // official names only, or a TypeError
 //
-// A table maps an option to true (official), or to the official name of which it is another spelling.
+// A table maps an option to true (official), or to the official name of which it is another spelling. Three modes:
+//   strict   an unknown option is an error (the package `sandbar`)
+//   lenient  an unknown option is passed on with a warning; one about the network or the isolation is an error, because a
+//            sandbox without it would have more than its program wanted (the preload of `sandbar env`)
+//   check    the same, but other spellings are unknown too, and nothing is translated (`sandbar env --no-aliases`)
 const common = { signal: true, fetch: true, token: true, teamId: true, projectId: true, apiKey: "token" };
 const settings = {
   name: true, ports: true, timeout: true, resources: true, networkPolicy: true, networkId: true, env: true, tags: true,
@@ -34,39 +39,68 @@ const POLICY = {
   injectionRules: true, forwardRules: true, allowed: "allow", domains: "allow", hosts: "allow",
 };
 
-function readOptions(where, given, table) {
-  if (given === undefined || given === null) return {};
-  if (typeof given !== "object" || Array.isArray(given)) throw new TypeError(`${where}: expected an object with options`);
-  const out = {};
-  for (const [name, value] of Object.entries(given)) {
-    if (!Object.hasOwn(table, name) && !name.startsWith("__")) throw new TypeError(unknown(where, name, table));
-    if (value === undefined) continue;
-    const official = typeof table[name] === "string" ? table[name] : name;
-    if (official in out) throw new TypeError(`${where}: \`${name}\` and \`${official}\` are the same option; give one of them`);
-    out[official] = value;
+// Unknown options that are about what a sandbox may reach or what keeps it in, by the look of their name.
+const GUARDED = /net|allow|den[iy]|block|egress|outbound|internet|online|offline|firewall|polic|domain|hosts|cidr|isolat|nesting/i;
+const warned = new Set();
+
+function warn(text) {
+  if (warned.has(text)) return;
+  warned.add(text);
+  process.emitWarning(text, { type: "SandbarWarning", code: "SANDBAR_OPTION" });
+}
+
+function makeReader(mode) {
+  const translates = mode !== "check";
+  const known = (table, name) => (translates ? Object.hasOwn(table, name) : table[name] === true) || name.startsWith("__");
+
+  function refuse(where, name, table) {
+    const official = translates ? table : Object.fromEntries(Object.entries(table).filter(([, to]) => to === true));
+    const text = unknown(where, name, official);
+    if (mode === "strict") throw new TypeError(text);
+    const near = nearest(name, Object.keys(table));
+    const guarded = Object.hasOwn(table, "networkPolicy") && (GUARDED.test(name) || (near && GUARDED.test(near)));
+    if (guarded || table === POLICY) throw new TypeError(`${text} (the official client would drop it without a word)`);
+    warn(`${text} (the official client drops what it does not know)`);
   }
-  if (out.resources) out.resources = readOptions(`${where}: resources`, out.resources, RESOURCES);
-  if (out.networkPolicy !== undefined) out.networkPolicy = readPolicy(where, out.networkPolicy);
-  if (out.__isolation !== undefined) out.__isolation = readDemand(where, out.__isolation);
-  return out;
-}
 
-// In its short form: an object would not survive the query of a get.
-function readDemand(where, demand) {
-  if (typeof demand !== "object" || demand === null) return demand;
-  const { minClass, engine } = readOptions(`${where}: isolation`, demand, { minClass: true, engine: true });
-  if (minClass !== undefined && engine !== undefined) return { minClass, engine };
-  return minClass ?? engine ?? demand;
-}
+  function readOptions(where, given, table) {
+    if (given === undefined || given === null) return {};
+    if (typeof given !== "object" || Array.isArray(given)) throw new TypeError(`${where}: expected an object with options`);
+    const out = {};
+    for (const [name, value] of Object.entries(given)) {
+      if (!known(table, name)) refuse(where, name, table);
+      if (value === undefined) continue;
+      const official = translates && typeof table[name] === "string" ? table[name] : name;
+      if (official in out) throw new TypeError(`${where}: \`${name}\` and \`${official}\` are the same option; give one of them`);
+      out[official] = value;
+    }
+    if (out.resources) out.resources = readOptions(`${where}: resources`, out.resources, RESOURCES);
+    if (out.networkPolicy !== undefined) out.networkPolicy = readPolicy(where, out.networkPolicy);
+    if (out.__isolation !== undefined) out.__isolation = readDemand(where, out.__isolation);
+    return translates ? out : given;
+  }
 
-// A policy that allows nothing is deny-all in one word.
-function readPolicy(where, policy) {
-  if (policy === false || policy === "none" || policy === "deny-all") return "deny-all";
-  if (policy === true || policy === "allow-all") return "allow-all";
-  if (typeof policy === "string") throw new TypeError(`${where}: network policy "${policy}" is neither "deny-all" nor "allow-all"`);
-  const read = readOptions(`${where}: network policy`, policy, POLICY);
-  const nothing = read.allow && Object.keys(read.allow).length === 0;
-  return nothing && Object.keys(read).length === 1 ? "deny-all" : read;
+  // In its short form: an object would not survive the query of a get.
+  function readDemand(where, demand) {
+    if (typeof demand !== "object" || demand === null) return demand;
+    const { minClass, engine } = readOptions(`${where}: isolation`, demand, { minClass: true, engine: true });
+    if (minClass !== undefined && engine !== undefined) return { minClass, engine };
+    return minClass ?? engine ?? demand;
+  }
+
+  // A policy that allows nothing is deny-all in one word.
+  function readPolicy(where, policy) {
+    if (translates && (policy === false || policy === "none")) return "deny-all";
+    if (translates && policy === true) return "allow-all";
+    if (policy === "deny-all" || policy === "allow-all") return policy;
+    if (typeof policy === "string") throw new TypeError(`${where}: network policy "${policy}" is neither "deny-all" nor "allow-all"`);
+    if (typeof policy !== "object") throw new TypeError(`${where}: a network policy is "deny-all", "allow-all" or an object`);
+    const read = readOptions(`${where}: network policy`, policy, POLICY);
+    const nothing = read.allow && Object.keys(read.allow).length === 0;
+    return translates && nothing && Object.keys(read).length === 1 ? "deny-all" : read;
+  }
+
+  return { readOptions, readPolicy };
 }
 
 function unknown(where, name, table) {
@@ -95,4 +129,4 @@ function distance(a, b) {
   return row[b.length];
 }
 
-module.exports = { CREATE, FORK, GET, GET_OR_CREATE, LIST, UPDATE, COMMAND, FILE, CODE, readOptions, readPolicy };
+module.exports = { CREATE, FORK, GET, GET_OR_CREATE, LIST, UPDATE, COMMAND, FILE, CODE, makeReader, warn };
