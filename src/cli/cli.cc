@@ -196,31 +196,14 @@ int Token(const Options& options) {
   return Out(line) ? 0 : 141;
 }
 
-int Env(const Options& options, const Hooks& hooks) {
-  auto jwt = hooks.mint_jwt(options.data);
-  const char* remote = std::getenv("SANDBAR_URL");
+int EnvSomewhere(const Options& options, const EnvCommand& command, const Hooks& hooks) {
+  auto token = hooks.mint_jwt(options.data);
   // Without the key of a local server, the server itself writes the lines (and serves the preload to download).
-  if (!jwt && remote != nullptr && !options.data_given)
-    return WithServer(options, false, [](ApiClient* api) { return RemoteEnv(api); });
-  if (!jwt) {
-    bool denied = jwt.error().sys_errno == EACCES;
-    auto error = FailWithFix(Code::kNotFound, "no server's key to sign with: " + jwt.error().message,
-                             denied ? "sudo ./sandbar env, or set SANDBAR_URL and SANDBAR_TOKEN" : "sudo ./sandbar up");
-    return ExitCodeOf(options, error.error(), false);
-  }
-  std::string mjs = FindRegisterMjs();
-  if (mjs.empty())
-    return ExitCodeOf(options, Error{Code::kNotFound, "sdk/register.mjs is not beside this program"}, false);
-  auto endpoint = ReadEndpoint(options.data);
-  std::string url = endpoint ? endpoint->url : std::string("http://") + kDefaultListen;
-  if (!endpoint) Note("no server is running for " + options.data + " yet; the lines assume " + url);
-  std::string lines = EnvLines(url, *jwt, mjs);
-  if (options.json) {
-    json::object report{{"SANDBAR_URL", url}, {"VERCEL_OIDC_TOKEN", *jwt}, {"register", mjs}};
-    lines = wire::NdjsonLine(report);
-  }
-  // For a shell: every byte counts.
-  return WriteAll(1, lines) ? 0 : 141;
+  if (!token && std::getenv("SANDBAR_URL") != nullptr && !options.data_given)
+    return WithServer(options, !command.argv.empty(),
+                      [o = &options, &command](ApiClient* api) { return RemoteEnv(api, o, command); });
+  auto done = LocalEnv(options, command, std::move(token));
+  return Finish(options, done, !command.argv.empty());
 }
 
 // The guide that the server has at /llms.txt, with the address of the one that would be used.
@@ -324,7 +307,7 @@ int Main(const Options& options, const Hooks& hooks) {
           },
           [&](const McpCommand& c) { return Somewhere(options, true, "", [&c](ApiClient* a) { return Mcp(a, c); }); },
           [&](const TokenCommand&) { return Token(options); },
-          [&](const EnvCommand&) { return Env(options, hooks); },
+          [&](const EnvCommand& c) { return EnvSomewhere(options, c, hooks); },
           [&](const ImageCommand& c) { return hooks.image(options, c); },
           [&](const KernelCommand& c) { return Kernel(options, c); },
           [&](const SkillCommand&) { return Skill(options); },

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "cli/env.h"
 #include "cli/options.h"
 
 namespace sandbar::cli {
@@ -15,8 +16,8 @@ struct Hooks {
   std::function<int(const Options&, const ImageCommand&)> image;
   // Stops the server of a data directory with all its machines; false when none was running.
   std::function<Result<bool>(const std::string& data)> shut_down;
-  // A JWT for the SDK, signed with the data directory's key.
-  std::function<Result<std::string>(const std::string& data)> mint_jwt;
+  // A token for the SDK, signed with the data directory's key.
+  std::function<Result<SdkToken>(const std::string& data)> mint_jwt;
 };
 
 int Main(const Options& options, const Hooks& hooks);

@@ -54,7 +54,6 @@ struct EvalPlan {
 Result<EvalPlan> PlanEval(const agent::EvalOptions& asked);
 Result<> ListCases(const std::vector<agent::EvalCase>& cases, bool as_json);
 Task<int> Eval(ApiClient* api, const Options* options, agent::EvalOptions asked, EvalPlan plan);
-Task<int> RemoteEnv(ApiClient* api);
 int Kernel(const Options& options, const KernelCommand& command);
 // Where the guest kernel is kept: what was given, or beside the images.
 std::string KernelDirectory(const std::optional<std::string>& given, const std::optional<std::string>& images);
@@ -84,11 +83,7 @@ struct ServerProbes {
   std::optional<PreviewProbe> previews;
 };
 int Doctor(const Options& options, const DoctorCommand& command, const ServerProbes& probes);
-// The shell lines of `sandbar env` for a server on this machine.
-std::string EnvLines(const std::string& url, const std::string& jwt, const std::string& register_mjs);
-// Absolute path of sdk/register.mjs that belongs to this program; empty when it is not installed beside it.
-std::string FindRegisterMjs();
-// The same for sdk/eval-run.mjs.
+// Absolute path of sdk/eval-run.mjs that belongs to this program; empty when it is not installed beside it.
 std::string FindEvalRunner();
 
 // Makes the sandbox that `command` describes, does the work in it (given its name and session id) and deletes it, on

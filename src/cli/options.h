@@ -152,7 +152,12 @@ struct McpCommand {
   bool admin_tools = false;
 };
 struct TokenCommand {};
-struct EnvCommand {};
+struct EnvCommand {
+  bool aliases = true;                     // the SDK understands other spellings too
+  std::optional<std::string> default_net;  // of sandboxes whose program asks for no network
+  std::optional<std::string> write;        // a .env file, instead of printing
+  std::vector<std::string> argv;           // a program to run with the environment, instead of printing
+};
 struct ImageCommand {
   std::string verb;  // ls, build, rm
   std::vector<std::string> names;

@@ -7,6 +7,7 @@
 
 #include "base/fd.h"
 #include "cli/commands.h"
+#include "cli/env.h"
 
 namespace sandbar::cli {
 namespace {
@@ -43,10 +44,33 @@ TEST(Output, AClosedReaderIsAValue) {
 }
 
 TEST(EnvLines, QuotesValuesAndEscapesThePath) {
-  std::string lines = EnvLines("http://h:1", "a.b.c", "/opt/my dir/register.mjs");
+  std::string lines = EnvLines(EnvFor("http://h:1", {"a.b.c", "team_x", "prj_x"}, "/opt/my dir/register.mjs", {}));
   EXPECT_NE(lines.find("export SANDBAR_URL='http://h:1'\n"), std::string::npos);
   EXPECT_NE(lines.find("export VERCEL_OIDC_TOKEN='a.b.c'\n"), std::string::npos);
   EXPECT_NE(lines.find("--import=file:///opt/my%20dir/register.mjs"), std::string::npos);
+}
+
+TEST(EnvLines, SetsWhatTheSdksExamplesRead) {
+  EnvCommand plain;
+  plain.aliases = false;
+  plain.default_net = "deny-all";
+  const std::string lines = EnvLines(EnvFor("http://h:1", {"a.b.c", "team_x", "prj_x"}, "/r.mjs", plain));
+  for (const char* line : {"SANDBAR_ALIASES='0'", "SANDBAR_DEFAULT_NET='deny-all'", "VERCEL_TOKEN='a.b.c'",
+                           "VERCEL_TEAM_ID='team_x'", "VERCEL_PROJECT_ID='prj_x'"})
+    EXPECT_TRUE(lines.contains("export " + std::string(line) + "\n")) << line;
+  EXPECT_TRUE(EnvLines(EnvFor("u", {}, "/r.mjs", {})).contains("export SANDBAR_ALIASES='1'\n"));
+}
+
+TEST(EnvFile, KeepsOtherLines) {
+  auto first = MergeEnvFile("# mine\nA=1\nexport B = 'x'\n\nMULTI=\"y\"", {{"B", "2"}, {"C", "--i=\"z\""}});
+  ASSERT_TRUE(first.has_value());
+  EXPECT_TRUE(first->starts_with("# mine\nA=1\n\nMULTI=\"y\"\n# Set by ")) << *first;
+  EXPECT_TRUE(first->ends_with("\nB='2'\nC='--i=\"z\"'\n")) << *first;
+  auto again = MergeEnvFile(*first, {{"B", "2"}, {"C", "--i=\"z\""}});
+  ASSERT_TRUE(again.has_value());
+  EXPECT_EQ(*again, *first);
+  EXPECT_FALSE(MergeEnvFile("", {{"A", "it's"}}).has_value());
+  EXPECT_FALSE(MergeEnvFile("", {{"A", "x\ny"}}).has_value());
 }
 
 TEST(CommandBody, KeepsArgumentsApart) {

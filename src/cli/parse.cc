@@ -101,7 +101,12 @@ void AddServer(CLI::App* app, Raw* raw) {
   app->add_subcommand("down", "Stop every sandbox and the server");
   app->add_subcommand("token", "Print the API token");
   app->add_subcommand("skill", "Print a short guide for coding agents");
-  app->add_subcommand("env", "Print shell lines that point the Vercel SDK here: eval \"$(sandbar env)\"");
+  auto* env =
+      app->add_subcommand("env", "Point the Vercel SDK here: eval \"$(sandbar env)\", or sandbar env -- pnpm dev");
+  env->add_flag("--no-aliases", raw->env_no_aliases, "the SDK's own spellings only; others are told");
+  env->add_option("--default-net", raw->env.default_net, "network of sandboxes whose program asks for none")
+      ->check(CLI::IsMember({"deny-all", "allow-all"}));
+  env->add_option("--write", raw->env.write, "put the variables into this .env file; its other lines stay");
   app->add_subcommand("version", "Print the version");
   auto* doctor = app->add_subcommand("doctor", "Check what this machine offers, with a fix for what is missing");
   doctor->add_option("--listen", raw->doctor.listen);
@@ -290,7 +295,7 @@ Command Choose(const CLI::App* sub, Raw* raw) {
   if (name == "mcp") return raw->mcp;
   if (name == "token") return TokenCommand{};
   if (name == "skill") return SkillCommand{};
-  if (name == "env") return EnvCommand{};
+  if (name == "env") return raw->env;
   if (name == "doctor") return raw->doctor;
   if (name == "diff") return raw->diff;
   if (name == "promote") return raw->promote;
@@ -422,6 +427,8 @@ Parsed Parse(int argc, const char* const* argv) {
   raw.race.argv = rest;
   TakeValuesFromHere(&raw.run.env);
   TakeValuesFromHere(&raw.exec.env);
+  raw.env.argv = rest;
+  raw.env.aliases = !raw.env_no_aliases;
   if (!raw.run_timeout.empty()) raw.run.timeout_ms = ParseDuration(raw.run_timeout);
   if (!raw.import_timeout.empty()) raw.import_.timeout_ms = ParseDuration(raw.import_timeout);
   raw.agent.options.engine = raw.agent_isolation.engine;
@@ -440,7 +447,10 @@ Parsed Parse(int argc, const char* const* argv) {
     return Usage("no command given",
                  sub->get_name() == "run" ? "sandbar run -- node -e 'console.log(6*7)'" : "sandbar exec NAME -- ls -la",
                  as_json);
-  if (!wants_command && !rest.empty())
+  if (sub->get_name() == "env" && !inner.empty() && raw.env.write)
+    return Usage("--write and a program exclude each other",
+                 "first sandbar env --write FILE, then sandbar env -- PROGRAM", as_json);
+  if (!wants_command && !rest.empty() && (sub->get_name() != "env" || inner.empty()))
     return Usage("unexpected argument '" + rest.front() + "'", "sandbar " + sub->get_name() + " --help", as_json);
   if (raw.run.from && (raw.run.image || raw.run.runtime))
     return Usage("--from brings its own image", "leave --image and --runtime out", as_json);

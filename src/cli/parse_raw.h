@@ -38,6 +38,8 @@ struct Raw {
   ImageCommand image;
   KernelCommand kernel;
   DoctorCommand doctor;
+  EnvCommand env;
+  bool env_no_aliases = false;
   AgentCommand agent;
   IsolationOptions agent_isolation;
   ClaudeWorkerCommand claude_worker;

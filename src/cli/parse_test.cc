@@ -86,6 +86,21 @@ TEST(Parse, Net) {
   EXPECT_FALSE(ParseWords({"net"}).options);
 }
 
+TEST(Parse, Env) {
+  auto plain = std::get<EnvCommand>(ParseWords({"env"}).options->command);
+  EXPECT_TRUE(plain.aliases);
+  EXPECT_TRUE(plain.argv.empty());
+  auto run = std::get<EnvCommand>(
+      ParseWords({"env", "--no-aliases", "--default-net", "deny-all", "--", "pnpm", "dev", "--json"}).options->command);
+  EXPECT_FALSE(run.aliases);
+  EXPECT_EQ(run.default_net, "deny-all");
+  EXPECT_EQ(run.argv, (std::vector<std::string>{"pnpm", "dev", "--json"}));
+  EXPECT_EQ(std::get<EnvCommand>(ParseWords({"env", "--write", ".env.local"}).options->command).write, ".env.local");
+  EXPECT_FALSE(ParseWords({"env", "--default-net", "deny"}).options);
+  EXPECT_FALSE(ParseWords({"env", "dev"}).options);
+  EXPECT_FALSE(ParseWords({"env", "--write", "f", "--", "true"}).options);
+}
+
 TEST(Parse, Snapshots) {
   auto verify = std::get<SnapshotCommand>(ParseWords({"snapshot", "verify", "snap_1", "snap_2"}).options->command);
   EXPECT_EQ(verify.words, (std::vector<std::string>{"verify", "snap_1", "snap_2"}));

@@ -241,13 +241,4 @@ Task<int> Inspect(ApiClient* api, const Options*, InspectCommand command) {
   co_return 0;
 }
 
-Task<int> RemoteEnv(ApiClient* api) {
-  net::ClientRequest request = api->Request("GET", "/sdk/env.sh", "");
-  SB_CO_TRY(auto response, co_await api->Open(std::move(request)));
-  SB_CO_TRY(std::string text, co_await response->ReadAll(1 << 20));
-  // For a shell: every byte counts.
-  SB_CO_TRYV(WriteAll(1, text));
-  co_return 0;
-}
-
 }  // namespace sandbar::cli

@@ -267,8 +267,7 @@ Result<> ServeOrFail(const cli::Options& options, const cli::ServeCommand& flags
   SB_TRYV(PrepareDataDir(config.data, daemon));
   SB_TRY(Fd lock, LockDataDir(config.data));
   SB_TRY(TlsFiles tls, LoadTlsFiles(&config));
-  std::string register_mjs;
-  if (auto path = cli::FindRegisterMjs(); !path.empty()) register_mjs = cli::ReadSmallFile(path).value_or("");
+  const std::string register_mjs = cli::ReadRegisterMjs();
   RaiseFileLimit();
   config.egress.budget = net::BudgetFromFdLimit();
   auto published = wire::ParseUrl(config.public_url);
@@ -302,13 +301,13 @@ int Serve(const cli::Options& options, const cli::ServeCommand& flags) {
   return 2;
 }
 
-Result<std::string> MintSdkToken(const std::string& data) {
+Result<cli::SdkToken> MintSdkToken(const std::string& data) {
   SB_TRY(std::string key, cli::ReadSmallFile(data + "/jwt.key"));
   while (key.ends_with('\n')) key.pop_back();
   if (key.size() < 32) return Fail(Code::kIo, data + "/jwt.key is damaged");
   int64_t now = NowMs();
   api::JwtClaims claims{std::string(api::kDefaultTeam), std::string(api::kDefaultProject), now + kSdkTokenMs};
-  return api::MintJwt(key, claims, now);
+  return cli::SdkToken{api::MintJwt(key, claims, now), claims.team, claims.project};
 }
 
 }  // namespace sandbar::daemon

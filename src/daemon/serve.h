@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/result.h"
+#include "cli/env.h"
 #include "cli/options.h"
 
 namespace sandbar::daemon {
@@ -11,7 +12,7 @@ namespace sandbar::daemon {
 // SIGUSR1, --ephemeral and a closed lifeline stop them.
 int Serve(const cli::Options& options, const cli::ServeCommand& flags);
 
-// A JWT for SDK programs, signed with the data directory's key.
-Result<std::string> MintSdkToken(const std::string& data);
+// A token for SDK programs, signed with the data directory's key.
+Result<cli::SdkToken> MintSdkToken(const std::string& data);
 
 }  // namespace sandbar::daemon

@@ -1,0 +1,174 @@
+#include "cli/env.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+
+#include "cli/commands.h"
+#include "cli/output.h"
+#include "cli/server_process.h"
+#include "wire/ndjson.h"
+#include "wire/url.h"
+
+namespace sandbar::cli {
+namespace {
+
+constexpr size_t kMaxScript = 4 << 20;
+constexpr size_t kMaxValues = 1 << 20;
+// What a server's own lines set; in the order of the .env file.
+constexpr std::array kNames{"SANDBAR_URL",
+                            "SANDBAR_ALIASES",
+                            "SANDBAR_DEFAULT_NET",
+                            "VERCEL_OIDC_TOKEN",
+                            "VERCEL_TOKEN",
+                            "VERCEL_TEAM_ID",
+                            "VERCEL_PROJECT_ID",
+                            "VERCEL_SANDBOX_API_KEY",
+                            "VERCEL_TELEMETRY_DISABLED",
+                            "NODE_OPTIONS",
+                            "VERCEL_SANDBOX_TELEMETRY_DISABLED",
+                            "SANDBOX_SKIP_VERSION_CHECK"};
+
+// The lines in a file that only a child of ours sees, whatever their size.
+Result<Fd> ScriptFile(const std::string& lines) {
+  Fd file(::memfd_create("sandbar-env", MFD_CLOEXEC));
+  if (!file) return FailErrno("memfd_create");
+  SB_TRYV(WriteAll(file.get(), lines));
+  return file;
+}
+
+// Where a shell finds it: small shells close descriptors of one digit only.
+constexpr int kScriptFd = 9;
+constexpr std::string_view kRead = ". /proc/self/fd/9";
+
+bool PlaceScript(const Fd& script) {
+  if (script.get() == kScriptFd) return ::fcntl(kScriptFd, F_SETFD, 0) == 0;
+  return ::dup2(script.get(), kScriptFd) == kScriptFd;
+}
+
+// Becomes the program; returns only when that failed.
+Result<int> RunWith(const std::string& lines, const std::vector<std::string>& argv) {
+  SB_TRY(Fd script, ScriptFile(lines));
+  const std::string start = std::string(kRead) + "; exec 9<&-; exec \"$@\"";
+  std::vector<const char*> words{"sh", "-c", start.c_str(), "sandbar env"};
+  for (const std::string& word : argv) words.push_back(word.c_str());
+  words.push_back(nullptr);
+  // A closed pipe is for the program to notice in its own way.
+  ::signal(SIGPIPE, SIG_DFL);
+  if (!PlaceScript(script)) return FailErrno("dup2");
+  ::execv("/bin/sh", const_cast<char* const*>(words.data()));
+  return FailErrno("cannot run /bin/sh");
+}
+
+Result<std::string> ReadToEnd(int fd, size_t limit) {
+  std::string out;
+  std::array<char, 16 << 10> buffer;
+  while (true) {
+    const ssize_t n = ::read(fd, buffer.data(), buffer.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return FailErrno("read");
+    if (n == 0) return out;
+    if (out.size() + static_cast<size_t>(n) > limit) return Fail(Code::kTooLarge, "the server's lines say too much");
+    out.append(buffer.data(), static_cast<size_t>(n));
+  }
+}
+
+// What the lines of a server set, asked of the shell that they are for.
+Result<std::vector<std::pair<std::string, std::string>>> Evaluate(const std::string& lines) {
+  SB_TRY(Fd script, ScriptFile(lines));
+  std::string ask = "for n in";
+  for (const char* name : kNames) ask += std::string(" ") + name;
+  ask = "unset" + ask.substr(8) + "; " + std::string(kRead) + " >&2; " + ask +
+        R"(; do eval "v=\${$n-}"; printf '%s=%s\0' "$n" "$v"; done)";
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return FailErrno("pipe2");
+  Fd from(ends[0]), into(ends[1]);
+  const pid_t child = ::fork();
+  if (child < 0) return FailErrno("fork");
+  if (child == 0) {
+    if (::dup2(into.get(), 1) != 1 || !PlaceScript(script)) ::_exit(127);
+    ::execl("/bin/sh", "sh", "-ec", ask.c_str(), static_cast<char*>(nullptr));
+    ::_exit(127);
+  }
+  into.Reset();
+  auto text = ReadToEnd(from.get(), kMaxValues);
+  from.Reset();
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (!text) return std::unexpected(std::move(text).error());
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+    return Fail(Code::kProtocol, "the server's lines do not work here");
+  std::vector<std::pair<std::string, std::string>> out;
+  for (std::string_view rest = *text; !rest.empty();) {
+    const std::string_view pair = rest.substr(0, rest.find('\0'));
+    const size_t equals = std::min(pair.find('='), pair.size());
+    if (equals + 1 < pair.size()) out.emplace_back(pair.substr(0, equals), pair.substr(equals + 1));
+    rest.remove_prefix(std::min(pair.size() + 1, rest.size()));
+  }
+  return out;
+}
+
+Result<int> WriteAndTell(const Options& options, const std::string& path,
+                         const std::vector<std::pair<std::string, std::string>>& values) {
+  SB_TRYV(WriteEnvFile(path, values));
+  if (options.json) {
+    json::object report{{"file", path}};
+    SB_TRYV(Out(wire::NdjsonLine(report)));
+    return 0;
+  }
+  Note(path + " has the variables now, readable by its owner alone");
+  Note("programs need the preload too, and most read such a file after they have started: sandbar env -- pnpm dev");
+  return 0;
+}
+
+}  // namespace
+
+Result<int> LocalEnv(const Options& options, const EnvCommand& command, Result<SdkToken> token) {
+  if (!token) {
+    bool denied = token.error().sys_errno == EACCES;
+    return FailWithFix(Code::kNotFound, "no server's key to sign with: " + token.error().message,
+                       denied ? "sudo ./sandbar env, or set SANDBAR_URL and SANDBAR_TOKEN" : "sudo ./sandbar up");
+  }
+  const std::string mjs = FindRegisterMjs();
+  if (mjs.empty()) return Fail(Code::kNotFound, "sdk/register.mjs is not beside this program");
+  auto endpoint = ReadEndpoint(options.data);
+  const std::string url = endpoint ? endpoint->url : std::string("http://") + kDefaultListen;
+  if (!endpoint) Note("no server is running for " + options.data + " yet; the lines assume " + url);
+  EnvVariables variables = EnvFor(url, *token, mjs, command);
+  if (!command.argv.empty()) return RunWith(EnvLines(variables), command.argv);
+  if (command.write) {
+    variables.values.emplace_back("NODE_OPTIONS", variables.import);
+    return WriteAndTell(options, *command.write, variables.values);
+  }
+  std::string lines = EnvLines(variables);
+  if (options.json) {
+    json::object report{{"register", mjs}};
+    for (const auto& [name, value] : variables.values) report[name] = value;
+    lines = wire::NdjsonLine(report);
+  }
+  SB_TRYV(Out(lines));
+  return 0;
+}
+
+Task<int> RemoteEnv(ApiClient* api, const Options* options, EnvCommand command) {
+  std::string path = "/sdk/env.sh?aliases=" + std::string(command.aliases ? "1" : "0");
+  if (command.default_net) path += "&defaultNet=" + wire::EncodeComponent(*command.default_net);
+  net::ClientRequest request = api->Request("GET", path, "");
+  SB_CO_TRY(auto response, co_await api->Open(std::move(request)));
+  SB_CO_TRY(std::string lines, co_await response->ReadAll(kMaxScript));
+  if (!command.argv.empty()) co_return RunWith(lines, command.argv);
+  if (command.write) {
+    SB_CO_TRY(auto values, Evaluate(lines));
+    co_return WriteAndTell(*options, *command.write, values);
+  }
+  SB_CO_TRYV(Out(lines));
+  co_return 0;
+}
+
+}  // namespace sandbar::cli
