@@ -4,6 +4,7 @@
 
 #include <boost/asio/ip/tcp.hpp>
 
+#include "cli/browser_guard.h"
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "cli/signals.h"
@@ -23,6 +24,7 @@ struct Forwarder {
   ApiClient* api = nullptr;
   std::string path;  // of the machine's port in the API
   std::string name;
+  std::string authority;  // where browsers find it
 };
 
 Result<tcp::acceptor> Listen(const asio::any_io_executor& ex, uint16_t port) {
@@ -43,7 +45,8 @@ Result<tcp::acceptor> Listen(const asio::any_io_executor& ex, uint16_t port) {
 
 Task<> Carry(const Forwarder* forwarder, tcp::socket socket) {
   co_await asio::this_coro::throw_if_cancelled(false);
-  auto local = net::MakeTcpStream(std::move(socket));
+  auto plain = net::MakeTcpStream(std::move(socket));
+  BrowserGuard local(std::move(plain), forwarder->authority);
   net::ClientRequest request = forwarder->api->Request("GET", forwarder->path, "");
   auto remote = co_await forwarder->api->Upgrade(std::move(request), "sandbar-tcp");
   if (!remote) {
@@ -52,7 +55,7 @@ Task<> Carry(const Forwarder* forwarder, tcp::socket socket) {
   }
   std::string nothing;
   net::ByteStream* machine = remote->get();
-  co_return co_await net::PipeStreams(local.get(), machine, std::move(nothing), kIdle);
+  co_return co_await net::PipeStreams(&local, machine, std::move(nothing), kIdle);
 }
 
 Task<> AcceptAll(tcp::acceptor* acceptor, const Forwarder* forwarder, TaskGroup* tasks) {
@@ -67,11 +70,12 @@ Task<> AcceptAll(tcp::acceptor* acceptor, const Forwarder* forwarder, TaskGroup*
   }
 }
 
-Result<> Announce(const Options& options, const ForwardCommand& command, uint16_t local) {
+Result<> Announce(const Options& options, const ForwardCommand& command, uint16_t local, const std::string& authority) {
   const std::string address = "127.0.0.1:" + std::to_string(local);
   Note(address + " is port " + std::to_string(command.port) + " of " + command.name + "; Ctrl-C ends it");
+  Note("in a browser: http://" + authority + "/");
   if (!options.json) return {};
-  json::object report{{"local", address}, {"port", command.port}, {"sandbox", command.name}};
+  json::object report{{"local", address}, {"port", command.port}, {"sandbox", command.name}, {"browser", authority}};
   return Out(wire::NdjsonLine(report));
 }
 
@@ -82,11 +86,14 @@ Task<int> Forward(ApiClient* api, const Options* options, ForwardCommand command
   auto ex = co_await asio::this_coro::executor;
   Signals signals(ex, {SIGINT, SIGTERM});
   SB_CO_TRY(std::string session, co_await SessionOf(api, command.name, true));
-  Forwarder forwarder{
-      api, "/x/v1/sessions/" + wire::EncodeComponent(session) + "/ports/" + std::to_string(command.port), command.name};
+  Forwarder forwarder{api,
+                      "/x/v1/sessions/" + wire::EncodeComponent(session) + "/ports/" + std::to_string(command.port),
+                      command.name, ForwardName(command.name, command.port)};
   SB_CO_TRY(tcp::acceptor acceptor, Listen(ex, static_cast<uint16_t>(command.local)));
   boost::system::error_code ec;
-  SB_CO_TRYV(Announce(*options, command, acceptor.local_endpoint(ec).port()));
+  const uint16_t local = acceptor.local_endpoint(ec).port();
+  forwarder.authority += ":" + std::to_string(local);
+  SB_CO_TRYV(Announce(*options, command, local, forwarder.authority));
   TaskGroup tasks(ex);
   auto accepting = AcceptAll(&acceptor, &forwarder, &tasks);
   auto signal = signals.Wait();

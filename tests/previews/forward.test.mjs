@@ -6,7 +6,8 @@ import { once } from "node:events";
 import { connect } from "node:net";
 import { after, before, test } from "node:test";
 import { binary, startServer, until } from "../clients/server.mjs";
-import { app } from "./guest.mjs";
+import { startBrowser } from "./browser.mjs";
+import { app, exchange } from "./guest.mjs";
 
 let server, view;
 const scope = "teamId=team_sandbar&projectId=prj_sandbar";
@@ -45,6 +46,36 @@ test("HTTP, many connections at once, and Ctrl-C", async () => {
   tunnel.child.kill("SIGINT");
   assert.deepEqual(await tunnel.exit, [130, null]);
   await assert.rejects(fetch(`http://127.0.0.1:${tunnel.port}/`));
+});
+
+test("a browser gets a name of its own, so that no cookie is shared with the API; other programs are let through", async () => {
+  const tunnel = await forward("box", "3000:0");
+  const { browser: name } = JSON.parse(tunnel.stdout);
+  assert.match(name, /^forward-[0-9a-f]{12}\.localhost:\d+$/);
+  const ask = (host, headers = "") => exchange(connect, tunnel.port, `GET /cookies?x=1 HTTP/1.1\r\nHost: ${host}\r\nCookie: sandbar_session=secret\r\n${headers}Connection: close\r\n\r\n`);
+  await until(async () => fetch(`http://127.0.0.1:${tunnel.port}/up`).then((r) => r.ok, () => false), "the guest's server answers");
+  const browser = "Sec-Fetch-Site: none\r\nSec-Fetch-Mode: navigate\r\n";
+  for (const host of [`127.0.0.1:${tunnel.port}`, `localhost:${tunnel.port}`, `[::1]:${tunnel.port}`]) {
+    const answer = await ask(host, browser);
+    assert.match(answer, /^HTTP\/1\.1 307 /);
+    assert.ok(answer.includes(`Location: http://${name}/cookies?x=1\r\n`), answer);
+    assert.doesNotMatch(answer, /set-cookie/i);
+  }
+  assert.match(await ask(name, browser), /^HTTP\/1\.1 200 [^]*set-cookie: a=1/i);
+  assert.match(await ask(`127.0.0.1:${tunnel.port}`), /^HTTP\/1\.1 200 /);
+  const real = await startBrowser();
+  try {
+    const page = await real.open(`http://127.0.0.1:${tunnel.port}/html`);
+    assert.equal(await page.evaluate("location.host"), name);
+    assert.equal(await page.evaluate(`document.querySelector("#x").textContent`), "hello");
+    assert.equal(await page.evaluate(`document.cookie = "sandbar_session=mine"; document.cookie`), "sandbar_session=mine");
+    // A page on loopback's own name, which is the API's, sees none of that.
+    const other = await real.open(`http://localhost:${server.port}/health`);
+    assert.match(await other.evaluate("document.body.innerText"), /"ok"/);
+    assert.match(await page.evaluate(`new Promise((done) => { const w = new WebSocket("ws://127.0.0.1:${tunnel.port}/socket"); w.onopen = () => done("open"); w.onerror = () => done("refused"); })`), /refused/);
+  } finally {
+    await real.close();
+  }
 });
 
 test("raw bytes with a half-close", async () => {
