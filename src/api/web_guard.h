@@ -3,8 +3,8 @@
 //
 // Host is matched exactly against the names this server was told it has, with its port, so a rebound DNS name reaches
 // nothing. Only the names of loopback itself may come with another port, and only over loopback: that is a forwarded
-// port (`ssh -L`), and no name that DNS can bind to anything. `sb-*` under the preview domain is a preview and never the
-// API.
+// port (`ssh -L`), and no name that DNS can bind to anything. `sb-*` under the preview domain is a preview and never
+// the API.
 #pragma once
 
 #include <cstdint>

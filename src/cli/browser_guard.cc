@@ -60,8 +60,8 @@ std::optional<std::string> AnswerToBrowser(std::string_view bytes, const std::st
   auto used = parser.Feed(bytes.substr(0, end + 4), &body);
   if (!used || !parser.head_done()) return "";
   const wire::HttpHead& head = parser.head();
-  // Browsers send these to loopback with every request, and pages cannot forge or leave them out. Not all send them with
-  // a WebSocket's, but then they say which page asks.
+  // Browsers send these to loopback with every request, and pages cannot forge or leave them out. Not all send them
+  // with a WebSocket's, but then they say which page asks.
   const bool fetches = !FieldOf(head, "sec-fetch-mode").empty() && !FieldOf(head, "sec-fetch-site").empty();
   const bool upgrades = !FieldOf(head, "upgrade").empty() && !FieldOf(head, "origin").empty();
   if ((!fetches && !upgrades) || !IsLoopbackName(FieldOf(head, "host"))) return "";

@@ -256,7 +256,8 @@ class Relay {
     Gate gate(ex, limits_.settle);
     GatedClient asking(client, &gate);
     GatedGuest answering(guest_.get(), &gate, std::string(buffered()));
-    co_return co_await PipeStreams(&asking, &answering, {}, limits_.idle);
+    std::string nothing;  // what came early waits at the gate
+    co_return co_await PipeStreams(&asking, &answering, std::move(nothing), limits_.idle);
   }
 
   // Ends when nothing moved for too long.
