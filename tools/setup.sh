@@ -184,7 +184,7 @@ check_disk() {
   while [ ! -d "$dir" ]; do dir=$(dirname "$dir"); done
   have=$(df -Pm "$dir" | awk 'NR == 2 {print $4}')
   [ "$have" -ge "$need" ] || refuse "not enough disk space in $dir: $have MB free" "the build and the first image need $need MB" \
-    "free some space, or put the cache elsewhere: SANDBAR_CACHE=/big/disk/sandbar ./sandbar …"
+    "free some space, or put the cache elsewhere: SANDBAR_CACHE=/big/disk/sandbar ${SANDBAR_CALLED:-./sandbar} …"
 }
 
 # check_port PORT: refused when something other than Sandbar listens on it.
@@ -192,5 +192,5 @@ check_port() {
   local hex
   hex=$(printf '%04X' "$1")
   grep -qhE "^ *[0-9]+: [0-9A-F]+:$hex [0-9A-F]+:0000 0A" /proc/net/tcp /proc/net/tcp6 2>/dev/null || return 0
-  refuse "port $1 is taken" "another program listens on it" "./sandbar ${2:-serve} --listen 127.0.0.1:$(($1 + 1))"
+  refuse "port $1 is taken" "another program listens on it" "${SANDBAR_CALLED:-./sandbar} ${2:-serve} --listen 127.0.0.1:$(($1 + 1))"
 }

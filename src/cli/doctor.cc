@@ -12,6 +12,7 @@
 #include <filesystem>
 
 #include "base/fd.h"
+#include "cli/called.h"
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "wire/ndjson.h"
@@ -256,7 +257,7 @@ std::string Render(const std::vector<Finding>& findings) {
                                                   : Colour::kRed;
     out += fmt::format("{}  {:<24} {}\n", Paint(1, colour, fmt::format("{:<4}", Word(f.verdict))), f.name,
                        Printable(f.detail));
-    if (!f.fix.empty()) out += fmt::format("      fix: {}\n", PrintableLines(f.fix));
+    if (!f.fix.empty()) out += fmt::format("      fix: {}\n", PrintableLines(AsCalled(f.fix)));
   }
   return out;
 }
@@ -292,7 +293,7 @@ int Doctor(const Options& options, const DoctorCommand& command, const ServerPro
   for (const auto& f : findings) {
     bad |= f.verdict == Verdict::kBad;
     json::object item{{"name", f.name}, {"verdict", Word(f.verdict)}, {"detail", f.detail}};
-    if (!f.fix.empty()) item["fix"] = f.fix;
+    if (!f.fix.empty()) item["fix"] = AsCalled(f.fix);
     list.push_back(std::move(item));
   }
   json::object report{{"findings", std::move(list)}, {"ok", !bad}};

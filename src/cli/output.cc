@@ -8,6 +8,7 @@
 #include <boost/json/object.hpp>
 #include <cstdlib>
 
+#include "cli/called.h"
 #include "wire/ndjson.h"
 
 namespace sandbar::cli {
@@ -89,18 +90,19 @@ void Remark(std::string_view lines) {
 }
 
 void Note(std::string_view line) {
-  static_cast<void>(WriteAll(2, fmt::format("sandbar: {}\n", Indented(line))));
+  static_cast<void>(WriteAll(2, fmt::format("sandbar: {}\n", Indented(AsCalled(line)))));
 }
 
 void Note(Colour colour, std::string_view word, std::string_view rest) {
-  static_cast<void>(WriteAll(2, fmt::format("sandbar: {}{}\n", Paint(2, colour, word), Indented(rest))));
+  static_cast<void>(WriteAll(2, fmt::format("sandbar: {}{}\n", Paint(2, colour, word), Indented(AsCalled(rest)))));
 }
 
 void Complain(const Error& error, bool as_json) {
   if (as_json) {
-    const size_t at = error.message.find(kFixMark);
-    boost::json::object inner{{"code", CodeName(error.code)}, {"message", error.message.substr(0, at)}};
-    if (at != std::string::npos) inner["fix"] = error.message.substr(at + kFixMark.size());
+    const std::string text = AsCalled(error.message);
+    const size_t at = text.find(kFixMark);
+    boost::json::object inner{{"code", CodeName(error.code)}, {"message", text.substr(0, at)}};
+    if (at != std::string::npos) inner["fix"] = text.substr(at + kFixMark.size());
     boost::json::object line{{"error", std::move(inner)}};
     static_cast<void>(WriteAll(2, wire::NdjsonLine(line)));
     return;
@@ -171,6 +173,11 @@ std::string ShellQuote(std::string_view s) {
     }
   }
   return out + "'";
+}
+
+std::string ShellWord(std::string_view s) {
+  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:@%+=";
+  return !s.empty() && s.find_first_not_of(kPlain) == std::string_view::npos ? std::string(s) : ShellQuote(s);
 }
 
 std::string Paint(int fd, Colour colour, std::string_view text) {

@@ -38,6 +38,8 @@ std::string Age(int64_t ms_ago);  // "12 s", "5 min", "3 h", "2 d"
 std::string Bytes(uint64_t n);    // "512 B", "1.5 MB"
 // For a POSIX shell.
 std::string ShellQuote(std::string_view s);
+// The same, but plain words stay as they are.
+std::string ShellWord(std::string_view s);
 
 // What stands between a guest of this engine and the host's kernel, in a few words.
 std::string_view Boundary(std::string_view engine);

@@ -6,6 +6,7 @@
 #include <memory>
 #include <tuple>
 
+#include "cli/called.h"
 #include "cli/output.h"
 #include "cli/parse_raw.h"
 #include "wire/text.h"
@@ -172,7 +173,8 @@ void AddSandboxes(CLI::App* app, Raw* raw) {
   logs->add_option("NAME", raw->logs.name)->required();
   logs->add_option("COMMAND", raw->logs.command);
   logs->add_flag("-f,--follow", raw->logs.follow, "go on until the command ends");
-  auto* cp = app->add_subcommand("cp", "Copy a file or directory in, or a file out: NAME:PATH is the sandbox's side");
+  auto* cp = app->add_subcommand(
+      "cp", "Copy a file or directory in, or a file out: NAME:PATH is the sandbox's side");
   cp->add_option("SRC", raw->cp.from)->required();
   cp->add_option("DST", raw->cp.to)->required();
   auto* forward = app->add_subcommand("forward", "Reach a port of a sandbox on this machine, until Ctrl-C");
@@ -370,6 +372,7 @@ std::string UnknownCommand(const CLI::App& app, const std::vector<std::string>& 
 
 Parsed Parse(int argc, const char* const* argv) {
   // CLI11 would take options of the inner command for ours, so the two halves are parted first.
+  if (argc > 0) SetCalledAs(argv[0]);
   std::vector<std::string> words, inner;
   bool parted = false;
   for (int i = 1; i < argc; ++i) {

@@ -58,8 +58,9 @@ Result<uint64_t> ChoosePoolSize(int image, uint64_t wanted) {
   uint64_t size = wanted != 0 ? wanted : free_bytes / 10 * 8;
   size = size / (1 << 20) * (1 << 20);
   if (size < kSmallestPool)
-    return Fail(Code::kQuota, "the disk is too full for the machines' store: " + std::to_string(free_bytes >> 20) +
-                                  " MiB free, at least 320 MiB needed (or pass --disk-limit none)");
+    return Fail(Code::kQuota,
+                "the disk is too full for the machines' store: " + std::to_string(free_bytes >> 20) +
+                    " MiB free, at least 320 MiB needed (or [disk] limit = \"none\" in the configuration)");
   return size;
 }
 

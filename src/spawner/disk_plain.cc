@@ -55,7 +55,8 @@ class PlainDisk : public Disk {
     return Fail(Code::kUnsupported, "plain directories cannot share their contents");
   }
   Result<> SetLimit(const DiskSlot&, uint64_t bytes) override {
-    if (bytes != 0) return Fail(Code::kUnsupported, "this server cannot limit a machine's disk (--disk-limit none)");
+    if (bytes != 0)
+      return Fail(Code::kUnsupported, "this server cannot limit a machine's disk ([disk] limit = \"none\")");
     return {};
   }
   Result<uint64_t> Usage(const DiskSlot&) const override { return 0; }
@@ -95,7 +96,7 @@ class PlainDisk : public Disk {
     if (::fstatvfs(drives_->fd(), &vfs) != 0) return FailErrno("statvfs");
     // A limit that is beyond the whole disk is held by the disk.
     if (max_bytes < static_cast<uint64_t>(vfs.f_blocks) * vfs.f_frsize)
-      return Fail(Code::kUnsupported, "this server cannot limit a drive's size (--disk-limit none)");
+      return Fail(Code::kUnsupported, "this server cannot limit a drive's size ([disk] limit = \"none\")");
     SB_TRY(Fd dir, os::EnsureDir(drives_->fd(), drive, 0755));
     return DriveDir::Fill(dir.get());
   }

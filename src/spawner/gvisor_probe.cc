@@ -151,13 +151,15 @@ void Remember(const std::string& key, const std::vector<std::string>& flags) {
 }
 
 Result<Fd> FindRunsc(const std::string& option) {
-  if (option == "none") return Fail(Code::kUnsupported, "it is switched off (--runsc none)");
+  if (option == "none")
+    return Fail(Code::kUnsupported, "it is switched off ([gvisor] runsc = \"none\" in the configuration)");
   if (!option.empty()) return os::OpenPath(option, O_PATH);
   for (const char* dir : {"/usr/local/bin/", "/usr/bin/", "/usr/local/sbin/", "/usr/sbin/"}) {
     if (::access((std::string(dir) + "runsc").c_str(), X_OK) == 0)
       return os::OpenPath(std::string(dir) + "runsc", O_PATH);
   }
-  return Fail(Code::kNotFound, "runsc is missing (apt-get install runsc, or --runsc FILE)");
+  return Fail(Code::kNotFound,
+              "runsc is missing (apt-get install runsc, or [gvisor] runsc = \"FILE\" in the configuration)");
 }
 
 }  // namespace

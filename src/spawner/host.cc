@@ -31,19 +31,24 @@ Result<> Probe(const Options& o) {
   if (!os::KernelAtLeast(6, 1))
     return Fail(Code::kUnsupported, "this kernel is too old: 6.1 or newer is needed (id-mapped overlay mounts)");
   if (::access(o.guest.c_str(), R_OK) != 0) return FailErrno("the agent " + o.guest);
-  if (!o.extra_ca.empty() && ::access(o.extra_ca.c_str(), R_OK) != 0) return FailErrno("--extra-ca " + o.extra_ca);
+  if (!o.extra_ca.empty() && ::access(o.extra_ca.c_str(), R_OK) != 0)
+    return FailErrno("extra_ca of the configuration, " + o.extra_ca);
   if (!os::FilesystemAvailable("overlay"))
     return Fail(Code::kUnsupported, "the kernel has no overlay filesystem (modprobe overlay)");
   if (o.disk_limits) {
     if (!os::FilesystemAvailable("btrfs"))
-      return Fail(Code::kUnsupported, "the kernel has no btrfs (modprobe btrfs, or pass --disk-limit none)");
+      return Fail(Code::kUnsupported,
+                  "the kernel has no btrfs (modprobe btrfs, or [disk] limit = \"none\" in the configuration)");
     bool found = false;
     for (const char* dir : {"/usr/sbin/", "/usr/bin/", "/sbin/", "/bin/"})
       found = found || ::access((std::string(dir) + "mkfs.btrfs").c_str(), X_OK) == 0;
     if (!found)
-      return Fail(Code::kUnsupported, "mkfs.btrfs is missing (apt-get install btrfs-progs, or pass --disk-limit none)");
+      return Fail(
+          Code::kUnsupported,
+          "mkfs.btrfs is missing (apt-get install btrfs-progs, or [disk] limit = \"none\" in the configuration)");
     if (::access("/dev/loop-control", R_OK | W_OK) != 0)
-      return Fail(Code::kUnsupported, "no /dev/loop-control (modprobe loop, or pass --disk-limit none)");
+      return Fail(Code::kUnsupported,
+                  "no /dev/loop-control (modprobe loop, or [disk] limit = \"none\" in the configuration)");
   }
   return {};
 }

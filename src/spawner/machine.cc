@@ -40,7 +40,7 @@ Machine::~Machine() {
 Result<> Machine::CheckLimits(const Limits& l) const {
   if (l.vcpus > kMaxVcpus || l.memory_bytes > kMaxMemory) return Fail(Code::kBadRequest, "limits out of range");
   if (l.disk_bytes != 0 && !host_->options.disk_limits)
-    return Fail(Code::kUnsupported, "this server cannot limit a machine's disk (--disk-limit none)");
+    return Fail(Code::kUnsupported, "this server cannot limit a machine's disk ([disk] limit = \"none\")");
   return {};
 }
 
