@@ -57,7 +57,10 @@ Result<Identity> LookUpUser(const std::string& name) {
 
 Result<> PrepareDataDir(const std::string& data, Identity daemon) {
   std::error_code ec;
+  // Directories above it that are made for it are no secret: the daemon has to get through them.
+  const mode_t mask = ::umask(0022);
   std::filesystem::create_directories(std::filesystem::path(data).parent_path(), ec);
+  ::umask(mask);
   if (ec) return Fail(Code::kIo, "make " + data + ": " + ec.message());
   SB_TRYV(Directory(data, 0, daemon.gid, 01770));
   SB_TRYV(Directory(data + "/run", 0, daemon.gid, 0750));

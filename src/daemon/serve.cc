@@ -21,6 +21,7 @@
 #include "daemon/config.h"
 #include "daemon/data_dir.h"
 #include "daemon/listen_check.h"
+#include "daemon/reach_check.h"
 #include "daemon/spawner_process.h"
 #include "engine/namespaces/namespaces_engine.h"
 #include "net/intercept.h"
@@ -253,6 +254,14 @@ void RaiseFileLimit() {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+Result<> DropAndRun(const Config& config, Identity daemon, const SpawnerRef& spawner, const std::string& register_mjs) {
+  os::SelfSandboxOptions drop;
+  drop.uid = daemon.uid;
+  drop.gid = daemon.gid;
+  SB_TRYV(os::DropToDaemon(drop));
+  return RunLoop(config, spawner, register_mjs);
+}
+
 Result<> ServeOrFail(const cli::Options& options, const cli::ServeCommand& flags) {
   SB_TRY(Config config, LoadConfig(options.data, flags, ThisHost()));
   if (::geteuid() != 0)
@@ -262,6 +271,11 @@ Result<> ServeOrFail(const cli::Options& options, const cli::ServeCommand& flags
                             "sudo ./sandbar serve");
   SB_TRY(Identity daemon, LookUpUser(config.user));
   SB_TRYV(CheckListen(config));
+  SB_TRYV(CheckReachable(config.user, daemon, "the data directory " + config.data, config.data, false,
+                         "give --data a directory that this user can reach (the usual one: /var/lib/sandbar)"));
+  SB_TRYV(CheckReachable(
+      config.user, daemon, "the images in " + config.images, config.images, true,
+      "give --images a directory that this user can read (the usual one: " + std::string(cli::kDefaultImages) + ")"));
   // Whatever is made below is the daemon's alone unless it says otherwise.
   ::umask(0077);
   SB_TRYV(PrepareDataDir(config.data, daemon));
@@ -274,19 +288,15 @@ Result<> ServeOrFail(const cli::Options& options, const cli::ServeCommand& flags
   for (const std::string& own : {published ? published->host : "", config.preview_domain})
     if (auto name = net::CanonicalName(own); name && *name != "localhost") config.egress.own_names.push_back(*name);
   SB_TRY(SpawnerRef spawner, EnsureSpawner(config, daemon));
-  os::SelfSandboxOptions drop;
-  drop.uid = daemon.uid;
-  drop.gid = daemon.gid;
-  SB_TRYV(os::DropToDaemon(drop));
-
-  Result<> ran = RunLoop(config, spawner, register_mjs);
+  Result<> ran = DropAndRun(config, daemon, spawner, register_mjs);
   if (ran) return {};
-  bool stop_spawner = ran.error().code == Code::kStopped || config.ephemeral;
+  const bool stop_spawner = ran.error().code == Code::kStopped || config.ephemeral;
   // A spawner that we started for nothing must not stay behind; one that holds machines of an earlier daemon must.
   if ((stop_spawner || !spawner.adopted) && !WaitGone(spawner.pidfd, 0)) {
-    auto asked = RequestSpawnerShutdown(config.data);
+    auto asked = StopSpawner(config.data, spawner);
     if (!asked && !config.ephemeral) log::Warn("stopping the spawner: {}", asked.error().message);
-    if (!WaitGone(spawner.pidfd, kSpawnerEndMs)) log::Warn("the spawner is still there");
+    if (!WaitGone(spawner.pidfd, asked || config.ephemeral ? kSpawnerEndMs : 0))
+      log::Warn("the spawner is still there");
   }
   if (ran.error().code == Code::kStopped) return {};
   return ran;

@@ -127,8 +127,9 @@ Result<SpawnerRef> EnsureSpawner(const Config& config, Identity daemon) {
   return FindSpawner(config.data);
 }
 
-Result<> RequestSpawnerShutdown(const std::string& data) {
-  SB_TRY(Fd socket, os::ConnectUnixPath(SpawnerSocket(data), SOCK_SEQPACKET));
+namespace {
+
+Result<> RequestShutdown(const Fd& socket) {
   for (const auto& request :
        {spawner::TaggedRequest{1, spawner::HelloReq{}}, spawner::TaggedRequest{2, spawner::ShutdownReq{}}}) {
     SB_TRY(bool sent, os::SendPacket(socket.get(), spawner::Encode(request), {}));
@@ -145,6 +146,30 @@ Result<> RequestSpawnerShutdown(const std::string& data) {
   }
 }
 
+// The process that holds the data directory's lock, told to end by this signal. False: nobody holds it.
+Result<bool> EndServer(const std::string& data, int signal) {
+  SB_TRY(pid_t holder, LockHolder(data));
+  if (holder <= 0) return false;
+  Fd pidfd = OpenPidfd(holder);
+  if (!pidfd) return FailErrno("pidfd_open");
+  if (::syscall(SYS_pidfd_send_signal, pidfd.get(), signal, nullptr, 0) != 0) return FailErrno("signal the server");
+  if (!WaitGone(pidfd, 2 * kShutdownMs))
+    return Fail(Code::kTimeout, "the server (pid " + std::to_string(holder) + ") did not stop");
+  return true;
+}
+
+}  // namespace
+
+Result<> RequestSpawnerShutdown(const std::string& data) {
+  SB_TRY(Fd socket, os::ConnectUnixPath(SpawnerSocket(data), SOCK_SEQPACKET));
+  return RequestShutdown(socket);
+}
+
+Result<> StopSpawner(const std::string& data, const SpawnerRef& spawner) {
+  auto asked = RequestSpawnerShutdown(data);
+  return asked ? asked : RequestShutdown(spawner.connection);
+}
+
 bool WaitGone(const Fd& pidfd, int timeout_ms) {
   pollfd p{pidfd.get(), POLLIN, 0};
   int n = 0;
@@ -158,17 +183,8 @@ Result<bool> ShutDown(const std::string& data) {
   if (::stat(data.c_str(), &st) != 0 && errno == ENOENT) return false;
   if (::geteuid() != 0)
     return cli::FailWithFix(Code::kForbidden, "stopping the server needs root", "sudo ./sandbar down");
-  bool stopped = false;
-  SB_TRY(pid_t holder, LockHolder(data));
-  if (holder > 0) {
-    Fd pidfd = OpenPidfd(holder);
-    if (!pidfd) return FailErrno("pidfd_open");
-    // SIGUSR1: stop the machines too. A plain SIGTERM would leave them for the next daemon.
-    if (::syscall(SYS_pidfd_send_signal, pidfd.get(), SIGUSR1, nullptr, 0) != 0) return FailErrno("signal the server");
-    if (!WaitGone(pidfd, 2 * kShutdownMs))
-      return Fail(Code::kTimeout, "the server (pid " + std::to_string(holder) + ") did not stop");
-    stopped = true;
-  }
+  // SIGUSR1: stop the machines too. A plain SIGTERM would leave them for the next daemon.
+  SB_TRY(bool stopped, EndServer(data, SIGUSR1));
   // After a crash of the daemon the spawner is all there is.
   if (auto spawner = FindSpawner(data)) {
     SB_TRYV(RequestSpawnerShutdown(data));
@@ -176,6 +192,12 @@ Result<bool> ShutDown(const std::string& data) {
     stopped = true;
   }
   return stopped;
+}
+
+Result<bool> Leave(const std::string& data) {
+  if (::geteuid() != 0)
+    return cli::FailWithFix(Code::kForbidden, "restarting the server needs root", "sudo ./sandbar restart");
+  return EndServer(data, SIGTERM);
 }
 
 }  // namespace sandbar::daemon

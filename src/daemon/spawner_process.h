@@ -24,10 +24,14 @@ Result<SpawnerRef> EnsureSpawner(const Config& config, Identity daemon);
 
 // Asks for the end of every machine and of the spawner itself. It listens to root and to the daemon's user only.
 Result<> RequestSpawnerShutdown(const std::string& data);
+// The same by the connection that was made when we were root, for a server whose user cannot reach the socket.
+Result<> StopSpawner(const std::string& data, const SpawnerRef& spawner);
 // True when the process is gone within the time.
 bool WaitGone(const Fd& pidfd, int timeout_ms);
 
 // `sandbar down`: stops server and spawner of a data directory, whichever of them live. False: neither did.
 Result<bool> ShutDown(const std::string& data);
+// Stops the server alone; its machines go on. False: none was running.
+Result<bool> Leave(const std::string& data);
 
 }  // namespace sandbar::daemon

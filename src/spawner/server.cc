@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
@@ -24,6 +25,7 @@ constexpr int64_t kConnectLimitMs = 60'000;
 constexpr int kRetryMs = 3;
 constexpr int kIdleMs = 4;
 constexpr int64_t kHousekeepMs = 1000;
+constexpr int64_t kAloneMs = 5000;
 
 }  // namespace
 
@@ -256,6 +258,11 @@ void Server::DestroyAll() {
   }
 }
 
+bool Server::DataGone() const {
+  struct stat st{};
+  return ::fstat(host_->data.get(), &st) == 0 && st.st_nlink == 0;
+}
+
 int Server::Tick() {
   int64_t now = os::BootTimeMs();
   int64_t next = connect_limit_;
@@ -266,6 +273,15 @@ int Server::Tick() {
     log::Info("no daemon: ending");
     stopping_ = true;
     DestroyAll();
+  }
+  // Without its directory no server can find this process again: when nothing is left to supervise it has no use.
+  if (!peer_ && !stopping_ && slots_.empty() && jobs_.empty()) {
+    if (DataGone()) {
+      log::Info("the data directory is gone: ending");
+      stopping_ = true;
+    } else if (next == 0 || now + kAloneMs < next) {
+      next = now + kAloneMs;
+    }
   }
   if (const int64_t at = jobs_.Expire(now); at != 0 && (next == 0 || at < next)) next = at;
   TidyIfNeeded(now, &next);

@@ -31,7 +31,8 @@ class Server {
   Server& operator=(const Server&) = delete;
   // The socket accepts connections when this returns.
   Result<> Start();
-  // Until Shutdown, SIGTERM or, when ephemeral, the end of the daemon's connection.
+  // Until Shutdown, SIGTERM or, when ephemeral, the end of the daemon's connection. Also when the data directory was
+  // deleted and neither a machine nor a daemon is left.
   Result<> Run();
 
  private:
@@ -123,6 +124,8 @@ class Server {
   bool Reap(Slot& slot);
   Result<> BeginDestroy(Slot& slot, const std::string& keep_as);
   void DestroyAll();
+  // Somebody has deleted the data directory.
+  bool DataGone() const;
   // Deadlines and retries; returns how long the loop may sleep, in milliseconds (-1: for ever).
   int Tick();
   void Background();
