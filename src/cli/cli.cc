@@ -22,6 +22,9 @@ struct Overloaded : F... {
 template <class... F>
 Overloaded(F...) -> Overloaded<F...>;
 
+// Of `agent`, `eval` and `claude-worker`, whose pages in docs/ say what their codes mean.
+constexpr int kVerdictFailed = 1;
+
 // Runs one task on a loop of its own and returns what it returned.
 template <class T>
 Result<T> Await(asio::io_context* io, Task<T> task) {
@@ -36,26 +39,29 @@ Result<T> Await(asio::io_context* io, Task<T> task) {
   return std::move(*out);
 }
 
-int ExitCodeOf(const Options& options, const Error& error, bool runs_command) {
+// `ours`: the code that says "sandbar itself failed". It is 125 everywhere but for commands whose documented codes are
+// verdicts of another kind.
+int ExitCodeOf(const Options& options, const Error& error, int ours = kExitOurs) {
   if (error.code == Code::kClosed && error.message.starts_with("the reader")) return 141;
   Complain(error, options.json);
   if (error.code == Code::kExecutableNotFound) return kExitNotFound;
+  if (error.code == Code::kCancelled) return kExitInterrupted;
   if (error.code == Code::kForbidden && error.message.find("needs root") != std::string::npos) return 2;
-  return runs_command ? kExitOurs : 1;
+  return ours;
 }
 
-int Finish(const Options& options, const Result<int>& result, bool runs_command) {
-  return result ? *result : ExitCodeOf(options, result.error(), runs_command);
+int Finish(const Options& options, const Result<int>& result, int ours) {
+  return result ? *result : ExitCodeOf(options, result.error(), ours);
 }
 
 using ClientTask = std::function<Task<int>(ApiClient*)>;
 
-int WithServer(const Options& options, bool runs_command, const ClientTask& task) {
+int WithServer(const Options& options, const ClientTask& task, int ours = kExitOurs) {
   auto server = FindServer(options);
-  if (!server) return ExitCodeOf(options, server.error(), runs_command);
+  if (!server) return ExitCodeOf(options, server.error(), ours);
   asio::io_context io(1);
   ApiClient api(io.get_executor(), std::move(*server));
-  return Finish(options, Await(&io, task(&api)), runs_command);
+  return Finish(options, Await(&io, task(&api)), ours);
 }
 
 bool Answers(const ServerRef& server) {
@@ -66,11 +72,11 @@ bool Answers(const ServerRef& server) {
 }
 
 // Uses the server that is there, else one that lives just for this command. `staying`: what needs one that stays.
-int Somewhere(const Options& options, bool runs_command, const std::string& staying, const ClientTask& task) {
+int Somewhere(const Options& options, const std::string& staying, const ClientTask& task, int ours = kExitOurs) {
   auto found = FindServer(options);
   StartedServer embedded;
   ServerRef server;
-  const int wrong_settings = runs_command ? kExitOurs : 2;
+  const int wrong_settings = ours == kExitOurs ? kExitOurs : 2;
   if (found && (Answers(*found) || (std::getenv("SANDBAR_URL") != nullptr && !options.data_given))) {
     server = *found;
   } else if (!found && found.error().code == Code::kForbidden) {
@@ -84,7 +90,7 @@ int Somewhere(const Options& options, bool runs_command, const std::string& stay
     return wrong_settings;
   } else {
     auto started = StartEmbedded(options);
-    if (!started) return ExitCodeOf(options, started.error(), runs_command);
+    if (!started) return ExitCodeOf(options, started.error(), ours);
     embedded = std::move(*started);
     server = embedded.server;
   }
@@ -92,7 +98,7 @@ int Somewhere(const Options& options, bool runs_command, const std::string& stay
   {
     asio::io_context io(1);
     ApiClient api(io.get_executor(), std::move(server));
-    code = Finish(options, Await(&io, task(&api)), runs_command);
+    code = Finish(options, Await(&io, task(&api)), ours);
   }
   StopEmbedded(&embedded);
   return code;
@@ -121,8 +127,9 @@ int EvalSomewhere(const Options& options, const EvalCommand& command) {
   }
   if (command.options.list) return ListCases(plan->cases, options.json) ? 0 : 141;
   const Options* o = &options;
-  return Somewhere(options, false, "",
-                   [o, &command, &plan](ApiClient* api) { return Eval(api, o, command.options, std::move(*plan)); });
+  return Somewhere(
+      options, "", [o, &command, &plan](ApiClient* api) { return Eval(api, o, command.options, std::move(*plan)); },
+      kVerdictFailed);
 }
 
 int DoctorWithServer(const Options& options, const DoctorCommand& command) {
@@ -140,23 +147,16 @@ int DoctorWithServer(const Options& options, const DoctorCommand& command) {
   return Doctor(options, command, probes);
 }
 
-int Up(const Options& options, const UpCommand& command) {
-  // Always the server of this machine, whatever SANDBAR_URL says.
+// The server of this machine, whatever SANDBAR_URL says.
+Options Local(const Options& options) {
   Options local = options;
   local.data_given = true;
-  auto found = FindServer(local);
-  std::string url;
-  if (found && Answers(*found)) {
-    url = found->url;
-    Note("already running at " + url);
-  } else {
-    auto started = StartBackground(options, command.serve);
-    if (!started) return ExitCodeOf(options, started.error(), false);
-    url = started->server.url;
-    Note("running at " + url + ", data in " + options.data + ", log in " + started->log);
-  }
+  return local;
+}
+
+int ReportServer(const Options& options, const std::string& url) {
   std::string data = options.data == kDefaultData ? "" : " --data " + ShellQuote(options.data);
-  if (!found) found = FindServer(local);
+  auto found = FindServer(Local(options));
   const json::object info = found ? InfoOf(*found) : json::object();
   const int64_t level = Number(info, "isolationClass");
   if (options.json) {
@@ -171,9 +171,104 @@ int Up(const Options& options, const UpCommand& command) {
   return 0;
 }
 
+std::string Shown(const std::string& value) {
+  return value.empty() ? "the usual" : value;
+}
+
+// `options` and `serve` as words behind a command.
+std::string Words(const Options& options, const ServeCommand& serve) {
+  std::string text = options.data == kDefaultData ? "" : " --data " + ShellWord(options.data);
+  for (const std::string& word : FlagWords(serve)) text += " " + ShellWord(word);
+  return text;
+}
+
+// A server runs, and `up` was given options: in force already, or refused with the way to apply them.
+int CheckInForce(const Options& options, const ServeCommand& serve, const std::string& url, const Hooks& hooks) {
+  auto record = hooks.record(options.data);
+  if (!record) return ExitCodeOf(options, record.error());
+  auto differences = hooks.compare(options, serve, *record);
+  if (!differences) {
+    Complain(differences.error(), options.json);
+    return 2;
+  }
+  if (differences->empty()) return 0;
+  std::string text = "a server runs already at " + url + ", with other settings:";
+  bool needs_down = false;
+  for (const Difference& d : *differences) {
+    text += fmt::format("\n  {}: {} (asked: {})", d.key, Shown(d.running), Shown(d.asked));
+    needs_down = needs_down || d.needs_down;
+  }
+  const std::string words = Words(options, serve);
+  std::string fix = "sudo ./sandbar restart" + words + "   # sandboxes go on";
+  if (needs_down) {
+    const std::string data = options.data == kDefaultData ? "" : " --data " + ShellWord(options.data);
+    fix = "sudo ./sandbar down" + data + " && sudo ./sandbar up" + words + "   # stops every sandbox; their files stay";
+  }
+  return ExitCodeOf(options, FailWithFix(Code::kConflict, text, fix).error());
+}
+
+int Up(const Options& options, const UpCommand& command, const Hooks& hooks) {
+  auto found = FindServer(Local(options));
+  if (found && Answers(*found)) {
+    if (!FlagWords(command.serve).empty()) {
+      const int code = CheckInForce(options, command.serve, found->url, hooks);
+      if (code != 0) return code;
+    }
+    Note("already running at " + found->url);
+    return ReportServer(options, found->url);
+  }
+  auto started = StartBackground(options, command.serve);
+  if (!started) return ExitCodeOf(options, started.error());
+  Note("running at " + started->server.url + ", data in " + options.data + ", log in " + started->log);
+  return ReportServer(options, started->server.url);
+}
+
+// What was given now, and for the rest what the server was started with.
+ServeCommand Merge(ServeCommand asked, const json::object& flags) {
+  const std::pair<const char*, std::optional<std::string>*> kFlags[] = {
+      {"listen", &asked.listen},     {"config", &asked.config},   {"images", &asked.images},
+      {"tls-cert", &asked.tls_cert}, {"tls-key", &asked.tls_key}, {"isolation", &asked.isolation}};
+  for (const auto& [name, value] : kFlags)
+    if (!*value && flags.contains(name)) *value = Text(flags, name);
+  asked.insecure_http = asked.insecure_http || flags.contains("insecure-http");
+  return asked;
+}
+
+int Restart(const Options& options, const RestartCommand& command, const Hooks& hooks) {
+  auto found = FindServer(Local(options));
+  if (!found || !Answers(*found)) return Up(options, UpCommand{command.serve}, hooks);
+  auto record = hooks.record(options.data);
+  if (!record) return ExitCodeOf(options, record.error());
+  const json::value* background = record->if_contains("background");
+  if (background != nullptr && background->is_bool() && !background->as_bool()) {
+    auto wrong = FailWithFix(Code::kConflict, "the server at " + found->url + " was not started by `up`",
+                             "restart it where it was started (a terminal, a service manager); its sandboxes go on");
+    return ExitCodeOf(options, wrong.error());
+  }
+  const ServeCommand serve = Merge(command.serve, Object(*record, "flags"));
+  // Before anything is stopped: options that cannot be used leave the server as it is.
+  auto differences = hooks.compare(options, serve, *record);
+  if (!differences) {
+    Complain(differences.error(), options.json);
+    return 2;
+  }
+  if (auto left = hooks.leave(options.data); !left) return ExitCodeOf(options, left.error());
+  auto started = StartBackground(options, serve);
+  if (!started) {
+    Note("the sandboxes go on running without a server; start it again: sudo ./sandbar up" + Words(options, {}));
+    return ExitCodeOf(options, started.error());
+  }
+  Note("restarted at " + started->server.url + "; sandboxes go on, log in " + started->log);
+  for (const Difference& d : *differences)
+    if (d.needs_down)
+      Note(fmt::format("{} stays as it was ({}) until: sudo ./sandbar down && sudo ./sandbar up{}", d.key,
+                       Shown(d.running), Words(options, serve)));
+  return ReportServer(options, started->server.url);
+}
+
 int Down(const Options& options, const Hooks& hooks) {
   auto stopped = hooks.shut_down(options.data);
-  if (!stopped) return ExitCodeOf(options, stopped.error(), false);
+  if (!stopped) return ExitCodeOf(options, stopped.error());
   if (options.json) return Out(*stopped ? "{\"stopped\":true}\n" : "{\"stopped\":false}\n") ? 0 : 141;
   Note(*stopped ? "stopped" : "nothing was running for " + options.data);
   return 0;
@@ -185,7 +280,7 @@ int Token(const Options& options) {
     bool denied = token.error().sys_errno == EACCES;
     auto error = FailWithFix(Code::kNotFound, denied ? "this user cannot read " + options.data : token.error().message,
                              denied ? "sudo ./sandbar token" : "sudo ./sandbar up   # makes it at the first start");
-    return ExitCodeOf(options, error.error(), false);
+    return ExitCodeOf(options, error.error());
   }
   while (token->ends_with('\n')) token->pop_back();
   std::string line = *token + "\n";
@@ -200,10 +295,9 @@ int EnvSomewhere(const Options& options, const EnvCommand& command, const Hooks&
   auto token = hooks.mint_jwt(options.data);
   // Without the key of a local server, the server itself writes the lines (and serves the preload to download).
   if (!token && std::getenv("SANDBAR_URL") != nullptr && !options.data_given)
-    return WithServer(options, !command.argv.empty(),
-                      [o = &options, &command](ApiClient* api) { return RemoteEnv(api, o, command); });
+    return WithServer(options, [o = &options, &command](ApiClient* api) { return RemoteEnv(api, o, command); });
   auto done = LocalEnv(options, command, std::move(token));
-  return Finish(options, done, !command.argv.empty());
+  return Finish(options, done);
 }
 
 // The guide that the server has at /llms.txt, with the address of the one that would be used.
@@ -234,78 +328,60 @@ int Main(const Options& options, const Hooks& hooks) {
   return std::visit(
       Overloaded{
           [&](const ServeCommand& c) { return hooks.serve(options, c); },
-          [&](const UpCommand& c) { return Up(options, c); },
+          [&](const UpCommand& c) { return Up(options, c, hooks); },
+          [&](const RestartCommand& c) { return Restart(options, c, hooks); },
           [&](const DownCommand&) { return Down(options, hooks); },
           [&](const RunCommand& c) {
-            return Somewhere(options, true, StaysFor(c), [o, &c](ApiClient* a) { return Run(a, o, c); });
+            return Somewhere(options, StaysFor(c), [o, &c](ApiClient* a) { return Run(a, o, c); });
           },
           [&](const CodeCommand& c) {
             const ClientTask task = [o, &c](ApiClient* a) { return RunCode(a, o, c); };
-            return c.name.empty() ? Somewhere(options, true, "", task) : WithServer(options, true, task);
+            return c.name.empty() ? Somewhere(options, "", task) : WithServer(options, task);
           },
           [&](const AgentCommand& c) {
-            return Somewhere(options, false,
-                             c.options.sandbox ? "--sandbox"
-                             : c.options.from  ? "--from"
-                                               : "",
-                             [o, &c](ApiClient* a) { return Agent(a, o, c.options); });
+            const std::string staying = c.options.sandbox ? "--sandbox" : c.options.from ? "--from" : "";
+            const ClientTask task = [o, &c](ApiClient* a) { return Agent(a, o, c.options); };
+            return Somewhere(options, staying, task, kVerdictFailed);
           },
           [&](const EvalCommand& c) { return EvalSomewhere(options, c); },
           [&](const ClaudeWorkerCommand& c) {
-            return WithServer(options, false, [&c](ApiClient* a) { return ClaudeWorker(a, c.options); });
+            const ClientTask task = [&c](ApiClient* a) { return ClaudeWorker(a, c.options); };
+            return WithServer(options, task, kVerdictFailed);
           },
-          [&](const ExecCommand& c) {
-            return WithServer(options, true, [o, &c](ApiClient* a) { return Exec(a, o, c); });
-          },
-          [&](const LogsCommand& c) {
-            return WithServer(options, false, [o, &c](ApiClient* a) { return Logs(a, o, c); });
-          },
-          [&](const PsCommand& c) { return WithServer(options, false, [o, &c](ApiClient* a) { return Ps(a, o, c); }); },
-          [&](const StopCommand& c) {
-            return WithServer(options, false, [o, &c](ApiClient* a) { return Stop(a, o, c); });
-          },
-          [&](const RmCommand& c) { return WithServer(options, false, [o, &c](ApiClient* a) { return Rm(a, o, c); }); },
-          [&](const CpCommand& c) {
-            return WithServer(options, false, [o, &c](ApiClient* a) { return Copy(a, o, c); });
-          },
-          [&](const DiffCommand& c) {
-            return WithServer(options, false, [o, &c](ApiClient* a) { return Diff(a, o, c); });
-          },
+          [&](const ExecCommand& c) { return WithServer(options, [o, &c](ApiClient* a) { return Exec(a, o, c); }); },
+          [&](const LogsCommand& c) { return WithServer(options, [o, &c](ApiClient* a) { return Logs(a, o, c); }); },
+          [&](const PsCommand& c) { return WithServer(options, [o, &c](ApiClient* a) { return Ps(a, o, c); }); },
+          [&](const StopCommand& c) { return WithServer(options, [o, &c](ApiClient* a) { return Stop(a, o, c); }); },
+          [&](const RmCommand& c) { return WithServer(options, [o, &c](ApiClient* a) { return Rm(a, o, c); }); },
+          [&](const CpCommand& c) { return WithServer(options, [o, &c](ApiClient* a) { return Copy(a, o, c); }); },
+          [&](const DiffCommand& c) { return WithServer(options, [o, &c](ApiClient* a) { return Diff(a, o, c); }); },
           [&](const PromoteCommand& c) {
-            return WithServer(options, false, [o, &c](ApiClient* a) { return Promote(a, o, c); });
+            return WithServer(options, [o, &c](ApiClient* a) { return Promote(a, o, c); });
           },
           [&](const ExportCommand& c) {
-            return WithServer(options, false, [o, &c](ApiClient* a) { return Export(a, o, c); });
+            return WithServer(options, [o, &c](ApiClient* a) { return Export(a, o, c); });
           },
           [&](const ImportCommand& c) {
-            return WithServer(options, false, [o, &c](ApiClient* a) { return Import(a, o, c); });
+            return WithServer(options, [o, &c](ApiClient* a) { return Import(a, o, c); });
           },
-          [&](const RaceCommand& c) {
-            return WithServer(options, false, [o, &c](ApiClient* a) { return Race(a, o, c); });
-          },
-          [&](const NetCommand& c) {
-            return WithServer(options, false, [o, &c](ApiClient* a) { return Net(a, o, c); });
-          },
+          [&](const RaceCommand& c) { return WithServer(options, [o, &c](ApiClient* a) { return Race(a, o, c); }); },
+          [&](const NetCommand& c) { return WithServer(options, [o, &c](ApiClient* a) { return Net(a, o, c); }); },
           [&](const InspectCommand& c) {
-            return WithServer(options, false, [o, &c](ApiClient* a) { return Inspect(a, o, c); });
+            return WithServer(options, [o, &c](ApiClient* a) { return Inspect(a, o, c); });
           },
           [&](const SnapshotCommand& c) {
-            return WithServer(options, false, [o, &c](ApiClient* a) { return Snapshot(a, o, c); });
+            return WithServer(options, [o, &c](ApiClient* a) { return Snapshot(a, o, c); });
           },
-          [&](const ForkCommand& c) {
-            return WithServer(options, false, [o, &c](ApiClient* a) { return Fork(a, o, c); });
-          },
-          [&](const PauseCommand& c) {
-            return WithServer(options, false, [o, &c](ApiClient* a) { return Pause(a, o, c); });
-          },
+          [&](const ForkCommand& c) { return WithServer(options, [o, &c](ApiClient* a) { return Fork(a, o, c); }); },
+          [&](const PauseCommand& c) { return WithServer(options, [o, &c](ApiClient* a) { return Pause(a, o, c); }); },
           [&](const ResumeCommand& c) {
-            return WithServer(options, false, [o, &c](ApiClient* a) { return Resume(a, o, c); });
+            return WithServer(options, [o, &c](ApiClient* a) { return Resume(a, o, c); });
           },
-          [&](const UsageCommand&) { return WithServer(options, false, [o](ApiClient* a) { return Usage(a, o); }); },
+          [&](const UsageCommand&) { return WithServer(options, [o](ApiClient* a) { return Usage(a, o); }); },
           [&](const ForwardCommand& c) {
-            return WithServer(options, false, [o, &c](ApiClient* a) { return Forward(a, o, c); });
+            return WithServer(options, [o, &c](ApiClient* a) { return Forward(a, o, c); });
           },
-          [&](const McpCommand& c) { return Somewhere(options, true, "", [&c](ApiClient* a) { return Mcp(a, c); }); },
+          [&](const McpCommand& c) { return Somewhere(options, "", [&c](ApiClient* a) { return Mcp(a, c); }); },
           [&](const TokenCommand&) { return Token(options); },
           [&](const EnvCommand& c) { return EnvSomewhere(options, c, hooks); },
           [&](const ImageCommand& c) { return hooks.image(options, c); },

@@ -87,7 +87,7 @@ int Kernel(const Options& options, const KernelCommand& command) {
   auto done = command.verb == "ls" ? List(options, dir) : Make(options, command, dir);
   if (done) return 0;
   Complain(done.error());
-  return done.error().code == Code::kForbidden ? 2 : 1;
+  return done.error().code == Code::kForbidden ? 2 : kExitOurs;
 }
 
 }  // namespace sandbar::cli

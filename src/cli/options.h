@@ -33,6 +33,9 @@ struct ServeCommand {
 struct UpCommand {
   ServeCommand serve;
 };
+struct RestartCommand {
+  ServeCommand serve;
+};
 struct DownCommand {};
 struct RunCommand {
   std::optional<std::string> image, runtime, name, cwd;
@@ -178,8 +181,8 @@ struct DoctorCommand {
 };
 
 using Command =
-    std::variant<ServeCommand, UpCommand, DownCommand, RunCommand, PsCommand, ExecCommand, LogsCommand, CpCommand,
-                 StopCommand, RmCommand, InspectCommand, NetCommand, TokenCommand, EnvCommand, ImageCommand,
+    std::variant<ServeCommand, UpCommand, RestartCommand, DownCommand, RunCommand, PsCommand, ExecCommand, LogsCommand,
+                 CpCommand, StopCommand, RmCommand, InspectCommand, NetCommand, TokenCommand, EnvCommand, ImageCommand,
                  VersionCommand, DoctorCommand, ForwardCommand, SnapshotCommand, ForkCommand, PauseCommand,
                  ResumeCommand, UsageCommand, DiffCommand, PromoteCommand, RaceCommand, ExportCommand, ImportCommand,
                  McpCommand, AgentCommand, EvalCommand, SkillCommand, CodeCommand, ClaudeWorkerCommand, KernelCommand>;

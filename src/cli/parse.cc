@@ -99,6 +99,10 @@ void AddServer(CLI::App* app, Raw* raw) {
   serve->add_option("--ready-fd", raw->serve.ready_fd)->group("");
   serve->add_option("--lifeline-fd", raw->serve.lifeline_fd)->group("");
   AddServeFlags(app->add_subcommand("up", "Start the server in the background and wait until it answers"), &raw->up);
+  auto* restart = app->add_subcommand("restart",
+                                      "Stop the server and start it again, with other options if any are given; "
+                                      "sandboxes go on");
+  AddServeFlags(restart, &raw->restart);
   app->add_subcommand("down", "Stop every sandbox and the server");
   app->add_subcommand("token", "Print the API token");
   app->add_subcommand("skill", "Print a short guide for coding agents");
@@ -272,6 +276,7 @@ Command Choose(const CLI::App* sub, Raw* raw) {
   const std::string& name = sub->get_name();
   if (name == "serve") return raw->serve;
   if (name == "up") return UpCommand{raw->up};
+  if (name == "restart") return RestartCommand{raw->restart};
   if (name == "down") return DownCommand{};
   if (name == "run") return raw->run;
   if (name == "code") return raw->code;
@@ -471,7 +476,7 @@ Parsed Parse(int argc, const char* const* argv) {
   if (!raw.options.data_given) raw.options.data = Environment("SANDBAR_DATA");
   if (raw.options.data.empty()) raw.options.data = kDefaultData;
   MakeAbsolute(&raw.options.data);
-  for (ServeCommand* serve : {&raw.serve, &raw.up})
+  for (ServeCommand* serve : {&raw.serve, &raw.up, &raw.restart})
     for (auto* path : {&serve->config, &serve->images, &serve->tls_cert, &serve->tls_key})
       if (*path) MakeAbsolute(&**path);
   raw.options.command = Choose(sub, &raw);

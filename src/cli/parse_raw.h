@@ -12,7 +12,7 @@ namespace sandbar::cli {
 // Everything that CLI11 fills in; the chosen subcommand's part becomes the result.
 struct Raw {
   Options options;
-  ServeCommand serve, up;
+  ServeCommand serve, up, restart;
   RunCommand run;
   CodeCommand code;
   std::vector<std::string> code_words;

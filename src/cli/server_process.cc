@@ -93,7 +93,7 @@ Result<StartedServer> Launch(Spawn spawn) {
   Fd ready_read(ready[0]), ready_write(ready[1]);
   if (spawn.lifeline && ::pipe2(lifeline, O_CLOEXEC) != 0) return FailErrno("pipe");
   Fd lifeline_read(lifeline[0]), lifeline_write(lifeline[1]);
-  Fd log(::open(spawn.log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  Fd log(::open(spawn.log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!log) return FailErrno("open " + spawn.log);
   auto log_begin = static_cast<size_t>(std::max<off_t>(::lseek(log.get(), 0, SEEK_END), 0));
   // The fixed numbers 3 and 4 must not be overwritten before they are used: move the originals out of the way.
@@ -142,22 +142,31 @@ std::string ProgramDirectory() {
   return fs::path(ProgramPath()).parent_path().string();
 }
 
+std::vector<std::string> FlagWords(const ServeCommand& serve) {
+  std::vector<std::string> words;
+  AddFlag(&words, "--listen", serve.listen);
+  AddFlag(&words, "--config", serve.config);
+  AddFlag(&words, "--images", serve.images);
+  AddFlag(&words, "--tls-cert", serve.tls_cert);
+  AddFlag(&words, "--tls-key", serve.tls_key);
+  AddFlag(&words, "--isolation", serve.isolation);
+  if (serve.insecure_http) words.push_back("--insecure-http");
+  return words;
+}
+
 Result<StartedServer> StartBackground(const Options& options, const ServeCommand& serve) {
   if (::geteuid() != 0)
     return FailWithFix(Code::kForbidden, "starting a server needs root (it makes namespaces and mounts)",
                        "sudo ./sandbar up");
   std::error_code ec;
+  // As in PrepareDataDir: the daemon has to get through the directories above its own.
+  const mode_t mask = ::umask(0022);
   fs::create_directories(options.data, ec);
+  ::umask(mask);
   if (ec) return Fail(Code::kIo, "cannot make " + options.data + ": " + ec.message());
   Spawn spawn;
   spawn.words = {"serve", "--data", options.data, "--ready-fd", "3"};
-  AddFlag(&spawn.words, "--listen", serve.listen);
-  AddFlag(&spawn.words, "--config", serve.config);
-  AddFlag(&spawn.words, "--images", serve.images);
-  AddFlag(&spawn.words, "--tls-cert", serve.tls_cert);
-  AddFlag(&spawn.words, "--tls-key", serve.tls_key);
-  AddFlag(&spawn.words, "--isolation", serve.isolation);
-  if (serve.insecure_http) spawn.words.push_back("--insecure-http");
+  for (std::string& word : FlagWords(serve)) spawn.words.push_back(std::move(word));
   spawn.log = options.data + "/serve.log";
   spawn.own_session = true;
   return Launch(std::move(spawn));

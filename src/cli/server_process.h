@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include <string>
+#include <vector>
 
 #include "base/fd.h"
 #include "base/result.h"
@@ -20,6 +21,9 @@ struct StartedServer {
   Fd lifeline;      // embedded only: keep it open as long as the server shall live
   std::string log;  // where its output goes
 };
+
+// The words of a command line that say the same.
+std::vector<std::string> FlagWords(const ServeCommand& serve);
 
 // Blocks until the server answers. On failure the message carries the end of its log.
 Result<StartedServer> StartBackground(const Options& options, const ServeCommand& serve);

@@ -45,7 +45,7 @@ Task<int> RemoveSnapshots(ApiClient* api, bool as_json, std::vector<std::string>
     auto got = co_await api->Call("DELETE", std::move(path), std::nullopt);
     if (!got) {
       Complain(std::move(got).error().Context(id), as_json);
-      failed = 1;
+      failed = kExitOurs;
       continue;
     }
     SB_CO_TRYV(Out(as_json ? wire::NdjsonLine(*got) : id + "\n"));
@@ -86,9 +86,12 @@ Task<int> Snapshot(ApiClient* api, const Options* options, SnapshotCommand comma
   }
   if (verb == "verify") co_return co_await VerifySnapshots(api, options->json, std::move(rest));
   if (verb == "rm" && !rest.empty()) co_return co_await RemoveSnapshots(api, options->json, std::move(rest));
-  if (verb == "ls" || verb == "rm" || !rest.empty())
-    co_return FailWithFix(Code::kBadRequest, "snapshot takes one sandbox, or ls [NAME], or verify [ID…], or rm ID…",
-                          "sandbar snapshot NAME");
+  if (verb == "ls" || verb == "rm" || !rest.empty()) {
+    auto wrong = FailWithFix(Code::kBadRequest, "snapshot takes one sandbox, or ls [NAME], or verify [ID…], or rm ID…",
+                             "sandbar snapshot NAME");
+    Complain(wrong.error(), options->json);
+    co_return 2;
+  }
   // A stopped sandbox goes on for a moment, as with the official client: the caller gets a snapshot of its own, which
   // no later stop replaces.
   SB_CO_TRY(std::string session, co_await SessionOf(api, verb, true));

@@ -3,6 +3,7 @@
 #include "cli/cli.h"
 #include "daemon/image_command.h"
 #include "daemon/serve.h"
+#include "daemon/settings.h"
 #include "daemon/spawner_process.h"
 
 int main(int argc, char** argv) {
@@ -12,6 +13,9 @@ int main(int argc, char** argv) {
   hooks.serve = sandbar::daemon::Serve;
   hooks.image = sandbar::daemon::ImageMain;
   hooks.shut_down = sandbar::daemon::ShutDown;
+  hooks.leave = sandbar::daemon::Leave;
+  hooks.record = sandbar::daemon::ReadRecord;
+  hooks.compare = sandbar::daemon::CompareSettings;
   hooks.mint_jwt = sandbar::daemon::MintSdkToken;
   return sandbar::cli::Main(*parsed.options, hooks);
 }

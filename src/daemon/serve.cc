@@ -22,6 +22,7 @@
 #include "daemon/data_dir.h"
 #include "daemon/listen_check.h"
 #include "daemon/reach_check.h"
+#include "daemon/settings.h"
 #include "daemon/spawner_process.h"
 #include "engine/namespaces/namespaces_engine.h"
 #include "net/intercept.h"
@@ -269,6 +270,7 @@ Result<> ServeOrFail(const cli::Options& options, const cli::ServeCommand& flags
                             "serving needs root: the spawner makes namespaces and mounts (the server "
                             "itself gives its rights up)",
                             "sudo ./sandbar serve");
+  SB_TRY(json::object record, SettingsRecord(config, flags));
   SB_TRY(Identity daemon, LookUpUser(config.user));
   SB_TRYV(CheckListen(config));
   SB_TRYV(CheckReachable(config.user, daemon, "the data directory " + config.data, config.data, false,
@@ -280,6 +282,7 @@ Result<> ServeOrFail(const cli::Options& options, const cli::ServeCommand& flags
   ::umask(0077);
   SB_TRYV(PrepareDataDir(config.data, daemon));
   SB_TRY(Fd lock, LockDataDir(config.data));
+  SB_TRYV(WriteRecord(config.data, record));
   SB_TRY(TlsFiles tls, LoadTlsFiles(&config));
   const std::string register_mjs = cli::ReadRegisterMjs();
   RaiseFileLimit();

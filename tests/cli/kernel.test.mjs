@@ -33,7 +33,7 @@ test("none, one, another in its place", async () => {
 test("what fails leaves the old one, and says why", async () => {
   for (const words of [["use", join(dir, "missing")], ["cloud", join(dir, "missing.deb")]]) {
     const failed = await kernel(...words);
-    assert.equal(failed.code, 1);
+    assert.equal(failed.code, 125);
     assert.match(failed.stderr, /missing/);
   }
   assert.equal(readFileSync(join(dir, "kernel/kernel"), "utf8"), "the second");

@@ -66,12 +66,12 @@ test("export and import keep the files and leave the secrets", async () => {
 test("what is no archive is refused and leaves nothing", async () => {
   const before = await names();
   await writeFile(join(work, "junk"), "junk");
-  assert.equal((await cli("import", join(work, "junk"))).code, 1);
+  assert.equal((await cli("import", join(work, "junk"))).code, 125);
   await run("sh", ["-c", `cd ${work}; echo x > other; tar -cf - other | zstd -q > other.tar.zst; head -c 300 box.tar.zst > cut.tar.zst`]);
   const other = await cli("import", join(work, "other.tar.zst"));
-  assert.equal(other.code, 1);
+  assert.equal(other.code, 125);
   assert.match(other.stderr, /not an archive of sandbar/);
-  assert.equal((await cli("import", join(work, "cut.tar.zst"))).code, 1);
+  assert.equal((await cli("import", join(work, "cut.tar.zst"))).code, 125);
   assert.deepEqual(await names(), before);
 });
 
@@ -82,7 +82,7 @@ test("a failing export leaves the earlier archive alone", async () => {
   await server.call("POST", `/v2/sandboxes/sessions/${session.id}/stop?${scope}`);
   const file = join(work, "precious.tar.zst");
   await writeFile(file, "precious");
-  assert.equal((await cli("export", "liar", file)).code, 1);
+  assert.equal((await cli("export", "liar", file)).code, 125);
   assert.equal(await readFile(file, "utf8"), "precious");
   assert.deepEqual((await readdir(work)).filter((n) => n.includes("part-")), []);
 });
