@@ -109,10 +109,29 @@ TEST_F(ApiFixture, SplitCharactersArriveWhole) {
   EXPECT_TRUE(
       all.starts_with("{\"stream\":\"stdout\",\"data\":\"caf\"}\n"
                       "{\"stream\":\"stdout\",\"data\":\"\\u00e9\\n\"}\n"
-                      "{\"stream\":\"stderr\",\"data\":\"\\u20ac\\ufffd\"}\n"
-                      "{\"stream\":\"stdout\",\"data\":\"\\ufffd\"}\n"))
+                      "{\"stream\":\"stderr\",\"data\":\"\\u20ac\\ufffd\",\"replaced\":true}\n"
+                      "{\"stream\":\"stdout\",\"data\":\"\\ufffd\",\"replaced\":true}\n"))
       << all;
   for (char c : all) EXPECT_TRUE(c == '\n' || (c >= 0x20 && c < 0x7F));
+}
+
+// A U+FFFD that the program wrote itself is its own.
+TEST_F(ApiFixture, OnlyReplacedBytesAreSaidToBe) {
+  Client client = Connect();
+  client.Request("GET", std::string(kCmd) + "/cmd_1/logs");
+  client.ReadHead();
+  OnLoop([&] {
+    service_.Out(1, "a\xef\xbf");
+    service_.Out(1, "\xbd");
+    service_.Out(1, "b\x80");
+    service_.EndLog();
+  });
+  std::string all;
+  for (std::string chunk = client.ReadChunk(); !chunk.empty(); chunk = client.ReadChunk()) all += chunk;
+  EXPECT_EQ(all,
+            "{\"stream\":\"stdout\",\"data\":\"a\"}\n"
+            "{\"stream\":\"stdout\",\"data\":\"\\ufffd\"}\n"
+            "{\"stream\":\"stdout\",\"data\":\"b\\ufffd\",\"replaced\":true}\n");
 }
 
 TEST_F(ApiFixture, GapIsSaid) {
@@ -128,7 +147,7 @@ TEST_F(ApiFixture, GapIsSaid) {
   for (std::string chunk = client.ReadChunk(); !chunk.empty(); chunk = client.ReadChunk()) all += chunk;
   EXPECT_EQ(all,
             "{\"stream\":\"stdout\",\"data\":\"head\"}\n"
-            "{\"stream\":\"stdout\",\"data\":\"\\ufffd\"}\n"
+            "{\"stream\":\"stdout\",\"data\":\"\\ufffd\",\"replaced\":true}\n"
             "{\"stream\":\"stderr\",\"data\":\"[sandbar: 1234 bytes of output are missing here]\\n\"}\n"
             "{\"stream\":\"stdout\",\"data\":\"tail\"}\n");
 }

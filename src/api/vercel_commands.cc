@@ -24,7 +24,8 @@ std::string CommandLine(const store::Command& command, bool v1) {
 }
 
 // Output bytes -> NDJSON lines. Each stream has its own decoder, so that a character split over two pieces arrives
-// whole and the other stream cannot get between its halves.
+// whole and the other stream cannot get between its halves. A line in which bytes had to be replaced says so, by a
+// field that clients of the protocol pass over.
 class OutputLines {
  public:
   std::string Feed(const sandbox::LogChunk& chunk) {
@@ -34,22 +35,37 @@ class OutputLines {
       wire::AppendOutputLine(out, "stderr",
                              "[sandbar: " + std::to_string(chunk.gap) + " bytes of output are missing here]\n");
     }
-    bool is_stderr = chunk.stream == 2;
-    Append(out, is_stderr, (is_stderr ? stderr_ : stdout_).Feed(chunk.bytes));
+    Stream& stream = chunk.stream == 2 ? stderr_ : stdout_;
+    const std::string text = stream.decode.Feed(chunk.bytes);
+    // The same bytes but for those of a character that is not complete yet: nothing was replaced.
+    std::string all = std::exchange(stream.rest, "") + chunk.bytes;
+    const bool same = all.starts_with(text) && all.size() - text.size() < kMaxCharacter;
+    if (same) stream.rest = all.substr(text.size());
+    Append(out, &stream == &stderr_, text, !same);
     return out;
   }
   std::string End() {
     std::string out;
-    Append(out, false, stdout_.Flush());
-    Append(out, true, stderr_.Flush());
+    for (Stream* stream : {&stdout_, &stderr_}) {
+      stream->rest.clear();
+      Append(out, stream == &stderr_, stream->decode.Flush(), true);
+    }
     return out;
   }
 
  private:
-  static void Append(std::string& out, bool is_stderr, const std::string& text) {
-    if (!text.empty()) wire::AppendOutputLine(out, is_stderr ? "stderr" : "stdout", text);
+  static constexpr size_t kMaxCharacter = 4;
+  struct Stream {
+    wire::Utf8Stream decode;
+    std::string rest;  // bytes that were fed and have not come out yet
+  };
+  static void Append(std::string& out, bool is_stderr, const std::string& text, bool replaced) {
+    if (text.empty()) return;
+    wire::AppendOutputLine(out, is_stderr ? "stderr" : "stdout", text);
+    if (replaced) out.insert(out.size() - 2, kReplaced);
   }
-  wire::Utf8Stream stdout_, stderr_;
+  static constexpr std::string_view kReplaced = ",\"replaced\":true";
+  Stream stdout_, stderr_;
 };
 
 // What a streaming handler and its pump share; lives in the handler's frame.
