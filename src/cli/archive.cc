@@ -6,6 +6,7 @@
 // host takes names, links or attributes out of an archive that anybody may have made.
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -14,6 +15,7 @@
 #include "cli/archive_file.h"
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "cli/signals.h"
 #include "cli/zstd_file.h"
 #include "client/tar_stream.h"
 #include "wire/ndjson.h"
@@ -266,6 +268,9 @@ Task<int> Export(ApiClient* api, const Options* options, ExportCommand command) 
   if (diff.at("truncated").as_bool()) co_return Fail(Code::kTooLarge, "it changed too many files to be exported");
   SB_CO_TRY(auto work, WorkDir::Make());
   SB_CO_TRYV(WriteLists(diff, *work));
+  // From here on a signal leaves in order: neither the fork nor a half-written file stays behind.
+  auto ex = co_await asio::this_coro::executor;
+  Signals signals(ex, {SIGINT, SIGTERM, SIGHUP});
   const std::string fork = NewLabel("export-", 12);
   json::value wanted = json::object{{"name", fork},
                                     {"persistent", false},
@@ -277,7 +282,8 @@ Task<int> Export(ApiClient* api, const Options* options, ExportCommand command) 
   std::string settings = wire::ToAsciiJson(Settings(sandbox, inspected));
   std::string session = Text(Object(made, "session"), "id");
   const std::string part = command.file + "." + NewLabel("part-", 8);
-  auto packed = co_await Pack(api, std::move(session), work.get(), std::move(settings), part);
+  Task<> packing = Pack(api, std::move(session), work.get(), std::move(settings), part);
+  auto packed = co_await UnlessSignalled(&signals, 1, std::move(packing));
   if (packed && ::rename(part.c_str(), command.file.c_str()) != 0) packed = FailErrno(command.file);
   auto dropped = co_await api->Call("DELETE", "/v2/sandboxes/" + fork, std::nullopt);
   if (!dropped) Note("could not delete " + fork + ": " + dropped.error().message);
@@ -295,6 +301,9 @@ Task<int> Import(ApiClient* api, const Options* options, ImportCommand command) 
   ImportRequest wanted = RequestFor(settings, command);
   const std::string name = Text(wanted.body, "name");
   json::value body = std::move(wanted.body);
+  // From here on a signal leaves in order: half a sandbox is not left behind.
+  auto ex = co_await asio::this_coro::executor;
+  Signals signals(ex, {SIGINT, SIGTERM, SIGHUP});
   SB_CO_TRY(json::object made, co_await api->Call("POST", "/v2/sandboxes", std::move(body)));
   const json::object& session = Object(made, "session");
   if (Text(session, "image") != Text(settings, "image"))
@@ -304,7 +313,8 @@ Task<int> Import(ApiClient* api, const Options* options, ImportCommand command) 
     wanted.not_taken.push_back(fmt::format("{} vCPUs (--vcpus)", vcpus));
   json::object report = Granted(made, wanted.not_taken);
   std::string id = Text(session, "id");
-  auto filled = co_await Fill(api, std::move(id), work.get());
+  Task<> filling = Fill(api, std::move(id), work.get());
+  auto filled = co_await UnlessSignalled(&signals, 1, std::move(filling));
   if (!filled) {
     std::string path = "/v2/sandboxes/" + wire::EncodeComponent(name);
     auto dropped = co_await api->Call("DELETE", std::move(path), std::nullopt);

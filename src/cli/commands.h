@@ -17,6 +17,11 @@ inline constexpr int kExitNotFound = 127;
 inline constexpr int kExitTimeout = 124;
 inline constexpr int kExitKilled = 137;
 inline constexpr int kExitInterrupted = 130;
+// When the server had to change output to show it.
+inline constexpr char kReplacedRemark[] =
+    "the output is not all UTF-8 text: every byte that is none was replaced by U+FFFD; exact bytes: write them to a "
+    "file "
+    "and copy it out (sandbar cp)";
 
 Task<int> Run(ApiClient* api, const Options* options, RunCommand command);
 Task<int> Exec(ApiClient* api, const Options* options, ExecCommand command);
@@ -87,9 +92,12 @@ int Doctor(const Options& options, const DoctorCommand& command, const ServerPro
 std::string FindEvalRunner();
 
 // Makes the sandbox that `command` describes, does the work in it (given its name and session id) and deletes it, on
-// signals too; `command` and `options` outlive the task.
+// signals too. A sandbox that is to be kept is kept, also on signals: those end the work and what it started only.
+// `command` and `options` outlive the task.
 using SandboxWork = std::function<Task<int>(std::string name, std::string session)>;
-Task<int> InFreshSandbox(ApiClient* api, const Options* options, const RunCommand* command, SandboxWork work);
+// `started`: where the work puts the id of its command, when it has one; may be null.
+Task<int> InFreshSandbox(ApiClient* api, const Options* options, const RunCommand* command, SandboxWork work,
+                         const std::string* started = nullptr);
 
 // Used by Run and Exec: starts the command, copies its output live, returns its exit code. Says so on stderr when the
 // command did not end by itself. `command_id` is set when it has started; may be null.

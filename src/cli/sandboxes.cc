@@ -4,6 +4,7 @@
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "cli/signals.h"
+#include "cli/stdin_remark.h"
 #include "wire/ndjson.h"
 #include "wire/url.h"
 
@@ -87,7 +88,7 @@ Task<int> ForEach(const std::vector<std::string>* names, bool as_json, Act act) 
     }
     SB_CO_TRYV(Out(as_json ? wire::NdjsonLine(*got) : name + "\n"));
   }
-  co_return failed == 0 ? 0 : 1;
+  co_return failed == 0 ? 0 : kExitOurs;
 }
 
 Task<json::object> StopOne(ApiClient* api, std::string name) {
@@ -113,6 +114,8 @@ Task<int> ExecAttached(ApiClient* api, const Options* options, std::string sessi
     Note(killed ? "the command was told to end" : "the command could not be ended: " + killed.error().message);
   } else if (!id.empty()) {
     Note(fmt::format("the command goes on in {}; its output: sandbar logs -f {} {}", command.name, command.name, id));
+  } else {
+    Note(fmt::format("the command may go on in {}; look for it: sandbar logs {}", command.name, command.name));
   }
   co_return 128 + number;
 }
@@ -142,8 +145,13 @@ Task<std::string> SessionOf(ApiClient* api, std::string name, bool resume) {
 }
 
 Task<int> Exec(ApiClient* api, const Options* options, ExecCommand command) {
+  StdinRemark remark;
   SB_CO_TRY(std::string session, co_await SessionOf(api, command.name, true));
-  if (!command.detach) co_return co_await ExecAttached(api, options, std::move(session), std::move(command));
+  if (!command.detach) {
+    auto ran = co_await ExecAttached(api, options, std::move(session), std::move(command));
+    remark.Look();
+    co_return ran;
+  }
   json::object body = CommandBody(command.argv, command.env, command.cwd, command.sudo, command.timeout_ms);
   json::value detached = std::move(body);
   SB_CO_TRY(json::object got, co_await api->Call("POST", SessionPath(session) + "/cmd", std::move(detached)));
@@ -162,6 +170,7 @@ Task<int> Logs(ApiClient* api, const Options* options, LogsCommand command) {
   net::ClientRequest request = api->Request("GET", path + "/logs", "");
   SB_CO_TRY(auto response, co_await api->Open(std::move(request)));
   NdjsonReader lines(response.get());
+  bool replaced = false;
   for (;;) {
     // The server's log stream always follows. Without -f a running command's log ends when it falls silent.
     Result<std::optional<json::object>> line;
@@ -174,6 +183,8 @@ Task<int> Logs(ApiClient* api, const Options* options, LogsCommand command) {
     }
     if (!line) co_return std::unexpected(std::move(line).error());
     if (!*line) co_return 0;
+    if (!replaced && (*line)->contains("replaced")) Note(kReplacedRemark);
+    replaced = replaced || (*line)->contains("replaced");
     std::string stream = Text(**line, "stream");
     if (options->json) {
       SB_CO_TRYV(Out(wire::NdjsonLine(**line)));
