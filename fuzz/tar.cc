@@ -20,6 +20,8 @@ class Sink : public sandbar::wire::TarSink {
     std::string padded = "/" + entry.name + "/";
     bool escapes = entry.name.starts_with('/') || padded.find("/../") != std::string::npos ||
                    entry.name.find('\0') != std::string::npos || entry.name.size() > sandbar::wire::kMaxTarName;
+    bool link = entry.kind == TarEntry::Kind::kSymlink;
+    if (link && (entry.target.empty() || entry.target.contains('\0') || entry.size != 0)) std::abort();
     if (escapes || entry.mode > 0777 || (entry.name.empty() && !entry.directory)) std::abort();
     return {};
   }
@@ -44,7 +46,10 @@ class Sink : public sandbar::wire::TarSink {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 1) return 0;
   Sink sink;
-  sandbar::wire::TarReader reader(&sink);
+  sandbar::wire::TarTakes takes;
+  takes.symlinks = (data[0] & 1) != 0;
+  takes.others = (data[0] & 2) != 0;
+  sandbar::wire::TarReader reader(&sink, takes);
   std::string_view bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
   size_t step = 1 + data[0] * 8;
   for (size_t at = 0; at < bytes.size(); at += step) {

@@ -297,7 +297,7 @@ int EnvSomewhere(const Options& options, const EnvCommand& command, const Hooks&
   if (!token && std::getenv("SANDBAR_URL") != nullptr && !options.data_given)
     return WithServer(options, [o = &options, &command](ApiClient* api) { return RemoteEnv(api, o, command); });
   auto done = LocalEnv(options, command, std::move(token));
-  return Finish(options, done);
+  return Finish(options, done, kExitOurs);
 }
 
 // The guide that the server has at /llms.txt, with the address of the one that would be used.

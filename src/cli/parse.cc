@@ -178,7 +178,7 @@ void AddSandboxes(CLI::App* app, Raw* raw) {
   logs->add_option("COMMAND", raw->logs.command);
   logs->add_flag("-f,--follow", raw->logs.follow, "go on until the command ends");
   auto* cp = app->add_subcommand(
-      "cp", "Copy a file or directory in, or a file out: NAME:PATH is the sandbox's side");
+      "cp", "Copy files and directories in or out: NAME:PATH is the sandbox's side, DIR/. what is in DIR");
   cp->add_option("SRC", raw->cp.from)->required();
   cp->add_option("DST", raw->cp.to)->required();
   auto* forward = app->add_subcommand("forward", "Reach a port of a sandbox on this machine, until Ctrl-C");

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "wire/tar.h"
+
 namespace sandbar::client {
 namespace {
 
@@ -45,6 +47,24 @@ std::string Ustar(std::string_view name, uint64_t size, unsigned mode, char type
   return block;
 }
 
+wire::TarEntry Describe(const TarItem& item, const struct stat& st) {
+  wire::TarEntry entry;
+  entry.name = item.name;
+  entry.mode = st.st_mode & 0777;
+  entry.mtime = st.st_mtim.tv_sec;
+  entry.mtime_given = item.keep_time;
+  return entry;
+}
+
+Result<std::string> ReadLink(const std::string& path) {
+  std::string text(wire::kMaxTarName + 1, '\0');
+  const ssize_t n = ::readlink(path.c_str(), text.data(), text.size());
+  if (n < 0) return FailErrno(path);
+  if (static_cast<size_t>(n) == text.size()) return Fail(Code::kTooLarge, path + ": the link's target is too long");
+  text.resize(static_cast<size_t>(n));
+  return text;
+}
+
 }  // namespace
 
 std::string TarHeader(const std::string& name, uint64_t size, unsigned mode) {
@@ -76,6 +96,24 @@ Result<> TarStream::Open(const TarItem& item) {
     plain_.append((kBlock - item.content->size() % kBlock) % kBlock, '\0');
     return {};
   }
+  if (item.kind == TarItem::Kind::kFile) return OpenFile(item);
+  struct stat st{};
+  if (::lstat(item.path.c_str(), &st) != 0) return FailErrno(item.path);
+  const bool link = item.kind == TarItem::Kind::kLink;
+  if (link ? !S_ISLNK(st.st_mode) : !S_ISDIR(st.st_mode))
+    return Fail(Code::kIo, item.path + " became something else while it was copied");
+  wire::TarEntry entry = Describe(item, st);
+  if (link) {
+    SB_TRY(entry.target, ReadLink(item.path));
+    entry.kind = wire::TarEntry::Kind::kSymlink;
+  } else {
+    entry.directory = true;
+  }
+  plain_ += wire::TarHeader(entry);
+  return {};
+}
+
+Result<> TarStream::OpenFile(const TarItem& item) {
   // Without O_NONBLOCK the open of a FIFO would wait for a writer.
   file_ = Fd(::open(item.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file_) return FailErrno(item.path);
@@ -83,7 +121,9 @@ Result<> TarStream::Open(const TarItem& item) {
   if (::fstat(file_.get(), &st) != 0) return FailErrno(item.path);
   if (!S_ISREG(st.st_mode)) return Fail(Code::kBadRequest, item.path + " is not a regular file");
   left_ = static_cast<uint64_t>(st.st_size);
-  plain_ += TarHeader(item.name, left_, st.st_mode & 0777);
+  wire::TarEntry entry = Describe(item, st);
+  entry.size = left_;
+  plain_ += wire::TarHeader(entry);
   return {};
 }
 

@@ -1,5 +1,6 @@
-// A gzip'd tar of local files, produced piece by piece: what `sandbar cp` uploads. Regular files only, names relative,
-// pax records for names that do not fit or are not ASCII. Blocking reads; one user, one thread.
+// A gzip'd tar of local files, produced piece by piece: what `sandbar cp` uploads. Regular files, directories and
+// symbolic links, names relative, pax records for names that do not fit or are not ASCII. Blocking reads; one user, one
+// thread.
 //
 //   TarStream tar({{"a/b.txt", "/tmp/b.txt"}});
 //   while (!(piece = *tar.Next()).empty()) send(piece);
@@ -21,6 +22,8 @@ struct TarItem {
   std::string path;                                   // here
   std::optional<std::string> content = std::nullopt;  // instead of a file
   unsigned mode = 0644;                               // of `content`
+  enum class Kind { kFile, kDirectory, kLink } kind = Kind::kFile;
+  bool keep_time = false;  // else the receiver dates it
 };
 
 class TarStream {
@@ -36,6 +39,7 @@ class TarStream {
  private:
   Result<> Refill();
   Result<> Open(const TarItem& item);
+  Result<> OpenFile(const TarItem& item);
   std::string Deflate(std::string_view bytes, bool finish);
 
   std::vector<TarItem> items_;

@@ -1,8 +1,10 @@
 #include "client/tar_stream.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstdio>
@@ -81,6 +83,35 @@ TEST_F(TarStreamTest, KeepsTheMode) {
   struct stat st{};
   ASSERT_EQ(::stat((dir_ / "out/tool").c_str(), &st), 0);
   EXPECT_EQ(st.st_mode & 0777, 0750u);
+}
+
+TEST_F(TarStreamTest, LinksDirectoriesAndTimesArrive) {
+  fs::create_directories(dir_ / "in/empty");
+  fs::permissions(dir_ / "in/empty", fs::perms(0711));
+  const std::string path = (dir_ / "in").string();
+  ASSERT_EQ(::symlink("/no/where", (dir_ / "in/abs").c_str()), 0);
+  ASSERT_EQ(::symlink(std::string(250, 'l').c_str(), (dir_ / "in/long").c_str()), 0);
+  const std::string file = File("dated", "x");
+  const timespec times[2] = {{5, 0}, {1'000'000'000, 0}};
+  ASSERT_EQ(::utimensat(AT_FDCWD, file.c_str(), times, 0), 0);
+  auto item = [](const std::string& name, const std::string& from, TarItem::Kind kind) {
+    TarItem out{name, from};
+    out.kind = kind;
+    out.keep_time = true;
+    return out;
+  };
+  ASSERT_EQ(Unpack({item("empty", path + "/empty", TarItem::Kind::kDirectory),
+                    item("abs", path + "/abs", TarItem::Kind::kLink),
+                    item("long", path + "/long", TarItem::Kind::kLink), item("dated", file, TarItem::Kind::kFile)}),
+            "");
+  EXPECT_TRUE(fs::is_directory(dir_ / "out/empty"));
+  EXPECT_EQ(fs::status(dir_ / "out/empty").permissions(), fs::perms(0711));
+  EXPECT_EQ(fs::read_symlink(dir_ / "out/abs"), "/no/where");
+  EXPECT_EQ(fs::read_symlink(dir_ / "out/long"), std::string(250, 'l'));
+  struct stat st{};
+  ASSERT_EQ(::stat((dir_ / "out/dated").c_str(), &st), 0);
+  EXPECT_EQ(st.st_mtim.tv_sec, 1'000'000'000);
+  EXPECT_NE(Unpack({item("x", file, TarItem::Kind::kLink)}).find("became something else"), std::string::npos);
 }
 
 TEST_F(TarStreamTest, RefusesWhatIsNoFile) {

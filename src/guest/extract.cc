@@ -50,24 +50,50 @@ Result<> MakeDirectories(const std::string& path) {
   return {};
 }
 
+namespace {
+
+// A link takes the place of a file or link of that name, never that of a directory.
+Result<> MakeLink(const wire::TarEntry& entry) {
+  if (::symlink(entry.target.c_str(), entry.name.c_str()) == 0) return {};
+  if (errno == ENOENT) {
+    SB_TRYV(MakeParents(entry.name));
+    if (::symlink(entry.target.c_str(), entry.name.c_str()) == 0) return {};
+  }
+  if (errno == EEXIST && ::unlink(entry.name.c_str()) == 0 && ::symlink(entry.target.c_str(), entry.name.c_str()) == 0)
+    return {};
+  return FailErrno("make the link " + entry.name);
+}
+
+Result<> SetTime(const wire::TarEntry& entry) {
+  const timespec times[2] = {{0, UTIME_OMIT}, {entry.mtime, 0}};
+  if (!entry.mtime_given || ::utimensat(AT_FDCWD, entry.name.c_str(), times, AT_SYMLINK_NOFOLLOW) == 0) return {};
+  // A file of somebody else that the user may write keeps its own time.
+  if (errno == EPERM) return {};
+  return FailErrno("set the time of " + entry.name);
+}
+
+}  // namespace
+
 Result<> Extractor::OnEntry(const wire::TarEntry& entry) {
-  name_ = entry.name;
+  entry_ = entry;
+  const std::string& name = entry_.name;
+  if (entry.kind == wire::TarEntry::Kind::kSymlink) return MakeLink(entry);
   if (entry.directory) {
-    if (name_.empty()) return {};
+    if (name.empty()) return {};
     struct stat st{};
-    bool existed = ::stat(name_.c_str(), &st) == 0;
-    SB_TRYV(MakeDirectories(name_));
-    if (!existed && ::chmod(name_.c_str(), entry.mode) != 0) return FailErrno("set mode of " + name_);
+    bool existed = ::stat(name.c_str(), &st) == 0;
+    SB_TRYV(MakeDirectories(name));
+    if (!existed) made_.push_back(entry);
     return {};
   }
-  auto made = Create(name_);
+  auto made = Create(name);
   if (!made && made.error().sys_errno == ENOENT) {
-    SB_TRYV(MakeParents(name_));
-    made = Create(name_);
+    SB_TRYV(MakeParents(name));
+    made = Create(name);
   }
   SB_TRY(file_, std::move(made));
   // A file of somebody else that the user may write keeps its mode.
-  if (::fchmod(file_.get(), entry.mode) != 0 && errno != EPERM) return FailErrno("set mode of " + name_);
+  if (::fchmod(file_.get(), entry.mode) != 0 && errno != EPERM) return FailErrno("set mode of " + name);
   return {};
 }
 
@@ -75,7 +101,7 @@ Result<> Extractor::OnData(std::string_view bytes) {
   while (!bytes.empty()) {
     ssize_t n = ::write(file_.get(), bytes.data(), bytes.size());
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return FailErrno("write " + name_);
+    if (n < 0) return FailErrno("write " + entry_.name);
     bytes.remove_prefix(static_cast<size_t>(n));
   }
   return {};
@@ -84,7 +110,15 @@ Result<> Extractor::OnData(std::string_view bytes) {
 Result<> Extractor::OnEntryEnd() {
   // close() is where a network or quota file system may still say no.
   int fd = file_.Release();
-  if (fd >= 0 && ::close(fd) != 0 && errno != EINTR) return FailErrno("write " + name_);
+  if (fd >= 0 && ::close(fd) != 0 && errno != EINTR) return FailErrno("write " + entry_.name);
+  return entry_.directory ? Result<>{} : SetTime(entry_);
+}
+
+Result<> Extractor::Finish() {
+  for (auto it = made_.rbegin(); it != made_.rend(); ++it) {
+    SB_TRYV(SetTime(*it));
+    if (::chmod(it->name.c_str(), it->mode) != 0) return FailErrno("set mode of " + it->name);
+  }
   return {};
 }
 

@@ -1,8 +1,10 @@
 // Writes the entries of an archive below the current directory, as the process's user. For a file worker only: it
-// follows the guest's symbolic links like any program of that user would.
+// follows the guest's symbolic links like any program of that user would. Modes and times of directories are set last,
+// by Finish(): a directory that may not be written must be filled first.
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "base/fd.h"
 #include "wire/tar.h"
@@ -17,10 +19,12 @@ class Extractor : public wire::TarSink {
   Result<> OnEntry(const wire::TarEntry& entry) override;
   Result<> OnData(std::string_view bytes) override;
   Result<> OnEntryEnd() override;
+  Result<> Finish();
 
  private:
   Fd file_;
-  std::string name_;
+  wire::TarEntry entry_;
+  std::vector<wire::TarEntry> made_;  // directories
 };
 
 }  // namespace sandbar::guest

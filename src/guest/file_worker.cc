@@ -201,7 +201,9 @@ Result<> ExtractFrom(int in, bool gzip, const std::string& cwd) {
     if (::chdir(cwd.c_str()) != 0) return FailErrno("enter " + cwd);
   }
   Extractor extractor;
-  wire::TarReader tar(&extractor);
+  wire::TarTakes takes;
+  takes.symlinks = true;
+  wire::TarReader tar(&extractor, takes);
   Gunzip gz;
   auto feed = [&tar](std::string_view plain) { return tar.Feed(plain); };
   std::array<char, kWorkerChunk> buffer{};
@@ -218,7 +220,8 @@ Result<> ExtractFrom(int in, bool gzip, const std::string& cwd) {
     }
   }
   if (gzip) SB_TRYV(gz.Finish());
-  return tar.Finish();
+  SB_TRYV(tar.Finish());
+  return extractor.Finish();
 }
 
 Result<> MakeDirectory(const std::string& path, bool recursive) {

@@ -281,6 +281,46 @@ TEST_F(Files, ExtractsWithModesAndParentsAsTheUser) {
   EXPECT_EQ(OwnerOf(dir() + "/a/b/c.txt"), kUser);
 }
 
+TEST_F(Files, ExtractsLinksTimesAndDirectoriesThatMayNotBeWritten) {
+  auto entry = [](const std::string& name, uint32_t mode) {
+    wire::TarEntry e{name};
+    e.mode = mode;
+    e.mtime = 1'000'000'000;
+    e.mtime_given = true;
+    return e;
+  };
+  auto link = [&](const std::string& name, const std::string& target) {
+    wire::TarEntry e = entry(name, 0777);
+    e.kind = wire::TarEntry::Kind::kSymlink;
+    e.target = target;
+    return wire::TarHeader(e);
+  };
+  wire::TarEntry closed = entry("closed", 0555);
+  closed.directory = true;
+  wire::TarEntry inside = entry("closed/file", 0400);
+  inside.size = 1;
+  WriteWhole(dir() + "/was-file", "old");
+  ASSERT_EQ(::chown((dir() + "/was-file").c_str(), kUser, kUser), 0);
+  auto tar = wire::TarHeader(closed) + wire::TarHeader(inside) + "x" + wire::TarPadding(1) +
+             link("rel", "closed/file") + link("abs", "/etc/passwd") + link("new/dir/dangling", "no/where") +
+             link("was-file", "rel") + wire::TarEnd();
+  EXPECT_EQ(Write(Gzip(tar), dir()), std::nullopt);
+  EXPECT_EQ(ReadWhole(dir() + "/rel"), "x");
+  EXPECT_EQ(ModeOf(dir() + "/closed"), 0555u);
+  EXPECT_EQ(ModeOf(dir() + "/closed/file"), 0400u);
+  EXPECT_EQ(std::filesystem::read_symlink(dir() + "/abs"), "/etc/passwd");
+  EXPECT_EQ(std::filesystem::read_symlink(dir() + "/new/dir/dangling"), "no/where");
+  EXPECT_EQ(std::filesystem::read_symlink(dir() + "/was-file"), "rel");
+  for (const char* name : {"/closed", "/closed/file", "/abs"}) {
+    struct stat st{};
+    ASSERT_EQ(::lstat((dir() + name).c_str(), &st), 0);
+    EXPECT_EQ(st.st_mtim.tv_sec, 1'000'000'000) << name;
+  }
+  // A second time, over what is there now.
+  EXPECT_EQ(Write(Gzip(link("abs", "/etc/group") + wire::TarEnd()), dir()), std::nullopt);
+  EXPECT_EQ(std::filesystem::read_symlink(dir() + "/abs"), "/etc/group");
+}
+
 TEST_F(Files, OverwritesExistingFilesAndRunningPrograms) {
   WriteWhole(dir() + "/old", "a much longer text than the new one");
   ::chmod((dir() + "/old").c_str(), 0666);

@@ -12,7 +12,7 @@ struct Field {
   size_t at, length;
 };
 constexpr Field kName{0, 100}, kMode{100, 8}, kUid{108, 8}, kGid{116, 8}, kSize{124, 12}, kMtime{136, 12},
-    kChecksum{148, 8}, kMagic{257, 6}, kVersion{263, 2}, kPrefix{345, 155};
+    kChecksum{148, 8}, kLink{157, 100}, kMagic{257, 6}, kVersion{263, 2}, kPrefix{345, 155};
 constexpr size_t kTypeAt = 156;
 
 std::unexpected<Error> Bad(std::string message) {
@@ -149,7 +149,8 @@ Result<> TarReader::Finish() {
 Result<> TarReader::OnBlock() {
   if (AllZero(block_)) {
     // One zero block ends the archive here: what follows (a second one, record padding) carries nothing.
-    if (!long_name_.empty() || has_size_) return Bad("archive: extension without an entry");
+    if (!long_name_.empty() || !long_target_.empty() || has_size_ || has_mtime_)
+      return Bad("archive: extension without an entry");
     state_ = State::kEnd;
     return {};
   }
@@ -181,7 +182,11 @@ Result<> TarReader::EndExtension() {
     long_name_ = UntilNul(extension_);
     if (long_name_.empty()) return Bad("archive: empty long name");
   }
-  // 'K' belongs to a link, which is refused when it comes; 'g' holds nothing that we use.
+  if (extension_type_ == 'K') {
+    long_target_ = UntilNul(extension_);
+    if (long_target_.empty()) return Bad("archive: empty long target");
+  }
+  // 'g' holds nothing that we use.
   extension_.clear();
   Pad(size, State::kHeader);
   return {};
@@ -201,18 +206,28 @@ Result<> TarReader::ParsePax() {
     in.remove_prefix(length);
     size_t eq = record.find('=');
     if (eq == std::string_view::npos || eq == 0) return Bad("archive: malformed pax record");
-    auto key = record.substr(0, eq);
-    auto value = record.substr(eq + 1);
-    if (key.starts_with("GNU.sparse")) return Bad("archive: sparse entries are not supported");
-    if (key == "path") {
-      if (value.empty()) return Bad("archive: empty pax path");
-      long_name_ = value;
-    }
-    if (key == "size") {
-      auto [last, err] = std::from_chars(value.data(), value.data() + value.size(), pax_size_);
-      if (err != std::errc() || last != value.data() + value.size()) return Bad("archive: malformed pax size");
-      has_size_ = true;
-    }
+    SB_TRYV(TakeRecord(record.substr(0, eq), record.substr(eq + 1)));
+  }
+  return {};
+}
+
+Result<> TarReader::TakeRecord(std::string_view key, std::string_view value) {
+  const char* end = value.data() + value.size();
+  if (key.starts_with("GNU.sparse")) return Bad("archive: sparse entries are not supported");
+  if (key == "path" || key == "linkpath") {
+    if (value.empty()) return Bad("archive: empty pax path");
+    (key == "path" ? long_name_ : long_target_) = value;
+  }
+  if (key == "size") {
+    auto [last, err] = std::from_chars(value.data(), end, pax_size_);
+    if (err != std::errc() || last != end) return Bad("archive: malformed pax size");
+    has_size_ = true;
+  }
+  if (key == "mtime") {
+    // Parts of a second may follow; whole ones are enough.
+    auto [last, err] = std::from_chars(value.data(), end, pax_mtime_);
+    if (err != std::errc() || (last != end && *last != '.')) return Bad("archive: malformed pax mtime");
+    has_mtime_ = true;
   }
   return {};
 }
@@ -223,26 +238,48 @@ Result<> TarReader::BeginEntry(char type, uint64_t size) {
   bool posix = At(block_, kMagic)[5] == '\0';
   if (auto prefix = UntilNul(At(block_, kPrefix)); posix && !prefix.empty()) raw = std::string(prefix) + "/" + raw;
   if (!long_name_.empty()) raw = std::exchange(long_name_, {});
+  std::string target = std::exchange(long_target_, {});
+  if (target.empty()) target = UntilNul(At(block_, kLink));
   if (has_size_) size = pax_size_;
   has_size_ = false;
-  bool file = type == '0' || type == '\0' || type == '7';
-  if (!file && type != '5') return Bad(std::string("archive: ") + KindOf(type) + " " + Quote(raw) + " is not allowed");
+  const bool file = type == '0' || type == '\0' || type == '7', link = type == '2' && takes_.symlinks;
+  const bool other = !file && !link && type != '5';
+  const bool bare = type >= '1' && type <= '6' && type != '5';  // has no contents, whatever its size says
+  if (other && !takes_.others)
+    return Bad(std::string("archive: ") + KindOf(type) + " " + Quote(raw) + " is not allowed");
   SB_TRY(uint64_t mode, Number(At(block_, kMode)));
   TarEntry entry;
-  entry.directory = type == '5' || raw.ends_with('/');
+  entry.directory = type == '5' || (file && raw.ends_with('/'));
+  if (link || other) entry.kind = link ? TarEntry::Kind::kSymlink : TarEntry::Kind::kOther;
   SB_TRY(entry.name, CleanName(raw));
   entry.mode = static_cast<uint32_t>(mode & 0777);
-  entry.size = size;
+  entry.size = bare ? 0 : size;
+  SB_TRYV(TakeTime(entry));
+  if (link) {
+    if (target.empty() || target.size() > kMaxTarName || target.contains('\0'))
+      return Bad("archive: bad target of the link " + Quote(raw));
+    entry.target = std::move(target);
+  }
   if (entry.directory && size != 0) return Bad("archive: directory with contents: " + Quote(raw));
   if (!entry.directory && entry.name.empty()) return Bad("archive: file without a name: " + Quote(raw));
-  if (size > kMaxTarFile) return Bad("archive: entry too large: " + Quote(raw));
+  if (entry.size > kMaxTarFile) return Bad("archive: entry too large: " + Quote(raw));
   SB_TRYV(sink_->OnEntry(entry));
-  body_size_ = size;
-  left_ = size;
+  body_size_ = entry.size;
+  left_ = entry.size;
   state_ = State::kFile;
-  if (size > 0) return {};
+  if (entry.size > 0) return {};
   SB_TRYV(sink_->OnEntryEnd());
   state_ = State::kHeader;
+  return {};
+}
+
+Result<> TarReader::TakeTime(TarEntry& entry) {
+  entry.mtime_given = std::exchange(has_mtime_, false);
+  entry.mtime = pax_mtime_;
+  if (entry.mtime_given) return {};
+  // Writers put anything there, a time before 1970 among it: no time is better than a refusal.
+  auto time = Number(At(block_, kMtime));
+  entry.mtime = time && *time < kMaxTarFile ? static_cast<int64_t>(*time) : 0;
   return {};
 }
 
@@ -258,7 +295,7 @@ void PutOctal(std::array<char, kTarBlock>& block, Field f, uint64_t v) {
   for (size_t i = f.length - 1; i-- > 0; v >>= 3) block[f.at + i] = static_cast<char>('0' + (v & 7));
 }
 
-std::string HeaderBlock(std::string_view name, char type, uint32_t mode, uint64_t size) {
+std::string HeaderBlock(std::string_view name, char type, uint32_t mode, uint64_t size, std::string_view target = {}) {
   std::array<char, kTarBlock> block{};
   std::memcpy(block.data() + kName.at, name.data(), std::min(name.size(), kName.length));
   PutOctal(block, kMode, mode);
@@ -267,6 +304,7 @@ std::string HeaderBlock(std::string_view name, char type, uint32_t mode, uint64_
   PutOctal(block, kSize, size);
   PutOctal(block, kMtime, 0);
   block[kTypeAt] = type;
+  if (!target.empty()) std::memcpy(block.data() + kLink.at, target.data(), std::min(target.size(), kLink.length));
   std::memcpy(block.data() + kMagic.at, "ustar\0", kMagic.length);
   std::memcpy(block.data() + kVersion.at, "00", kVersion.length);
   std::memset(block.data() + kChecksum.at, ' ', kChecksum.length);
@@ -288,14 +326,21 @@ std::string PaxRecord(std::string_view key, std::string_view value) {
 
 std::string TarHeader(const TarEntry& entry) {
   constexpr uint64_t kMaxOctal = (1ULL << 33) - 1;
+  const bool link = entry.kind == TarEntry::Kind::kSymlink;
   std::string name = entry.name + (entry.directory ? "/" : "");
   std::string pax;
-  bool ascii = std::all_of(name.begin(), name.end(), [](char c) { return c >= 0x20 && c < 0x7f; });
-  if (name.size() > kName.length || !ascii) pax += PaxRecord("path", name);
+  auto fits = [](const std::string& text) {
+    return text.size() <= kName.length && std::ranges::all_of(text, [](char c) { return c >= 0x20 && c < 0x7f; });
+  };
+  if (!fits(name)) pax += PaxRecord("path", name);
+  if (link && !fits(entry.target)) pax += PaxRecord("linkpath", entry.target);
   if (entry.size > kMaxOctal) pax += PaxRecord("size", std::to_string(entry.size));
+  if (entry.mtime_given) pax += PaxRecord("mtime", std::to_string(entry.mtime));
   std::string out;
   if (!pax.empty()) out = HeaderBlock("PaxHeader", 'x', 0644, pax.size()) + pax + TarPadding(pax.size());
-  return out + HeaderBlock(name, entry.directory ? '5' : '0', entry.mode, entry.size > kMaxOctal ? 0 : entry.size);
+  const char type = link ? '2' : entry.directory ? '5' : '0';
+  return out + HeaderBlock(name, type, entry.mode, entry.size > kMaxOctal ? 0 : entry.size,
+                           link ? std::string_view(entry.target) : std::string_view());
 }
 
 std::string TarPadding(uint64_t size) {

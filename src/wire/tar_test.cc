@@ -162,6 +162,68 @@ TEST(Tar, LinksAndDevicesAreRefusedByName) {
   }
 }
 
+Result<std::vector<Read>> ReadTaking(std::string_view archive, TarTakes takes) {
+  Collector sink;
+  TarReader reader(&sink, takes);
+  SB_TRYV(reader.Feed(archive));
+  SB_TRYV(reader.Finish());
+  return sink.entries;
+}
+
+TarEntry Link(const std::string& name, const std::string& target) {
+  TarEntry entry{name};
+  entry.kind = TarEntry::Kind::kSymlink;
+  entry.target = target;
+  return entry;
+}
+
+TEST(Tar, LinksArriveWithTheirTargetWhereTheyAreTaken) {
+  const std::string far(300, 't');
+  TarEntry dated = Link("dated", "x");
+  dated.mtime = 1'234'567'890;
+  dated.mtime_given = true;
+  auto got = ReadTaking(TarHeader(Link("up", "../../etc/passwd")) + TarHeader(Link("root", "/etc")) +
+                            TarHeader(Link("far", far)) + TarHeader(Link("odd", "\xff\n")) + TarHeader(dated) +
+                            File("f", "f") + TarEnd(),
+                        {.symlinks = true});
+  ASSERT_TRUE(got) << got.error().message;
+  ASSERT_EQ(got->size(), 6U);
+  const std::vector<std::string> targets = {"../../etc/passwd", "/etc", far, "\xff\n", "x"};
+  for (size_t i = 0; i < targets.size(); ++i) {
+    EXPECT_EQ(got->at(i).entry.kind, TarEntry::Kind::kSymlink);
+    EXPECT_EQ(got->at(i).entry.target, targets[i]);
+    EXPECT_TRUE(got->at(i).ended);
+  }
+  EXPECT_TRUE(got->at(4).entry.mtime_given);
+  EXPECT_EQ(got->at(4).entry.mtime, 1'234'567'890);
+  EXPECT_EQ(got->at(5).entry.kind, TarEntry::Kind::kPlain);
+  EXPECT_EQ(got->at(5).entry.target, "");
+  EXPECT_FALSE(got->at(5).entry.mtime_given);
+}
+
+TEST(Tar, GnuLongTargets) {
+  const std::string far(200, 'k');
+  auto got = ReadTaking(Extension('K', far + std::string(1, '\0')) + TarHeader(Link("l", "short")) + TarEnd(),
+                        {.symlinks = true});
+  ASSERT_TRUE(got) << got.error().message;
+  EXPECT_EQ(got->at(0).entry.target, far);
+  EXPECT_FALSE(ReadTaking(TarHeader(Link("l", "")) + TarEnd(), {.symlinks = true})) << "without a target";
+  const std::string nul = Extension('x', Pax("linkpath", std::string("a\0b", 3)));
+  EXPECT_FALSE(ReadTaking(nul + TarHeader(Link("l", "x")) + TarEnd(), {.symlinks = true}));
+}
+
+TEST(Tar, OthersCanBeNamedByTheCaller) {
+  for (char type : {'1', '3', '4', '6'}) {
+    // A size in the header of something without contents says nothing.
+    std::string header = Patch(TarHeader({"odd", false, 0644, 512}), 156, std::string(1, type));
+    auto got = ReadTaking(header + File("after", "a") + TarEnd(), {.others = true});
+    ASSERT_TRUE(got) << type << got.error().message;
+    ASSERT_EQ(got->size(), 2U);
+    EXPECT_EQ(got->at(0).entry.kind, TarEntry::Kind::kOther);
+    EXPECT_EQ(got->at(1).bytes, "a");
+  }
+}
+
 TEST(Tar, NamesThatLeaveTheTargetAreRefused) {
   for (const char* name : {"/etc/passwd", "..", "../x", "a/../x", "a/..", "a/b/../../../x"})
     EXPECT_NE(MessageOf(File(name, "x") + TarEnd()), "") << name;

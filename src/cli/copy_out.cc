@@ -1,0 +1,200 @@
+// `sandbar cp` out of a sandbox. A file comes by the API's read, a directory as an archive that `tar` makes in the
+// sandbox and TreeWriter takes apart here. The person's own files are never half replaced: what is copied gets its name
+// when it is complete.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "agent/transcript.h"
+#include "base/ids.h"
+#include "cli/copy.h"
+#include "cli/output.h"
+#include "cli/signals.h"
+#include "cli/tree_writer.h"
+#include "wire/ndjson.h"
+
+namespace sandbar::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// One archive in the sandbox. Its own scratch directory is left out, and so is what is mounted elsewhere.
+constexpr char kPack[] =
+    "umask 077; d=$(mktemp -d \"${TMPDIR:-/tmp}/.sandbar-cp-XXXXXX\") || exit; echo \"$d\"; "
+    "LC_ALL=C exec tar -C \"$1\" --format=gnu --hard-dereference --one-file-system --exclude=\"${d##*/}\" "
+    "-cf \"$d/tree\" .";
+constexpr char kCleanUp[] = "rm -rf -- \"$1\"";
+
+Task<std::unique_ptr<net::ClientResponse>> ReadInGuest(ApiClient* api, std::string session, std::string path) {
+  json::object body{{"path", std::move(path)}};
+  net::ClientRequest request = api->Request("POST", SessionPath(session) + "/fs/read", wire::ToAsciiJson(body));
+  co_return co_await api->Open(std::move(request));
+}
+
+// What is not a file that could be replaced: a device, a pipe, and the names that lead to this process's own output.
+bool WriteDirectly(const std::string& to) {
+  struct stat st{};
+  const bool there = ::stat(to.c_str(), &st) == 0;
+  return (there && !S_ISREG(st.st_mode)) || to.starts_with("/dev/") || to.starts_with("/proc/");
+}
+
+// The bytes of an answer to an fd; how many there were.
+Task<uint64_t> Save(net::ClientResponse* response, int fd) {
+  uint64_t total = 0;
+  for (;;) {
+    SB_CO_TRY(std::string piece, co_await response->Read());
+    if (piece.empty()) co_return total;
+    total += piece.size();
+    SB_CO_TRYV(WriteAll(fd, piece));
+  }
+}
+
+Result<> TakeName(const Fd& file, const std::string& part, const std::string& to, const GuestFile& about) {
+  const timespec times[2] = {{0, UTIME_OMIT}, {about.mtime, 0}};
+  if (::fchmod(file.get(), about.mode & 0777) != 0) return FailErrno("set the mode of " + to);
+  ::futimens(file.get(), times);
+  if (::rename(part.c_str(), to.c_str()) != 0) return FailErrno(to);
+  return {};
+}
+
+Task<uint64_t> SaveAs(net::ClientResponse* response, std::string to, GuestFile about) {
+  if (WriteDirectly(to)) {
+    Fd out(::open(to.c_str(), O_WRONLY | O_CLOEXEC));
+    if (!out) co_return FailErrno(to);
+    co_return co_await Save(response, out.get());
+  }
+  auto ex = co_await asio::this_coro::executor;
+  Signals signals(ex, {SIGINT, SIGTERM, SIGHUP});
+  const std::string part = to + "." + NewLabel("part-", 8);
+  Fd file(::open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!file) co_return FailErrno(to);
+  Task<uint64_t> saving = Save(response, file.get());
+  auto saved = co_await UnlessSignalled(&signals, 1, std::move(saving));
+  if (saved)
+    if (auto named = TakeName(file, part, to, about); !named) saved = std::unexpected(std::move(named).error());
+  if (!saved) ::unlink(part.c_str());
+  co_return saved;
+}
+
+Task<int> FileOut(ApiClient* api, bool as_json, std::string session, const Source* source, std::string to,
+                  GuestFile about) {
+  std::error_code ec;
+  if (fs::is_directory(to, ec)) to += (to.ends_with('/') ? "" : "/") + source->name;
+  SB_CO_TRY(auto response, co_await ReadInGuest(api, std::move(session), source->path));
+  SB_CO_TRY(uint64_t total, co_await SaveAs(response.get(), to, about));
+  if (!as_json) co_return 0;
+  json::object report{{"bytes", total}, {"to", to}};
+  SB_CO_TRYV(Out(wire::NdjsonLine(report)));
+  co_return 0;
+}
+
+// The directory that the copy fills; made when it is not there, and then it gets the source's mode at the end.
+struct Target {
+  Fd directory;
+  bool made = false;
+};
+
+Result<Target> OpenTarget(const Source& source, std::string* to) {
+  struct stat st{};
+  const bool there = ::stat(to->c_str(), &st) == 0;
+  if (there && !S_ISDIR(st.st_mode)) return Fail(Code::kBadRequest, *to + " exists and is no directory");
+  const bool inside = there && !source.contents;
+  if (inside) *to += (to->ends_with('/') ? "" : "/") + source.name;
+  Target target;
+  target.made = (inside || !there) && ::mkdir(to->c_str(), 0700) == 0;
+  if ((inside || !there) && !target.made && errno != EEXIST) return FailErrno("make " + *to);
+  // The directory that was named may be reached by a link of the caller's; one inside of it may not.
+  target.directory = Fd(::open(to->c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | (inside ? O_NOFOLLOW : 0)));
+  if (!target.directory) return FailErrno(*to);
+  return target;
+}
+
+void SetMode(const Fd& directory, const GuestFile& about) {
+  const timespec times[2] = {{0, UTIME_OMIT}, {about.mtime, 0}};
+  ::futimens(directory.get(), times);
+  if (::fchmod(directory.get(), about.mode & 0777) != 0) Note("could not set the mode of the copy");
+}
+
+Task<> Unpack(ApiClient* api, std::string session, std::string archive, TreeWriter* writer) {
+  SB_CO_TRY(auto response, co_await ReadInGuest(api, std::move(session), std::move(archive)));
+  wire::TarReader tar(writer, TreeWriter::kTakes);
+  for (;;) {
+    SB_CO_TRY(std::string piece, co_await response->Read());
+    if (piece.empty()) break;
+    SB_CO_TRYV(tar.Feed(piece));
+  }
+  SB_CO_TRYV(tar.Finish());
+  co_return writer->Finish();
+}
+
+// The lines that tar said, each about something that is not in the archive.
+std::vector<std::string> Remarks(const std::string& err) {
+  std::vector<std::string> lines;
+  for (size_t at = 0; at < err.size();) {
+    const size_t end = std::min(err.find('\n', at), err.size());
+    std::string line = err.substr(at, end - at);
+    at = end + 1;
+    const bool summary = line.contains("Exiting with failure status") || line.contains("file is the archive");
+    if (!line.empty() && !summary) lines.push_back(std::move(line));
+  }
+  return lines;
+}
+
+Task<int> TreeOut(ApiClient* api, bool as_json, std::string session, const Source* source, std::string to,
+                  GuestFile about) {
+  SB_CO_TRY(Target target, OpenTarget(*source, &to));
+  auto ex = co_await asio::this_coro::executor;
+  Signals signals(ex, {SIGINT, SIGTERM, SIGHUP});
+  std::vector<std::string> args = {source->path};
+  SB_CO_TRY(Ran packed, co_await RunInGuest(api, session, kPack, std::move(args)));
+  const std::string scratch = packed.out.substr(0, packed.out.find('\n'));
+  if (!scratch.starts_with('/'))
+    co_return Fail(Code::kUnavailable, "in the sandbox: " + agent::OneLine(packed.err, 400));
+  Fd root(::fcntl(target.directory.get(), F_DUPFD_CLOEXEC, 0));
+  TreeWriter writer(std::move(root));
+  Task<> unpacking = Unpack(api, session, scratch + "/tree", &writer);
+  auto unpacked = co_await UnlessSignalled(&signals, 1, std::move(unpacking));
+  std::vector<std::string> rubbish = {scratch};
+  auto cleaned = co_await RunInGuest(api, std::move(session), kCleanUp, std::move(rubbish));
+  if (!cleaned)
+    Note("could not delete " + agent::OneLine(scratch, 200) + " in the sandbox: " + cleaned.error().message);
+  if (target.made) SetMode(target.directory, about);
+  std::vector<std::string> left_out = Remarks(packed.err);
+  if (!unpacked) {
+    // Without an archive its maker's complaint is the reason.
+    if (packed.code != 0 && writer.files() == 0 && !left_out.empty())
+      co_return Fail(Code::kUnavailable, "in the sandbox: " + agent::OneLine(left_out.front(), 400));
+    co_return std::unexpected(std::move(unpacked).error());
+  }
+  if (as_json) {
+    json::object report{{"copied", writer.files()}, {"bytes", writer.bytes()}, {"to", to}};
+    SB_CO_TRYV(Out(wire::NdjsonLine(report)));
+  } else {
+    Note(fmt::format("copied {} file{} to {}", writer.files(), writer.files() == 1 ? "" : "s", to));
+  }
+  const uint64_t count = left_out.size() + writer.left_out_count();
+  left_out.insert(left_out.end(), writer.left_out().begin(), writer.left_out().end());
+  co_return NameLeftOut(left_out, count, as_json);
+}
+
+}  // namespace
+
+Task<int> CopyOut(ApiClient* api, bool as_json, Place from, std::string to) {
+  SB_CO_TRY(std::string session, co_await SessionOf(api, from.sandbox, true));
+  const Source source = SourceOf(from.path);
+  if (to == "-") {
+    SB_CO_TRY(auto response, co_await ReadInGuest(api, std::move(session), from.path));
+    SB_CO_TRYV(co_await Save(response.get(), 1));
+    co_return 0;
+  }
+  SB_CO_TRY(auto about, co_await StatInGuest(api, session, source.path));
+  if (!about) co_return Fail(Code::kNotFound, source.path + " does not exist in " + from.sandbox);
+  if (S_ISDIR(about->mode))
+    co_return co_await TreeOut(api, as_json, std::move(session), &source, std::move(to), *about);
+  co_return co_await FileOut(api, as_json, std::move(session), &source, std::move(to), *about);
+}
+
+}  // namespace sandbar::cli
