@@ -4,8 +4,10 @@
 
 #include "api/auth.h"
 #include "api/call.h"
+#include "api/client_mistakes.h"
 #include "api/create_answers.h"
 #include "api/errors.h"
+#include "api/fresh_shells.h"
 #include "api/mcp_calls.h"
 #include "api/openapi.h"
 #include "api/preview.h"
@@ -59,6 +61,7 @@ Api::Api(sandbox::Service* service, images::Catalog* catalog, ApiConfig config)
       previews_(std::make_unique<Previews>(service_, &config_)),
       shares_(std::make_unique<Shares>(kCallsInAll, kCallsWeight)),
       create_answers_(std::make_unique<CreateAnswers>()),
+      fresh_shells_(std::make_unique<FreshShells>()),
       mcp_calls_(std::make_unique<McpCalls>()) {
   SB_CHECK(config_.jwt_key.size() >= 32);
   config_.openapi = OpenApiText(RouteTable(), assets::kOpenApiJson, config_.version);
@@ -125,6 +128,7 @@ Task<> Api::Dispatch(net::HttpExchange* exchange) {
     co_return co_await previews_->Serve(exchange, std::move(label));
   }
   SB_CO_TRYV(guard_->Check(request, loopback));
+  SB_CO_TRYV(CheckProtocol(request));
   Match match = MatchRoute(RouteTable(), request.method, request.path);
   if (match.route == nullptr) {
     if (match.allowed.empty()) co_return Fail(Code::kNotFound, "there is nothing at this path");
@@ -137,6 +141,7 @@ Task<> Api::Dispatch(net::HttpExchange* exchange) {
   call.catalog = catalog_;
   call.config = &config_;
   call.create_answers = create_answers_.get();
+  call.fresh_shells = fresh_shells_.get();
   auto ex = co_await asio::this_coro::executor;
   if (!cells_) cells_ = std::make_unique<mcp::Cells>(ex);
   call.cells = cells_.get();
@@ -157,7 +162,10 @@ Task<> Api::Dispatch(net::HttpExchange* exchange) {
   // A session that is talked to is not idle, however long the talk is: a log that is followed, a forwarded port.
   std::shared_ptr<void> in_use;
   if (auto it = call.params.find("session"); it != call.params.end()) in_use = service_->Use(call.scope, it->second);
-  co_return co_await match.route->handler(&call);
+  call.first_use = fresh_shells_->FirstUse(call.params);
+  auto done = co_await match.route->handler(&call);
+  if (!done && done.error().code == Code::kNotFound) done.error().message += UnsetValueHint(call.params);
+  co_return done;
 }
 
 Task<> Api::Handle(net::HttpExchange* exchange) {

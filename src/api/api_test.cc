@@ -201,6 +201,43 @@ TEST_F(ApiFixture, V1Facade) {
   EXPECT_EQ(Ask("POST", "/v1/sandboxes/sbx_1/stop").Json().at("sandbox").at("status"), "stopped");
 }
 
+// The protocol's CLI asks for a port where nothing listens; nobody else is told of one.
+TEST_F(ApiFixture, InteractivePortIsOnlyForWhoeverInsists) {
+  EXPECT_EQ(Ask("POST", "/v2/sandboxes", R"({"projectId":"p","__interactive":true})")
+                .Json()
+                .at("session")
+                .at("interactivePort"),
+            26661);
+  EXPECT_FALSE(Ask("POST", "/v2/sandboxes", R"({"projectId":"p"})")
+                   .Json()
+                   .at("session")
+                   .as_object()
+                   .contains("interactivePort"));
+  EXPECT_FALSE(Ask("GET", "/v2/sandboxes/box").Json().at("session").as_object().contains("interactivePort"));
+  EXPECT_EQ(
+      Ask("POST", "/v2/sandboxes/box/fork", R"({"__interactive":true})").Json().at("session").at("interactivePort"),
+      26661);
+}
+
+// `sandbox sh` makes a sandbox and asks for a shell in it; what it leaves when that is refused must not run on.
+TEST_F(ApiFixture, ASandboxThatWasMadeForAShellIsStoppedWithTheRefusal) {
+  json::object made = Ask("POST", "/v2/sandboxes", R"({"projectId":"p","__interactive":true})").Json();
+  const std::string session(made.at("session").at("id").as_string());
+  Answer refused = Ask("POST", "/v2/sandboxes/sessions/" + session + "/interactive", "{}");
+  EXPECT_EQ(refused.Code(), "unsupported");
+  EXPECT_TRUE(refused.body.contains("has been stopped")) << refused.body;
+  EXPECT_EQ(Ask("GET", "/v2/sandboxes/sessions/" + session).Json().at("session").at("status"), "stopped");
+}
+
+TEST_F(ApiFixture, ASandboxThatIsInUseIsNotStoppedByTheRefusal) {
+  json::object made = Ask("POST", "/v2/sandboxes", R"({"projectId":"p","__interactive":true})").Json();
+  const std::string session(made.at("session").at("id").as_string());
+  const std::string name(made.at("sandbox").at("name").as_string());
+  EXPECT_EQ(Ask("GET", "/v2/sandboxes/" + name + "?resume=true").status, 200);
+  EXPECT_EQ(Ask("POST", "/v2/sandboxes/sessions/" + session + "/interactive", "{}").Code(), "unsupported");
+  EXPECT_EQ(Ask("GET", "/v2/sandboxes/sessions/" + session).Json().at("session").at("status"), "running");
+}
+
 TEST_F(ApiFixture, WhatIsAbsentIsRefused) {
   EXPECT_EQ(Ask("POST", std::string(kSession) + "/interactive", "{}").Code(), "unsupported");
 }

@@ -25,6 +25,7 @@ namespace sandbar::api {
 
 struct ApiConfig;
 class CreateAnswers;
+class FreshShells;
 class McpCalls;
 
 inline constexpr size_t kMaxJsonBody = 4 << 20;
@@ -35,6 +36,7 @@ struct Call {
   images::Catalog* catalog = nullptr;
   const ApiConfig* config = nullptr;
   CreateAnswers* create_answers = nullptr;
+  FreshShells* fresh_shells = nullptr;
   mcp::Cells* cells = nullptr;
   McpCalls* mcp_calls = nullptr;
   std::string base_url;  // of this server, without a slash at its end
@@ -42,7 +44,8 @@ struct Call {
 
   std::map<std::string, std::string> params;
   wire::Query query;
-  int version = 0;  // the N of /vN
+  int version = 0;         // the N of /vN
+  bool first_use = false;  // of a sandbox that was made for an interactive shell
   store::Token token;
   std::optional<int64_t> expires_at_ms;  // of the caller's credential; whatever it makes of it ends no later
   Wanted wanted;

@@ -72,7 +72,8 @@ std::string PublicMessage(const Error& error) {
 }
 
 std::string ErrorBody(std::string_view code, std::string_view message) {
-  json::object body{{"error", json::object{{"code", code}, {"message", message}}}};
+  // The second message is for clients of other protocols, which look for it there; the protocol's own pass over it.
+  json::object body{{"error", json::object{{"code", code}, {"message", message}}}, {"message", message}};
   return wire::ToAsciiJson(body);
 }
 

@@ -1,5 +1,5 @@
 // The one table from Error codes to HTTP answers: status, the protocol's error code and the body
-// {"error":{"code","message"}}. Pure functions, any thread.
+// {"error":{"code","message"},"message"}. Pure functions, any thread.
 //
 // Clients retry network errors, 429 and every 5xx, POSTs included: whatever will fail again the same way is a 4xx, and
 // 5xx is left to real faults of the server. Texts of such faults (paths, errno) go to the log under a reference, never

@@ -5,6 +5,7 @@
 
 #include "api/call.h"
 #include "api/create_answers.h"
+#include "api/fresh_shells.h"
 #include "api/handlers.h"
 #include "api/vercel_requests.h"
 #include "api/vercel_shapes.h"
@@ -12,6 +13,7 @@
 #include "base/log.h"
 #include "sandbox/ladder.h"
 #include "sandbox/tokens.h"
+#include "wire/json_decode.h"
 
 namespace sandbar::api {
 
@@ -28,6 +30,18 @@ json::object WithExpiry(Call* call, const store::Sandbox& sandbox) {
 std::string RequestDigest(Call* call, const std::string& body) {
   const std::string who(call->request().Get("authorization"));
   return sandbox::Sha256Hex(who + "\n" + call->scope.team + "\n" + call->scope.project + "\n" + body);
+}
+
+// The protocol's CLI, which may or may not be about to ask for a shell.
+bool MayWantShell(const std::string& body) {
+  auto value = wire::ParseJson(body);
+  const json::value* asked = value && value->is_object() ? value->as_object().if_contains("__interactive") : nullptr;
+  return asked != nullptr && asked->is_bool() && asked->as_bool();
+}
+
+void NoteShell(Call* call, const sandbox::SandboxView& view, json::object* body) {
+  (*body)[WrapperKey(call->v1())].as_object()["interactivePort"] = kInteractivePort;
+  call->fresh_shells->Add(view.sandbox.name, view.session.id);
 }
 
 // Says so when the client goes away, and then waits to be cancelled.
@@ -93,6 +107,7 @@ Task<> CreateSandbox(Call* call) {
   Result<> answered = Fail(Code::kClosed, "the client is gone");
   if (!gone) {
     json::object body = ViewJson(*view, call->preview_urls, call->v1(), false);
+    if (MayWantShell(text)) NoteShell(call, *view, &body);
     answered = co_await call->Reply(std::move(body));
   }
   if (answered) {
@@ -145,6 +160,7 @@ Task<> ForkSandbox(Call* call) {
   auto view = co_await call->service->Fork(call->scope, std::move(name), std::move(spec));
   if (!view) co_return std::unexpected(std::move(view).error());
   json::object body = ViewJson(*view, call->preview_urls, false, false);
+  if (MayWantShell(text)) NoteShell(call, *view, &body);
   if (view->live) {
     body["pauseMs"] = view->live->pause.count();
     body["memoryBytes"] = view->live->memory_bytes;

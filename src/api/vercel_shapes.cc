@@ -97,7 +97,6 @@ json::object SessionJson(const store::Session& s) {
                    {"region", s.region},
                    {"timeout", s.timeout_ms},
                    {"cwd", s.cwd},
-                   {"interactivePort", kInteractivePort},
                    {"requestedAt", s.requested_at},
                    {"createdAt", s.created_at},
                    {"updatedAt", s.updated_at},

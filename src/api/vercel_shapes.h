@@ -16,7 +16,9 @@
 
 namespace sandbar::api {
 
-// The port that the protocol reserves for the interactive shell; its CLI refuses a session that does not name one.
+// The port that the protocol reserves for the interactive shell. Nothing listens there, so it is not part of a session.
+// Only the answer to a create or fork that says `__interactive` names it: the protocol's CLI takes a sandbox without it
+// for one that was not made, and leaves it running.
 inline constexpr int kInteractivePort = 26661;
 
 // `current`: the sandbox's session, where known; gives expiresAt while it runs.

@@ -34,7 +34,7 @@ TEST(Shapes, RequiredKeysAreAlwaysThereAndNothingIsNull) {
   for (const char* key : {"id", "memory", "vcpus", "region", "timeout", "status", "requestedAt", "createdAt",
                           "updatedAt", "cwd", "runtime"})
     EXPECT_TRUE(session.contains(key)) << key;
-  EXPECT_EQ(session.at("interactivePort"), 26661);
+  EXPECT_FALSE(session.contains("interactivePort")) << "nothing listens there";
   EXPECT_FALSE(HasNull(session));
   for (const char* key : {"startedAt", "stoppedAt", "duration", "networkTransfer", "networkPolicy"})
     EXPECT_FALSE(session.contains(key)) << key;
