@@ -63,6 +63,7 @@ struct ApiConfig {
   std::string openapi;       // made by Api of the route table
   std::string jwks;          // public keys of what forwarded requests are signed with
   Prices prices;
+  double machine_cores = 2;                             // what all sandboxes together may use of the host
   std::chrono::milliseconds stream_keep_alive{15'000};  // longest silence of a streamed answer
   mcp::Settings mcp;
 };

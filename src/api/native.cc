@@ -72,6 +72,9 @@ Task<> NativeInspect(Call* call) {
   const store::Session& session = view->session;
   json::object body = ViewJson(*view, call->preview_urls, false, false);
   body["image"] = session.image;
+  // What `vcpus` asks for, and what the host has for it at most.
+  body["cpu"] = json::object{{"vcpus", session.vcpus},
+                             {"effectiveCores", std::min<double>(session.vcpus, call->config->machine_cores)}};
   body["isolation"] = json::object{{"engine", session.engine}, {"class", session.isolation_class}};
   if (!session.stop_reason.empty()) body["stopReason"] = session.stop_reason;
   auto notices = co_await call->service->Notices(call->scope, view->sandbox.name);

@@ -18,6 +18,8 @@
 namespace sandbar::daemon {
 namespace {
 
+constexpr int kUsualMaxVcpus = 8;  // as the hosted service has it
+
 constexpr int64_t kTerabyte = 1LL << 40;
 constexpr char kHostBundle[] = "/etc/ssl/certs/ca-certificates.crt";
 
@@ -226,6 +228,7 @@ Keys TopLevel(Config* c) {
                  {"preview_tls_key", Str(&c->preview_tls_key)},
                  {"insecure_http", Bool(&c->insecure_http)}};
   Keys limits = {{"max_vcpus", Int(&c->domain.max_vcpus, 1, 1024)},
+                 {"cpu_overcommit", Bool(&c->cpu_overcommit)},
                  {"max_memory_mb", Int(&c->domain.max_memory_mb, 256, 1 << 24)},
                  {"max_timeout", Duration(&c->domain.max_timeout_ms)},
                  {"default_timeout", Duration(&c->domain.default_timeout_ms)},
@@ -396,12 +399,27 @@ Result<> ApplyToml(const std::string& text, const std::string& name, Config* con
   }
 }
 
+namespace {
+
+// The SDK's default size is 2 vCPUs; a one-core host still serves it, by time slices.
+Result<> SetVcpus(const Host& host, Config* c) {
+  const int cores = std::max(2, host.cores);
+  if (!c->cpu_overcommit && c->domain.max_vcpus > cores)
+    return Fail(Code::kBadRequest,
+                fmt::format("`limits.max_vcpus` is {}, more than the {} cores of this host: that needs "
+                            "`limits.cpu_overcommit = true`",
+                            c->domain.max_vcpus, cores));
+  if (c->domain.max_vcpus == 0) c->domain.max_vcpus = c->cpu_overcommit ? std::max(kUsualMaxVcpus, cores) : cores;
+  return {};
+}
+
+}  // namespace
+
 Result<Config> LoadConfig(const std::string& data, const cli::ServeCommand& flags, const Host& host) {
   Config c;
   c.data = data;
   c.images = cli::kDefaultImages;
-  // The SDK's default size is 2 vCPUs; a one-core host still serves it, by time slices.
-  c.domain.max_vcpus = std::max(2, host.cores);
+  c.domain.max_vcpus = 0;  // nobody asked for a limit
   c.domain.max_memory_mb = std::max(4096, host.memory_mb * 8 / 10);
   std::error_code ec;
   if (std::filesystem::exists(kHostBundle, ec)) c.extra_ca = kHostBundle;
@@ -412,6 +430,7 @@ Result<Config> LoadConfig(const std::string& data, const cli::ServeCommand& flag
     SB_TRY(std::string text, cli::ReadSmallFile(*flags.config));
     SB_TRYV(ApplyToml(text, *flags.config, &c));
   }
+  SB_TRYV(SetVcpus(host, &c));
   if (c.disk_limit == "none" && c.domain.disk_bytes != 0)
     return Fail(Code::kBadRequest, "`limits.disk_mb` needs `disk.limit = \"btrfs\"`: plain directories have no limit");
   if (c.disk_limit != "none" && c.domain.disk_bytes == 0) c.domain.disk_bytes = usual_disk;

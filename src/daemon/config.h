@@ -37,8 +37,9 @@ struct Config {
   bool insecure_http = false;
   bool ephemeral = false;
   std::string user = "sandbar";
-  std::string extra_ca;  // PEM bundle that every machine trusts in addition
-  int host_share = 80;   // per cent of the host that all machines together may use
+  std::string extra_ca;        // PEM bundle that every machine trusts in addition
+  bool cpu_overcommit = true;  // one sandbox may have more vCPUs than the host has cores
+  int host_share = 80;         // per cent of the host that all machines together may use
   std::string disk_limit = "btrfs";
   uint64_t disk_pool_bytes = 0;          // 0: most of what is free
   std::string runsc;                     // gVisor's program; empty: looked for; "none": not used

@@ -29,8 +29,23 @@ TEST(Config, DefaultsFollowTheHost) {
   // The SDK's default of 2 vCPUs and 4096 MB must fit everywhere.
   auto small = LoadConfig("/data", {}, {.cores = 1, .memory_mb = 1000});
   ASSERT_TRUE(small);
-  EXPECT_EQ(small->domain.max_vcpus, 2);
+  EXPECT_EQ(small->domain.max_vcpus, 8) << "more than it has cores: cpu_overcommit";
   EXPECT_EQ(small->domain.max_memory_mb, 4096);
+}
+
+TEST(Config, CpuOvercommit) {
+  const std::string file = ::testing::TempDir() + "sandbar-overcommit.toml";
+  const cli::ServeCommand flags{.config = file};
+  auto load = [&](const std::string& text) {
+    std::ofstream(file) << "[limits]\n" << text;
+    return LoadConfig("/data", flags, {.cores = 2, .memory_mb = 64'000});
+  };
+  EXPECT_EQ(load("")->domain.max_vcpus, 8);
+  EXPECT_EQ(load("max_vcpus = 32\n")->domain.max_vcpus, 32);
+  EXPECT_EQ(load("cpu_overcommit = false\n")->domain.max_vcpus, 2);
+  auto both = load("cpu_overcommit = false\nmax_vcpus = 4\n");
+  ASSERT_FALSE(both);
+  EXPECT_NE(both.error().message.find("cpu_overcommit"), std::string::npos) << both.error().message;
 }
 
 TEST(Config, Isolation) {

@@ -85,6 +85,7 @@ api::ApiConfig ApiConfigOf(const Config& config, const std::string& jwt_key, con
   out.version = cli::kVersion;
   out.register_mjs = register_mjs;
   out.mcp = config.mcp;
+  out.machine_cores = ThisHost().cores * config.host_share / 100.0;
   return out;
 }
 

@@ -124,10 +124,15 @@ Result<Size> CheckResources(const Resources& wanted, const Config& config) {
   if (vcpus < 1 || (vcpus != 1 && vcpus % 2 != 0)) {
     return Bad(fmt::format("resources.vcpus: must be 1 or an even number, got {}", vcpus));
   }
-  const int limit = std::min(config.max_vcpus, config.max_memory_mb / kMemoryPerVcpu);
-  if (vcpus > limit) {
-    return Bad(fmt::format("resources.vcpus: {} is more than this server's limit of {} (with {} MB of memory each)",
-                           vcpus, limit, kMemoryPerVcpu));
+  if (vcpus > config.max_vcpus) {
+    return Bad(fmt::format("resources.vcpus: {} is more than this server's limit of {} (limits.max_vcpus)", vcpus,
+                           config.max_vcpus));
+  }
+  if (vcpus > config.max_memory_mb / kMemoryPerVcpu) {
+    return Bad(
+        fmt::format("resources.vcpus: {} come with {} MB of memory, more than this server's limit of {} MB "
+                    "(limits.max_memory_mb)",
+                    vcpus, vcpus * kMemoryPerVcpu, config.max_memory_mb));
   }
   const int memory = vcpus * kMemoryPerVcpu;
   if (wanted.memory_mb && *wanted.memory_mb != memory) {

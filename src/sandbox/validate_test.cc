@@ -52,7 +52,8 @@ TEST_F(ValidateTest, Resources) {
   config_.max_memory_mb = 8192;
   for (int good : {1, 2, 4}) EXPECT_EQ(CheckResources({.vcpus = good}, config_)->memory_mb, good * 2048);
   for (int bad : {0, -2, 3, 5}) EXPECT_THAT(Refusal(CheckResources({.vcpus = bad}, config_)), HasSubstr("even")) << bad;
-  EXPECT_THAT(Refusal(CheckResources({.vcpus = 6}, config_)), HasSubstr("limit of 4")) << "memory is the limit";
+  EXPECT_THAT(Refusal(CheckResources({.vcpus = 6}, config_)), HasSubstr("limit of 8192 MB"));
+  EXPECT_THAT(Refusal(CheckResources({.vcpus = 10}, config_)), HasSubstr("limit of 8 (limits.max_vcpus)"));
   EXPECT_THAT(Refusal(CheckResources({.vcpus = 2, .memory_mb = 2048}, config_)), HasSubstr("4096"));
   EXPECT_TRUE(CheckResources({.vcpus = 4, .memory_mb = 8192}, config_));
   EXPECT_EQ(CheckResources({.memory_mb = 8192}, config_)->vcpus, 4);
