@@ -148,6 +148,7 @@ const known = new Map(Object.entries({
   "./sandbar diff box": { prints: /hello\.mjs/ },
   "./sandbar race box -n 4 --score 'ops: (\\d+)' -- bash -c 'echo ops: $RANDOM'": {},
   "./sandbar export box /tmp/box.tar.zst": { as: () => `./sandbar export box '${scratch}/box.tar.zst' && ./sandbar import '${scratch}/box.tar.zst' --name imported` },
+  "./sandbar restart": {},
   "./sandbar image ls": { prints: /^vercel\/sandbox\/universal:latest/m },
   "./sandbar image build data": {},
   "./sandbar doctor": { codes: [0, 1] },
