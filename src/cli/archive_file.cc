@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/printable.h"
 #include "base/fd.h"
 #include "cli/commands.h"
 #include "cli/output.h"
@@ -141,10 +142,7 @@ std::vector<int> ArchivedPorts(const json::object& settings) {
 }  // namespace
 
 std::string QuoteForeign(std::string_view text) {
-  std::string out(text.substr(0, 200));
-  for (char& c : out)
-    if (c < 0x20 || c == 0x7F) c = '?';
-  return "\"" + out + "\"";
+  return "\"" + Printable(text.substr(0, 200)) + "\"";
 }
 
 Result<json::object> ReadArchive(const std::string& file, const std::string& to, std::optional<uint64_t> max_size) {

@@ -152,7 +152,8 @@ Result<int> LocalEnv(const Options& options, const EnvCommand& command, Result<S
     for (const auto& [name, value] : variables.values) report[name] = value;
     lines = wire::NdjsonLine(report);
   }
-  SB_TRYV(Out(lines));
+  // For a shell: every byte counts.
+  SB_TRYV(WriteAll(1, lines));
   return 0;
 }
 
@@ -167,7 +168,7 @@ Task<int> RemoteEnv(ApiClient* api, const Options* options, EnvCommand command) 
     SB_CO_TRY(auto values, Evaluate(lines));
     co_return WriteAndTell(*options, *command.write, values);
   }
-  SB_CO_TRYV(Out(lines));
+  SB_CO_TRYV(WriteAll(1, lines));
   co_return 0;
 }
 
