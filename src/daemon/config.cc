@@ -236,10 +236,12 @@ Keys TopLevel(Config* c) {
                  {"pids", Int(&c->domain.pids_per_sandbox, 16, 1 << 22)},
                  {"disk_mb", Megabytes(&c->domain.disk_bytes)},
                  {"logs_mb", Megabytes(&c->domain.log_session_bytes)},
+                 {"drive_mb", Megabytes(&c->domain.drive_bytes)},
                  {"max_running", Int(&c->domain.max_running, 1, 100'000)},
                  {"max_sandboxes", Int(&c->domain.max_sandboxes, 1, 100'000'000)},
                  {"max_ports", Int(&c->domain.max_ports, 0, 15)},
                  {"host_share", Int(&c->host_share, 1, 100)}};
+  Keys project = {{"disk_mb", Megabytes(&c->domain.project.disk_bytes)}};
   Keys network = {{"default", OneOf(&c->domain.default_network_mode, {"allow-all", "deny-all"})},
                   {"allow_addresses", Strings(&c->egress.allow_addresses)},
                   {"resolver", Str(&c->egress.resolver)},
@@ -277,6 +279,7 @@ Keys TopLevel(Config* c) {
   return {{"prices", Section("prices", std::move(prices))},
           {"server", Section("server", std::move(server))},
           {"limits", Section("limits", std::move(limits))},
+          {"project", Section("project", std::move(project))},
           {"network", Section("network", std::move(network))},
           {"images", Section("images", std::move(images))},
           {"mcp", Section("mcp", std::move(mcp))},
@@ -433,6 +436,9 @@ Result<Config> LoadConfig(const std::string& data, const cli::ServeCommand& flag
   SB_TRYV(SetVcpus(host, &c));
   if (c.disk_limit == "none" && c.domain.disk_bytes != 0)
     return Fail(Code::kBadRequest, "`limits.disk_mb` needs `disk.limit = \"btrfs\"`: plain directories have no limit");
+  if (c.disk_limit == "none" && c.domain.project.disk_bytes != 0)
+    return Fail(Code::kBadRequest,
+                "`project.disk_mb` needs `disk.limit = \"btrfs\"`: plain directories have no budget");
   if (c.disk_limit != "none" && c.domain.disk_bytes == 0) c.domain.disk_bytes = usual_disk;
   if (flags.listen) SB_TRYV(ParseListen(*flags.listen, &c));
   if (flags.images) c.images = *flags.images;

@@ -48,6 +48,7 @@ struct Rootfs {
   // made by another engine, kernel, processor or size of machine, or damaged; the message says which.
   bool memory = false;
   std::string owner;  // whose machine it is; empty: nobody's in particular. See Engine
+  uint64_t inherited_bytes = 0;  // what the first snapshot takes of the machine's disk limit
 };
 
 struct Limits {
@@ -63,6 +64,12 @@ struct NetworkSockets {
   Fd dns;           // UDP
 };
 
+// Whose bytes a machine or a drive writes.
+struct Owner {
+  uint64_t project = 0;  // a number of the caller's choice, 48 bits; 0: nobody's yet
+  uint64_t bytes = 0;    // what that project may have on this host's disk; 0: half of what there is
+};
+
 struct BootRequest {
   std::string machine_id;  // [a-z0-9-]{1,40}, unique for ever; chosen by the caller, who records it before Configure
   std::string engine;      // one of Engine::engines(); empty: Engine::info(). Its format and network are expected below
@@ -71,6 +78,7 @@ struct BootRequest {
   Limits limits;
   std::chrono::milliseconds deadline{0};  // wall clock from now; the supervisor kills then, daemon or not. 0: none yet
   bool nesting = false;                   // it runs containers. kUnsupported when its engine says why not
+  Owner owner;                            // kQuota when it has used up what it may have
 };
 
 struct MachineSpec {
@@ -138,7 +146,10 @@ class Machine {
   virtual Task<Fd> Dial(uint16_t port) = 0;
   // Valid once, after Boot or Attach: moves the sockets out.
   virtual NetworkSockets TakeNetwork() = 0;
-  virtual Task<> SetLimits(Limits limits) = 0;
+  // `inherited_bytes` as in Rootfs.
+  virtual Task<> SetLimits(Limits limits, uint64_t inherited_bytes) = 0;
+  // What it writes, and wrote, is this project's: for one that was booted for nobody. kQuota as for Boot.
+  virtual Task<> Assign(Owner owner) = 0;
   virtual Task<> SetDeadline(std::chrono::milliseconds from_now) = 0;
   virtual Task<Usage> GetUsage() = 0;
   // What it sent that is neither TCP nor DNS, and was dropped for that.
@@ -210,7 +221,7 @@ class Engine {
 
   // Drives: directories that outlive machines ([a-zA-Z0-9_-]{1,64}), written by one machine at a time (kConflict), and
   // states of them under names of their own. Idempotent; kUnsupported for a limit that would not be enforced.
-  virtual Task<> CreateDrive(std::string drive, uint64_t max_bytes) = 0;
+  virtual Task<> CreateDrive(std::string drive, uint64_t max_bytes, Owner owner) = 0;
   // Makes a read-only copy of what the drive holds. No machine may be writing to it. Taken as done when `state` exists.
   virtual Task<> FreezeDrive(std::string drive, std::string state, std::string owner) = 0;
   // Of a drive or a state that no machine uses. Not an error when it is gone already.

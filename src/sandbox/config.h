@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "sandbox/project_limits.h"
+
 namespace sandbar::sandbox {
 
 // Machines kept ready for one kind of create: same image, same size.
@@ -18,6 +20,7 @@ struct PoolTarget {
 
 struct Config {
   std::string data_dir;
+  ProjectLimits project;  // of each project
   int max_vcpus = 8;
   int max_memory_mb = 16384;
   int64_t max_timeout_ms = 24LL * 3600 * 1000;
@@ -47,6 +50,8 @@ struct Config {
   uint64_t log_segment_bytes = 1ULL << 20;
   // Of a session's commands together (and an eighth more): beyond it, output of those that ended first is dropped.
   uint64_t log_session_bytes = 256ULL << 20;
+
+  uint64_t drive_bytes = 1ULL << 40;  // how large a drive may become whose creator does not say
 
   size_t flatten_at = 12;  // a snapshot that stands on this many layers is made into one in the background
 

@@ -15,7 +15,6 @@
 
 namespace sandbar::sandbox {
 
-inline constexpr uint64_t kDefaultDriveBytes = 1ULL << 40;
 inline constexpr size_t kMaxBlockMounts = 3;  // in a machine that gets them as devices
 
 Result<> CheckDriveName(const std::string& name);

@@ -60,7 +60,7 @@ class DrivesTest : public DomainTest {
 TEST_F(DrivesTest, OneWriterThenItsStateForReaders) {
   Boot();
   const std::string id = MakeId("d");
-  EXPECT_EQ(world.host.drives.at(id), kDefaultDriveBytes);
+  EXPECT_EQ(world.host.drives.at(id), world.config.drive_bytes);
   EXPECT_EQ(TryCreate(With("r0", "d", "snapshot")).error().code, Code::kDriveEmpty);
   auto writer = world.Create(With("w", "d", "read-write"));
   ASSERT_EQ(world.Machine(writer)->rootfs.mounts.size(), 1U);

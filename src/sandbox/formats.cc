@@ -125,14 +125,15 @@ Task<> Converter::DriveToDir(store::Session session, engine::DriveMount mount, s
   engine::Rootfs to = from;
   from.mounts.push_back({kPlace, mount.name, false, 0, 0});
   to.mounts.push_back({kPlace, target, true, mount.uid, mount.gid});
-  auto find = [id = mount.name.substr(0, mount.name.find('-'))](store::Store& store) -> Result<uint64_t> {
+  auto find = [id = mount.name.substr(0, mount.name.find('-'))](store::Store& store) -> Result<store::Drive> {
     SB_TRY(auto drives, store.AllDrives());
     for (const store::Drive& drive : drives)
-      if (drive.id == id) return drive.max_size_bytes;
+      if (drive.id == id) return drive;
     return Fail(Code::kNotFound, "there is no drive " + id);
   };
-  SB_CO_TRY(uint64_t size, co_await core_->Db(std::move(find)));
-  SB_CO_TRYV(co_await core_->parts.engine->CreateDrive(std::move(target), size));
+  SB_CO_TRY(store::Drive drive, co_await core_->Db(std::move(find)));
+  const engine::Owner owner = DiskOwner(*core_, drive.team, drive.project);
+  SB_CO_TRYV(co_await core_->parts.engine->CreateDrive(std::move(target), drive.max_size_bytes, owner));
   co_return co_await Through(std::move(from), std::move(to), kPlace, "");
 }
 

@@ -123,8 +123,10 @@ Task<> ServiceImpl::RecoverSession(store::Session row, Remains remains, Result<>
   const bool stopping = row.status == store::Status::kStopping || row.status == store::Status::kSnapshotting;
   const std::string reason = row.stop_reason;
   const std::string id = row.id;
+  auto inherited = co_await InheritedBytes(row, UINT64_MAX);
   auto session = AddLive(std::move(row), *sandbox ? OpenEnv(**sandbox) : std::map<std::string, std::string>{});
   if (*sandbox) session->SetIdleTimeout((**sandbox).idle_timeout_ms);
+  session->NoteInherited(inherited.value_or(0));
   // Before its clock or its listener ask for a stop that keeps something. It waits for "started", as all do.
   const bool doomed = remains.doomed && *sandbox && remains.doomed->Means(**sandbox);
   if (doomed && !stopping) RequestStop(id, StopCause::kRequested, "deleted", KeepNothing());

@@ -50,6 +50,7 @@ Task<ServiceImpl::Base> ServiceImpl::ResolveBase(const CreateSpec* spec, Scope s
   if (spec->source_snapshot) {
     // It has its own image. Clients send `image` or `runtime` all the same; the answer says what the sandbox got.
     SB_CO_TRY(auto snapshot, co_await UsableSnapshot(std::move(scope), *spec->source_snapshot));
+    SB_CO_TRYV(co_await CheckFits(snapshot));
     base = BaseOf(snapshot);
   } else {
     SB_CO_TRY(base.image, co_await ResolveImage(spec->v1, spec->image, spec->runtime));
@@ -206,6 +207,7 @@ engine::BootRequest ServiceImpl::RequestOf(const store::Session& row) const {
   engine::BootRequest request = BootOf(core_, row.engine, row.vcpus);
   request.machine_id = row.machine_id;
   request.nesting = row.nesting;
+  request.owner = DiskOwner(core_, row.team, row.project);
   // Should we die before the session runs, the supervisor ends what nobody asked for.
   request.deadline = std::chrono::milliseconds(row.timeout_ms) + std::chrono::minutes(1);
   return request;
@@ -230,13 +232,22 @@ Task<SandboxView> ServiceImpl::Launch(std::shared_ptr<Session> session, store::S
                                       std::unique_ptr<LiveMachine> pooled, Booting booting,
                                       std::optional<SourceSpec> source, std::optional<Heritage> heritage) {
   auto live = std::move(pooled);
-  if (!live) {
+  if (live) {
+    auto assigned = co_await live->machine().Assign(DiskOwner(core_, sandbox.team, sandbox.project));
+    if (!assigned) {
+      co_await live->Destroy();
+      co_return std::unexpected(std::move(assigned).error());
+    }
+  } else {
     engine::BootRequest request = RequestOf(session->row());
     auto rootfs = RootfsOf(session->row());
     if (heritage) {
       rootfs.snapshots = {heritage->snapshot};
       rootfs.memory = true;
     } else if (!booting) {
+      // A guess leaves the machine at least half of its limit; the walk that is under way corrects it.
+      SB_CO_TRY(rootfs.inherited_bytes, co_await InheritedBytes(session->row(), core_.config.disk_bytes / 2));
+      session->NoteInherited(rootfs.inherited_bytes);
       SB_CO_TRYV(co_await FitFormats(session->row(), &rootfs));
     }
     auto booted = booting ? booting->Take() : core_.parts.engine->Boot(request);

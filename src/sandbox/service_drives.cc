@@ -49,7 +49,7 @@ Task<DriveView> ServiceImpl::MakeDriveNow(Scope scope, std::string name, DriveSp
   wanted.project = scope.project;
   wanted.name = std::move(name);
   wanted.region = spec.region.value_or(wanted.region);
-  wanted.max_size_bytes = spec.max_size_bytes.value_or(kDefaultDriveBytes);
+  wanted.max_size_bytes = spec.max_size_bytes.value_or(core_.config.drive_bytes);
   wanted.created_at = wanted.updated_at = NowMs();
   auto insert = [wanted, spec](store::Store& store) -> Result<DriveView> {
     SB_TRY(auto found, store.FindDrive(wanted.team, wanted.project, wanted.name));
@@ -63,7 +63,8 @@ Task<DriveView> ServiceImpl::MakeDriveNow(Scope scope, std::string name, DriveSp
   SB_CO_TRY(auto view, co_await core_.Db(std::move(insert)));
   // One that was never written may be a row without a directory, when a server died right here.
   if (view.drive.state != 0 || !view.session.empty()) co_return view;
-  auto made = co_await core_.parts.engine->CreateDrive(view.drive.id, view.drive.max_size_bytes);
+  const engine::Owner owner = DiskOwner(core_, view.drive.team, view.drive.project);
+  auto made = co_await core_.parts.engine->CreateDrive(view.drive.id, view.drive.max_size_bytes, owner);
   if (made) co_return view;
   if (view.created && !core_.closing) {
     auto forget = [id = view.drive.id](store::Store& store) { return store.ForgetDrive(id); };

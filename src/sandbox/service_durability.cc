@@ -75,6 +75,7 @@ Task<store::Layer> ServiceImpl::WalkLayer(std::string name) {
     return fresh && !layer.damage.empty() ? FallBack(store, layer.name) : Result<>{};
   };
   SB_CO_TRYV(co_await core_.Db(std::move(save)));
+  if (fresh) SB_CO_TRYV(co_await CorrectLimits(layer));
   co_return layer;
 }
 

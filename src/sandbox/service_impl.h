@@ -150,6 +150,16 @@ class ServiceImpl final : public Domain {
   // Snapshot and drives as the session's engine needs them.
   Task<> FitFormats(store::Session row, engine::Rootfs* rootfs);
   Task<> Undo(std::shared_ptr<Session> session, Error why);
+
+  // service_disk.cc
+  // What the snapshot of a session takes of its machine's disk limit.
+  Task<uint64_t> InheritedBytes(store::Session row, uint64_t enough);
+  // Never less than it is; and exactly when the layer was read, which is done now when it may be more than `enough`.
+  Task<uint64_t> BytesOf(store::Snapshot snapshot, uint64_t enough);
+  // kBadRequest when a new sandbox would be over its limit from the start.
+  Task<> CheckFits(store::Snapshot snapshot);
+  // A layer was read: machines that stand on it may have more than was assumed.
+  Task<> CorrectLimits(store::Layer layer);
   std::shared_ptr<Session> AddLive(store::Session row, std::map<std::string, std::string> env);
 
   // service_lifecycle.cc

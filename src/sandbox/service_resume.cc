@@ -139,6 +139,7 @@ Task<SandboxView> ServiceImpl::ForkNow(Scope scope, std::string name, ForkSpec s
     SB_CO_TRY(base.image, co_await ResolveImage(false, source.image, std::nullopt));
   } else {
     SB_CO_TRY(auto snapshot, co_await UsableSnapshot(scope, source.current_snapshot));
+    SB_CO_TRYV(co_await CheckFits(snapshot));
     base = BaseOf(snapshot);
   }
   wanted.record = std::move(fork);

@@ -331,6 +331,13 @@ Task<bool> Session::EndMachine(engine::Usage* usage) {
   co_return std::unexpected(std::move(destroyed).error());
 }
 
+Task<> Session::SetInherited(uint64_t bytes) {
+  inherited_bytes_ = bytes;
+  if (!live_ || phase_ != Phase::kRunning) co_return Result<>{};
+  const engine::Limits limits = BootOf(*core_, row_.engine, row_.vcpus).limits;
+  co_return co_await live_->machine().SetLimits(limits, bytes);
+}
+
 store::Snapshot Session::MakeSnapshot(const engine::Usage& usage) const {
   store::Snapshot s;
   s.id = row_.snapshot;
@@ -341,7 +348,7 @@ store::Snapshot Session::MakeSnapshot(const engine::Usage& usage) const {
   s.parent = row_.source_snapshot;
   s.manual = row_.snapshot_manual;
   s.region = row_.region;
-  s.size_bytes = usage.disk_bytes + memory_bytes_;
+  s.size_bytes = inherited_bytes_ + usage.disk_bytes + memory_bytes_;
   s.memory = row_.snapshot_memory;
   s.contexts = kept_contexts_;
   s.created_at = s.updated_at = s.last_used_at = *row_.stopped_at;

@@ -108,6 +108,9 @@ class Session final : public MachineListener {
   // before allow.
   Task<> SetNetwork(net::PolicyRef policy);
   void SetEnv(std::map<std::string, std::string> env) { env_ = std::move(env); }
+  // What of its disk limit the snapshot takes that it began with. The second tells the machine, too.
+  void NoteInherited(uint64_t bytes) { inherited_bytes_ = bytes; }
+  Task<> SetInherited(uint64_t bytes);
   // It stops when no command ran and nobody held a Use for so long.
   void SetIdleTimeout(std::optional<int64_t> ms);
   // Counts one user of `session` for as long as it lives.
@@ -222,6 +225,7 @@ class Session final : public MachineListener {
   Phase phase_ = Phase::kStarting;
   std::shared_ptr<Outcome<bool>> started_;
   std::unique_ptr<LiveMachine> live_;
+  uint64_t inherited_bytes_ = 0;
   std::unique_ptr<SourceRun> source_;       // while it is fetched
   net::PolicyRef policy_ = net::DenyAll();  // on record; in force as well unless SetNetwork is under way or failed
   uint64_t policy_changes_ = 0;             // calls of SetNetwork

@@ -52,6 +52,7 @@ Result<std::unique_ptr<Job>> BlockJob::OfSnapshot(JobFacts facts, JobGroup group
   SB_TRYV(CheckFormat(source, layer, false));
   std::unique_ptr<BlockJob> job(new BlockJob(std::move(facts), group, host));
   SB_TRY(job->slot_, host->disk->Create());
+  SB_TRYV(host->disk->AssignLike(job->slot_.path, layer.substr(0, layer.rfind('/'))));
   SB_TRYV(job->Start(layer.substr(0, layer.rfind('/')), job->slot_.path + "/upper", VmDiskBytes(bytes)));
   return job;
 }
@@ -60,8 +61,9 @@ Result<std::unique_ptr<Job>> BlockJob::OfDrive(JobFacts facts, JobGroup group, H
   SB_TRY(std::string path, host->disk->DrivePath(facts.subjects.front()));
   const std::string target = facts.makes;
   std::unique_ptr<BlockJob> job(new BlockJob(std::move(facts), group, host));
-  SB_TRYV(host->disk->CreateDrive(target, DriveDir::Size(path)));
+  SB_TRYV(host->disk->CreateDrive(target, DriveDir::Size(path), Owner{}));
   SB_TRY(std::string place, host->disk->DrivePath(target));
+  SB_TRYV(host->disk->AssignLike(place, path));
   SB_TRYV(job->Start(path, place + "/upper", VmDriveBytes(path)));
   return job;
 }

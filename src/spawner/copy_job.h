@@ -13,8 +13,9 @@ namespace sandbar::spawner {
 
 class CopyJob final : public Job {
  public:
-  // kNotFound when there is no such snapshot.
-  static Result<std::unique_ptr<Job>> Start(JobFacts facts, Disk* disk, const std::string& snapshot);
+  // For the machine that has this slot. kNotFound when there is no such snapshot.
+  static Result<std::unique_ptr<Job>> Start(JobFacts facts, Disk* disk, const DiskSlot& slot,
+                                            const std::string& snapshot);
   // A copy that nobody took goes. One that the process makes after we have ended is a leftover of the disk.
   ~CopyJob() override;
   Result<> Finish() override;

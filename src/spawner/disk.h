@@ -17,10 +17,17 @@
 
 namespace sandbar::spawner {
 
+// Whose bytes they are: a project's number, which the daemon chose, and how many bytes it may have in the store.
+struct Owner {
+  uint64_t project = 0;  // 0: nobody's yet
+  uint64_t bytes = 0;    // 0: half of the store
+};
+
 struct DiskSlot {
   std::string name;
   std::string path;
   uint64_t id = 0;
+  uint64_t group = 0;  // of its owner, where there are such
 };
 
 // A copy of a slot in the making: what the process that makes it needs, and the slot that it will be.
@@ -29,6 +36,9 @@ struct SlotCopy {
   DiskSlot slot;
 };
 
+// What a machine on a snapshot that fills its limit may still write: enough to start and to delete.
+inline constexpr uint64_t kLeastGrowth = 8ULL << 20;
+
 class Disk {
  public:
   virtual ~Disk() = default;
@@ -36,14 +46,23 @@ class Disk {
   // Directory for read-only layers that we make ourselves; emptied at start.
   virtual std::string site_path() const = 0;
   virtual Result<DiskSlot> Create() = 0;
+  // kNoSpace when the server's disk has no room for this much more, kQuota when the owner's budget has not.
+  virtual Result<> CheckRoom(const Owner& owner, uint64_t wanted) const = 0;
+  // From now on the slot's bytes, those that are there included, are this owner's.
+  virtual Result<> Assign(DiskSlot& slot, const Owner& owner) = 0;
+  // The slot, or the drive, at `path` belongs to whom the one at `like` does.
+  virtual Result<> AssignLike(const std::string& path, const std::string& like) = 0;
+  // What is free has changed, perhaps by others: to be called every second or so.
+  virtual void Adjust() = 0;
   // Whether a slot can begin as a copy of a snapshot that shares everything with it. Such a slot holds all that the
   // snapshot does: the snapshot is no layer below it. Otherwise snapshots are stacked.
   virtual bool copies_snapshots() const = 0;
   // Such a copy: MakeStart makes it, in a process of its own. Adopt puts it in the place of this slot, which is empty;
   // limits have to be set again.
-  virtual Result<SlotCopy> BeginStart(const std::string& snapshot) const = 0;
+  virtual Result<SlotCopy> BeginStart(const DiskSlot& slot, const std::string& snapshot) const = 0;
   virtual Result<> Adopt(DiskSlot& slot, SlotCopy copy) = 0;
-  virtual Result<> SetLimit(const DiskSlot& slot, uint64_t bytes) = 0;  // 0: none
+  // 0: none. `inherited` of these bytes it shares with the snapshot that it was copied from.
+  virtual Result<> SetLimit(const DiskSlot& slot, uint64_t bytes, uint64_t inherited) = 0;
   virtual Result<uint64_t> Usage(const DiskSlot& slot) const = 0;
   // Only a name goes, here and wherever something is removed; the rest is Tidy's.
   virtual Result<> Destroy(const DiskSlot& slot) = 0;
@@ -62,21 +81,23 @@ class Disk {
   // No machine may use it as a layer. Not an error when it is gone already.
   virtual Result<> RemoveSnapshot(const std::string& snapshot) = 0;
   // Snapshots of machines that run. The memory is a file beside the snapshots, which nobody but us can write to, and
-  // goes with its snapshot. kConflict when the snapshot exists, kUnsupported where slots cannot be copied.
-  virtual Result<Fd> NewMemory(const std::string& snapshot) const = 0;
+  // goes with its snapshot; it counts for whoever has the slot. kConflict when the snapshot exists, kUnsupported where
+  // slots cannot be copied.
+  virtual Result<Fd> NewMemory(const std::string& snapshot, const DiskSlot& slot) = 0;
   virtual Result<SlotCopy> BeginCopy(const DiskSlot& slot) const = 0;
   // The copy (CopySlot has made it) and the memory become that snapshot.
   virtual Result<> PublishCopy(SlotCopy& copy, const std::string& snapshot) = 0;
   // What was not published. Not an error when there is nothing.
-  virtual void DropMemory(const std::string& snapshot) const = 0;
+  virtual void DropMemory(const std::string& snapshot) = 0;
   virtual void DropCopy(const SlotCopy& copy) = 0;
   // kNotFound when the snapshot has none.
   virtual Result<Fd> OpenMemory(const std::string& snapshot) const = 0;
   // The snapshot stays.
-  virtual void RemoveMemory(const std::string& snapshot) const = 0;
+  virtual void RemoveMemory(const std::string& snapshot) = 0;
   // Drives: directories that outlive machines, each with upper/ and work/ like a slot, and read-only states of them,
   // each with upper/. kUnsupported when the limit is one that nothing here would hold it to.
-  virtual Result<> CreateDrive(const std::string& drive, uint64_t max_bytes) = 0;
+  // Without an owner an existing drive keeps the one that it has.
+  virtual Result<> CreateDrive(const std::string& drive, uint64_t max_bytes, const Owner& owner) = 0;
   // The directory of a drive or a state; kNotFound when there is none.
   virtual Result<std::string> DrivePath(const std::string& name) const = 0;
   virtual Result<std::vector<std::string>> ListDrives(const std::string& after, size_t max) const = 0;

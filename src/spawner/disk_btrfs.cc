@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <array>
-#include <deque>
 #include <optional>
 #include <set>
 #include <utility>
@@ -23,6 +22,7 @@
 #include "spawner/drive_dir.h"
 #include "spawner/layers.h"
 #include "spawner/snapshot_dir.h"
+#include "spawner/store_groups.h"
 #include "spawner/vm_disk.h"
 
 namespace sandbar::spawner {
@@ -32,6 +32,7 @@ constexpr uint64_t kSmallestPool = 256ULL << 20;
 constexpr off_t kMagicOffset = 0x10040;
 constexpr std::string_view kMagic = "_BHRfS_M";
 constexpr size_t kMaxSnapshotName = 64;
+constexpr const char* kMemoryFile = "/memory";
 constexpr const char* kHalf = ".half";  // behind the name of a memory that is being written: no snapshot's name
 
 Result<Fd> OpenImage(int data) {
@@ -88,15 +89,16 @@ Result<os::LoopDevice> LoopFor(int image) {
 
 class BtrfsDisk : public Disk {
  public:
-  BtrfsDisk(std::string path, Fd root, Fd machines, Fd snapshots, Fd manifests, Fd drives, Fd memory,
+  BtrfsDisk(std::string path, Fd root, Fd machines, Fd snapshots, Fd manifests, Fd drives, Fd memory, Fd image,
             os::QuotaMode mode)
       : path_(std::move(path)),
         root_(std::move(root)),
+        groups_(root_.get(), std::move(image), mode),
         machines_(std::move(machines)),
         snapshots_(std::in_place, path_ + "/snapshots", std::move(snapshots), std::move(manifests)),
         drives_(std::in_place, path_ + "/drives", std::move(drives)),
-        memory_(std::move(memory)),
-        mode_(mode) {}
+        memory_(std::move(memory)) {}
+  Result<> Start() { return groups_.Start(); }
   ~BtrfsDisk() override {
     snapshots_.reset();
     drives_.reset();
@@ -107,7 +109,7 @@ class BtrfsDisk : public Disk {
   }
 
   std::string Describe() const override {
-    return mode_ == os::QuotaMode::kSimple ? "btrfs (simple quotas)" : "btrfs (quota groups)";
+    return groups_.mode() == os::QuotaMode::kSimple ? "btrfs (simple quotas)" : "btrfs (quota groups)";
   }
   std::string site_path() const override { return path_ + "/site"; }
 
@@ -123,13 +125,24 @@ class BtrfsDisk : public Disk {
     }
     return slot;
   }
+  Result<> CheckRoom(const Owner& owner, uint64_t wanted) const override { return groups_.CheckRoom(owner, wanted); }
+  Result<> Assign(DiskSlot& slot, const Owner& owner) override {
+    SB_TRY(slot.group, groups_.Join(slot.id, owner));
+    return {};
+  }
+  Result<> AssignLike(const std::string& path, const std::string& like) override {
+    SB_TRY(uint64_t id, IdOf(path));
+    SB_TRY(uint64_t other, IdOf(like));
+    return groups_.JoinLike(id, other);
+  }
+  void Adjust() override { groups_.Adjust(); }
 
   // One subvolume for all that a sandbox ever wrote, not a stack of them: each numbers its files from the same start,
   // and overlay tells files of one filesystem apart by these numbers alone.
   bool copies_snapshots() const override { return true; }
-  Result<SlotCopy> BeginStart(const std::string& snapshot) const override {
+  Result<SlotCopy> BeginStart(const DiskSlot& slot, const std::string& snapshot) const override {
     SB_TRYV(snapshots_->Layer(snapshot));
-    SlotCopy copy = NewCopy();
+    SlotCopy copy = NewCopy(slot);
     SB_TRY(copy.source, os::OpenInside(snapshots_->fd(), snapshot, O_RDONLY | O_DIRECTORY));
     SB_TRY(copy.parent, os::OpenInside(root_.get(), "machines", O_RDONLY | O_DIRECTORY));
     return copy;
@@ -142,14 +155,17 @@ class BtrfsDisk : public Disk {
     return {};
   }
 
-  Result<> SetLimit(const DiskSlot& slot, uint64_t bytes) override {
+  Result<> SetLimit(const DiskSlot& slot, uint64_t bytes, uint64_t inherited) override {
+    // Simple quotas count what the copy writes, full ones also what it shares.
+    if (bytes != 0 && inherited != 0 && groups_.mode() == os::QuotaMode::kSimple)
+      bytes = std::max(bytes - std::min(bytes, inherited), kLeastGrowth);
     return os::SetSubvolumeLimit(root_.get(), slot.id, bytes);
   }
   Result<uint64_t> Usage(const DiskSlot& slot) const override { return os::SubvolumeUsage(root_.get(), slot.id); }
 
   Result<> Destroy(const DiskSlot& slot) override {
     SB_TRYV(Remove(machines_.get(), slot.name));
-    stale_groups_.push_back(slot.id);
+    groups_.Gone(slot.id);
     return {};
   }
 
@@ -173,18 +189,22 @@ class BtrfsDisk : public Disk {
     dir.Reset();
     SB_TRYV(Remove(snapshots_->fd(), snapshot));
     unsealed_.erase(snapshot);
-    stale_groups_.push_back(id);
+    groups_.Gone(id);
     snapshots_->RemoveManifest(snapshot);
     RemoveMemory(snapshot);
     return {};
   }
-  Result<Fd> NewMemory(const std::string& snapshot) const override {
+  Result<Fd> NewMemory(const std::string& snapshot, const DiskSlot& slot) override {
     if (!ValidId(snapshot, kMaxSnapshotName)) return Fail(Code::kBadRequest, "bad snapshot name");
     if (snapshots_->Layer(snapshot)) return Fail(Code::kConflict, "snapshot " + snapshot + " exists already");
-    return os::OpenInside(memory_.get(), snapshot + kHalf, O_RDWR | O_CREAT | O_EXCL, 0600);
+    // A subvolume of its own, so that it counts for its project.
+    const std::string half = snapshot + kHalf;
+    SB_TRY(uint64_t id, os::CreateSubvolume(memory_.get(), half));
+    if (slot.group != 0) SB_TRYV(groups_.JoinLike(id, slot.id));
+    return os::OpenInside(memory_.get(), half + kMemoryFile, O_RDWR | O_CREAT | O_EXCL, 0600);
   }
   Result<SlotCopy> BeginCopy(const DiskSlot& slot) const override {
-    SlotCopy copy = NewCopy();
+    SlotCopy copy = NewCopy(slot);
     SB_TRY(copy.source, os::OpenInside(machines_.get(), slot.name, O_RDONLY | O_DIRECTORY));
     SB_TRY(copy.parent, os::OpenInside(root_.get(), "machines", O_RDONLY | O_DIRECTORY));
     return copy;
@@ -202,7 +222,7 @@ class BtrfsDisk : public Disk {
     if (published) copy = {};
     return published;
   }
-  void DropMemory(const std::string& snapshot) const override { RemoveMemory(snapshot + kHalf); }
+  void DropMemory(const std::string& snapshot) override { RemoveMemory(snapshot + kHalf); }
   void DropCopy(const SlotCopy& copy) override {
     if (copy.slot.name.empty()) return;
     auto there = os::OpenInside(machines_.get(), copy.slot.name, O_RDONLY | O_DIRECTORY);
@@ -213,15 +233,15 @@ class BtrfsDisk : public Disk {
   }
   Result<Fd> OpenMemory(const std::string& snapshot) const override {
     if (!ValidId(snapshot, kMaxSnapshotName)) return Fail(Code::kBadRequest, "bad snapshot name");
-    auto file = os::OpenInside(memory_.get(), snapshot, O_RDONLY);
+    auto file = os::OpenInside(memory_.get(), snapshot + kMemoryFile, O_RDONLY);
+    // As it was before it counted for anybody.
+    if (!file) file = os::OpenInside(memory_.get(), snapshot, O_RDONLY);
     if (!file) return Fail(Code::kNotFound, "snapshot " + snapshot + " has no memory");
     return file;
   }
-  void RemoveMemory(const std::string& snapshot) const override {
-    if (auto r = Remove(memory_.get(), snapshot); !r) log::Warn("{}", r.error().message);
-  }
+  void RemoveMemory(const std::string& snapshot) override { EraseMemory(snapshot); }
   // Memory whose snapshot never came to be.
-  void SweepMemory() const {
+  void SweepMemory() {
     auto names = os::ListDir(memory_.get());
     for (const auto& name : names ? *names : std::vector<std::string>{}) {
       if (!snapshots_->Layer(name)) RemoveMemory(name);
@@ -246,13 +266,14 @@ class BtrfsDisk : public Disk {
     return {};
   }
 
-  Result<> CreateDrive(const std::string& drive, uint64_t max_bytes) override {
+  Result<> CreateDrive(const std::string& drive, uint64_t max_bytes, const Owner& owner) override {
     SB_TRYV(DriveDir::Check(drive));
     if (!drives_->Path(drive)) SB_TRYV(os::CreateSubvolume(drives_->fd(), drive));
     SB_TRY(Fd dir, os::OpenInside(drives_->fd(), drive, O_RDONLY | O_DIRECTORY));
     SB_TRYV(DriveDir::Fill(dir.get()));
     SB_TRYV(DriveDir::SetSize(dir.get(), max_bytes));
     SB_TRY(uint64_t id, os::SubvolumeId(dir.get()));
+    if (owner.project != 0) SB_TRYV(groups_.Join(id, owner));
     const bool block = IsBlockFormat(path_ + "/drives/" + drive + "/upper");
     return os::SetSubvolumeLimit(root_.get(), id, block ? VmSlotLimit(max_bytes) : max_bytes);
   }
@@ -262,7 +283,9 @@ class BtrfsDisk : public Disk {
   }
   Result<> FreezeDrive(const std::string& drive, const std::string& state) const override {
     SB_TRY(Fd dir, os::OpenInside(drives_->fd(), drive, O_RDONLY | O_DIRECTORY));
-    return os::SnapshotSubvolume(dir.get(), drives_->fd(), state, false);
+    SB_TRY(uint64_t id, os::SubvolumeId(dir.get()));
+    const uint64_t group = StoreGroups::GroupForCopy(drives_->fd(), id, groups_.mode());
+    return os::SnapshotSubvolume(dir.get(), drives_->fd(), state, false, group);
   }
   int drives_fd() const override { return drives_->fd(); }
   Result<> ReplaceDrive(const std::string& drive, const std::string& by) override {
@@ -271,14 +294,14 @@ class BtrfsDisk : public Disk {
     if (::renameat2(drives_->fd(), by.c_str(), drives_->fd(), drive.c_str(), RENAME_EXCHANGE) != 0)
       return FailErrno("replace a drive");
     if (auto r = RemoveDrive(by); !r) log::Warn("{}", r.error().message);
-    return CreateDrive(drive, size);
+    return CreateDrive(drive, size, Owner{});
   }
   Result<> RemoveDrive(const std::string& name) override {
     SB_TRY(Fd dir, os::OpenInside(drives_->fd(), name, O_RDONLY | O_DIRECTORY));
     SB_TRY(uint64_t id, os::SubvolumeId(dir.get()));
     dir.Reset();
     SB_TRYV(Remove(drives_->fd(), name));
-    stale_groups_.push_back(id);
+    groups_.Gone(id);
     return {};
   }
 
@@ -289,18 +312,17 @@ class BtrfsDisk : public Disk {
       if (all && !done) all = std::move(done);
     };
     for (const std::string& name : sealing_) note(Settle(name));
-    for (int dir : {machines_.get(), snapshots_->fd(), drives_->fd()})
+    for (int dir : {machines_.get(), snapshots_->fd(), drives_->fd(), memory_.get()})
       note(EachGone(dir, [dir](const std::string& name) {
         auto done = os::DestroySubvolume(dir, name);
         // Perhaps a directory that is none.
         return done ? done : os::RemoveTree(dir, name);
       }));
-    for (int dir : {snapshots_->manifests_fd(), memory_.get()}) {
-      note(EachGone(dir, [dir](const std::string& name) -> Result<> {
-        if (::unlinkat(dir, name.c_str(), 0) != 0 && errno != ENOENT) return FailErrno("remove " + name);
-        return {};
-      }));
-    }
+    const int manifests = snapshots_->manifests_fd();
+    note(EachGone(manifests, [manifests](const std::string& name) -> Result<> {
+      if (::unlinkat(manifests, name.c_str(), 0) != 0 && errno != ENOENT) return FailErrno("remove " + name);
+      return {};
+    }));
     return all;
   }
   std::vector<int> tidy_fds() const override {
@@ -320,23 +342,14 @@ class BtrfsDisk : public Disk {
     sealing_.clear();
   }
 
-  bool Housekeep() override {
-    if (stale_groups_.empty()) return false;
-    uint64_t id = stale_groups_.front();
-    stale_groups_.pop_front();
-    auto r = os::RemoveQuotaGroup(root_.get(), id);
-    if (!r && r.error().code == Code::kConflict) {
-      stale_groups_.push_back(id);
-      return false;  // the kernel is still freeing: no use in asking again right now
-    }
-    if (!r) log::Warn("quota group {}: {}", id, r.error().message);
-    return backlog();
-  }
-  bool backlog() const override { return !stale_groups_.empty(); }
+  bool Housekeep() override { return groups_.Housekeep(); }
+  bool backlog() const override { return groups_.backlog(); }
 
  private:
-  SlotCopy NewCopy() const {
+  // A copy counts for the project of the slot that it is made from or for.
+  SlotCopy NewCopy(const DiskSlot& slot) const {
     SlotCopy copy;
+    copy.slot.group = groups_.mode() == os::QuotaMode::kSimple ? slot.group : 0;
     copy.slot.name = NewLabel("w-", 16);
     copy.slot.path = path_ + "/machines/" + copy.slot.name;
     return copy;
@@ -365,6 +378,17 @@ class BtrfsDisk : public Disk {
     SB_TRYV(os::RemoveTree(dir->get(), "work"));
     return os::MakeSubvolumeReadOnly(dir->get());
   }
+  // Not an error when there is none. A store that is older than quotas of memory has plain files here.
+  void EraseMemory(const std::string& name) {
+    if (auto dir = os::OpenInside(memory_.get(), name, O_RDONLY | O_DIRECTORY)) {
+      if (auto id = os::SubvolumeId(dir->get())) groups_.Gone(*id);
+    }
+    if (auto r = Remove(memory_.get(), name); !r) log::Warn("{}", r.error().message);
+  }
+  static Result<uint64_t> IdOf(const std::string& path) {
+    SB_TRY(Fd dir, os::OpenPath(path, O_RDONLY | O_DIRECTORY));
+    return os::SubvolumeId(dir.get());
+  }
   Result<> Fill(const DiskSlot& slot) const {
     SB_TRY(Fd dir, os::OpenInside(machines_.get(), slot.name, O_RDONLY | O_DIRECTORY));
     SB_TRYV(os::EnsureDir(dir.get(), "upper", 0755));
@@ -373,12 +397,12 @@ class BtrfsDisk : public Disk {
   }
 
   std::string path_;
-  Fd root_, machines_;
+  Fd root_;
+  StoreGroups groups_;
+  Fd machines_;
   std::optional<SnapshotDir> snapshots_;
   std::optional<DriveDir> drives_;
   Fd memory_;
-  os::QuotaMode mode_;
-  std::deque<uint64_t> stale_groups_;
   std::set<std::string> unsealed_, sealing_;  // snapshots: to be, and by a process that is at it
   mutable bool untidy_ = false;               // something was removed since a process began to tidy
 };
@@ -386,7 +410,7 @@ class BtrfsDisk : public Disk {
 }  // namespace
 
 Result<> CopySlot(const SlotCopy& copy) {
-  return os::SnapshotSubvolume(copy.source.get(), copy.parent.get(), copy.slot.name, true);
+  return os::SnapshotSubvolume(copy.source.get(), copy.parent.get(), copy.slot.name, true, copy.slot.group);
 }
 
 Result<> MakeStart(const SlotCopy& copy) {
@@ -429,7 +453,8 @@ Result<std::unique_ptr<Disk>> OpenBtrfsDisk(const DiskOptions& options) {
   SB_TRYV(os::EnsureDir(root.get(), "site", 0700));
   auto disk =
       std::make_unique<BtrfsDisk>(options.mount_point, std::move(root), std::move(machines), std::move(snapshots),
-                                  std::move(manifests), std::move(drives), std::move(memory), mode);
+                                  std::move(manifests), std::move(drives), std::move(memory), std::move(image), mode);
+  SB_TRYV(disk->Start());
   SB_TRYV(disk->Resettle());
   return disk;
 }

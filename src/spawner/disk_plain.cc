@@ -18,6 +18,8 @@
 namespace sandbar::spawner {
 namespace {
 
+constexpr uint64_t kLeastLeft = 32ULL << 20;  // of the disk: less is of no use to a machine
+
 class PlainDisk : public Disk {
  public:
   PlainDisk(std::string path, Fd machines, Fd snapshots, Fd manifests, Fd drives, Fd trash)
@@ -48,13 +50,25 @@ class PlainDisk : public Disk {
   }
 
   bool copies_snapshots() const override { return false; }
-  Result<SlotCopy> BeginStart(const std::string&) const override {
+  Result<SlotCopy> BeginStart(const DiskSlot&, const std::string&) const override {
     return Fail(Code::kUnsupported, "plain directories cannot share their contents");
   }
   Result<> Adopt(DiskSlot&, SlotCopy) override {
     return Fail(Code::kUnsupported, "plain directories cannot share their contents");
   }
-  Result<> SetLimit(const DiskSlot&, uint64_t bytes) override {
+  // Without quotas nobody's share can be held to anything.
+  Result<> CheckRoom(const Owner&, uint64_t wanted) const override {
+    struct statvfs vfs{};
+    if (::fstatvfs(machines_.get(), &vfs) != 0) return FailErrno("statvfs");
+    const uint64_t left = static_cast<uint64_t>(vfs.f_bavail) * vfs.f_frsize;
+    if (left >= kLeastLeft + wanted) return {};
+    return Fail(Code::kNoSpace, "the server's disk is full: " + std::to_string(left >> 20) +
+                                    " MiB left for sandboxes; delete some, or snapshots, and try again");
+  }
+  Result<> Assign(DiskSlot&, const Owner&) override { return {}; }
+  Result<> AssignLike(const std::string&, const std::string&) override { return {}; }
+  void Adjust() override {}
+  Result<> SetLimit(const DiskSlot&, uint64_t bytes, uint64_t) override {
     if (bytes != 0)
       return Fail(Code::kUnsupported, "this server cannot limit a machine's disk ([disk] limit = \"none\")");
     return {};
@@ -82,15 +96,15 @@ class PlainDisk : public Disk {
     return snapshots_->OpenManifest(snapshot, fresh);
   }
 
-  Result<Fd> NewMemory(const std::string&) const override { return NoCopies(); }
+  Result<Fd> NewMemory(const std::string&, const DiskSlot&) override { return NoCopies(); }
   Result<SlotCopy> BeginCopy(const DiskSlot&) const override { return NoCopies(); }
   Result<> PublishCopy(SlotCopy&, const std::string&) override { return NoCopies(); }
-  void DropMemory(const std::string&) const override {}
+  void DropMemory(const std::string&) override {}
   void DropCopy(const SlotCopy&) override {}
-  void RemoveMemory(const std::string&) const override {}
+  void RemoveMemory(const std::string&) override {}
   Result<Fd> OpenMemory(const std::string&) const override { return NoCopies(); }
 
-  Result<> CreateDrive(const std::string& drive, uint64_t max_bytes) override {
+  Result<> CreateDrive(const std::string& drive, uint64_t max_bytes, const Owner&) override {
     SB_TRYV(DriveDir::Check(drive));
     struct statvfs vfs{};
     if (::fstatvfs(drives_->fd(), &vfs) != 0) return FailErrno("statvfs");

@@ -18,8 +18,11 @@ Result<std::unique_ptr<Job>> FlattenJob::Start(JobFacts facts, JobGroup group, D
     kept.push_back(dir.get());
     dirs.push_back(std::move(dir));
   }
+  if (dirs.empty()) return Fail(Code::kBadRequest, "there are no layers to merge");
+  SB_TRY(std::string top, disk->SnapshotLayer(facts.subjects.front()));
   SB_TRY(DiskSlot slot, disk->Create());
   std::unique_ptr<FlattenJob> job(new FlattenJob(std::move(facts), group, disk, std::move(slot)));
+  SB_TRYV(disk->AssignLike(job->slot_.path, top.substr(0, top.rfind('/'))));
   SB_TRY(Fd upper, os::OpenPath(job->slot_.path + "/upper", O_RDONLY | O_DIRECTORY));
   kept.push_back(upper.get());
   auto work = [&]() -> Result<std::string> {

@@ -104,6 +104,8 @@ class MicrovmLaunch : public Launch {
   uint64_t SlotLimit(const Limits& limits) const override {
     return VmSlotLimit(VmDiskBytes(limits.disk_bytes)) + copied_;
   }
+  // The device's size holds the guest; this limit only holds what the device takes.
+  uint64_t Inherited(uint64_t) const override { return 0; }
   int64_t StartLimitMs() const override { return kStartLimitMs; }
   bool block() const override { return true; }
 
@@ -206,7 +208,7 @@ class MicrovmLaunch : public Launch {
       SB_TRY(uint64_t copied, CopiedBytes(*in.host, mount));
       copied_ += copied;
     }
-    if (copied_ != 0) SB_TRYV(in.host->disk->SetLimit(in.parts->disk, SlotLimit(in.limits)));
+    if (copied_ != 0) SB_TRYV(in.host->disk->SetLimit(in.parts->disk, SlotLimit(in.limits), 0));
     for (const DriveMount& mount : request.mounts) {
       SB_TRY(auto drive, OpenVmDrive(*in.host, in.parts->disk, mount));
       out.push_back(std::move(drive));

@@ -159,7 +159,7 @@ Result<std::unique_ptr<Job>> LiveJob::Start(JobFacts facts, Disk* disk, const Di
   facts.machine = plan.machine;
   facts.makes = plan.snapshot;
   std::unique_ptr<LiveJob> job(new LiveJob(std::move(facts), disk));
-  SB_TRY(Fd file, disk->NewMemory(plan.snapshot));
+  SB_TRY(Fd file, disk->NewMemory(plan.snapshot, slot));
   job->made_memory_ = true;
   SB_TRY(job->copy_, disk->BeginCopy(slot));
   auto work = [&]() -> Result<std::string> {

@@ -4,7 +4,6 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -46,21 +45,6 @@ Result<> Machine::CheckLimits(const Limits& l) const {
 
 namespace {
 
-// A machine on a full disk would start and fail at the first write; better to say so before. The store is a sparse file
-// on the data directory's disk, so both have to have room.
-Result<> CheckSpace(const Host& host, uint64_t wanted = 0) {
-  constexpr uint64_t kLeast = 32ULL << 20;
-  for (const std::string& path : {host.disk->site_path(), host.options.data}) {
-    struct statvfs vfs{};
-    if (::statvfs(path.c_str(), &vfs) != 0) return FailErrno("statvfs " + path);
-    const uint64_t left = static_cast<uint64_t>(vfs.f_bavail) * vfs.f_frsize;
-    if (left < kLeast + wanted)
-      return Fail(Code::kNoSpace, "the server's disk is full: " + std::to_string(left >> 20) +
-                                      " MiB left for sandboxes; delete some, or snapshots, and try again");
-  }
-  return {};
-}
-
 Result<> CheckEngine(const Host& host, const BootReq& request) {
   for (const EngineEntry& e : host.engines) {
     if (e.id != request.engine) continue;
@@ -77,7 +61,8 @@ Result<std::unique_ptr<Machine>> Machine::Boot(Host* host, PartPool* pool, const
   if (!ValidId(request.machine, 40)) return Fail(Code::kBadRequest, "bad machine id");
   std::unique_ptr<Machine> m(new Machine(host, request.machine));
   SB_TRYV(m->CheckLimits(request.limits));
-  SB_TRYV(CheckSpace(*host));
+  const Owner owner{request.project, request.project_bytes};
+  SB_TRYV(host->disk->CheckRoom(owner, 0));
   SB_TRYV(CheckEngine(*host, request));
   SB_TRY(m->launch_, MakeLaunch(request.engine));
   m->engine_ = request.engine;
@@ -90,7 +75,9 @@ Result<std::unique_ptr<Machine>> Machine::Boot(Host* host, PartPool* pool, const
   want.nesting = request.nesting && shared_kernel;
   want.entrant = shared_kernel && !request.nesting;
   SB_TRY(m->parts_, pool->Take(want));
-  auto rest = m->SetLimits(request.limits);
+  m->owner_ = owner;
+  auto rest = host->disk->Assign(m->parts_.disk, owner);
+  if (rest) rest = m->SetLimits(request.limits, 0);
   if (rest) rest = m->Listen();
   if (!rest) {
     ::unlinkat(host->agents.get(), m->socket_name().c_str(), 0);
@@ -137,9 +124,10 @@ Result<bool> Machine::NeedsCopy(const ConfigureReq& request) {
   return copies;
 }
 
-Result<> Machine::Adopt(SlotCopy copy) {
+Result<> Machine::Adopt(SlotCopy copy, uint64_t inherited) {
   SB_TRYV(host_->disk->Adopt(parts_.disk, std::move(copy)));
-  return host_->disk->SetLimit(parts_.disk, host_->options.disk_limits ? launch_->SlotLimit(limits_) : 0);
+  return host_->disk->SetLimit(parts_.disk, host_->options.disk_limits ? launch_->SlotLimit(limits_) : 0,
+                               launch_->Inherited(inherited));
 }
 
 Result<> Machine::Configure(const ConfigureReq& request) {
@@ -204,11 +192,19 @@ MachineEntry Machine::entry() const {
   return {id_, state, child_.pid, start_time_, engine_};
 }
 
-Result<> Machine::SetLimits(const Limits& limits) {
+Result<> Machine::SetLimits(const Limits& limits, uint64_t inherited) {
   SB_TRYV(CheckLimits(limits));
   SB_TRYV(parts_.group->SetLimits(launch_->GroupLimits(limits)));
-  SB_TRYV(host_->disk->SetLimit(parts_.disk, host_->options.disk_limits ? launch_->SlotLimit(limits) : 0));
+  SB_TRYV(host_->disk->SetLimit(parts_.disk, host_->options.disk_limits ? launch_->SlotLimit(limits) : 0,
+                                launch_->Inherited(inherited)));
   limits_ = limits;
+  return {};
+}
+
+Result<> Machine::Assign(const Owner& owner) {
+  SB_TRYV(host_->disk->CheckRoom(owner, 0));
+  SB_TRYV(host_->disk->Assign(parts_.disk, owner));
+  owner_ = owner;
   return {};
 }
 
@@ -234,7 +230,7 @@ Result<std::unique_ptr<Job>> Machine::LiveSnapshot(JobFacts facts, const LiveSna
   if (state_ != State::kRunning || frozen_) return Fail(Code::kStopped, "the machine does not run");
   SB_TRY(Launch::Live live, launch_->ForLiveSnapshot());
   // The machines of others write to the same store.
-  SB_TRYV(CheckSpace(*host_, 2 * (live.needs.memory_mib << 20)));
+  SB_TRYV(host_->disk->CheckRoom(owner_, 2 * (live.needs.memory_mib << 20)));
   LivePlan plan;
   plan.machine = id_;
   plan.snapshot = request.snapshot;

@@ -44,6 +44,7 @@ class Machine {
   // What its agent says to prove that it got our configuration; empty where we start the agent ourselves.
   const std::string& agent_key() const { return agent_key_; }
   bool nesting() const { return nesting_; }
+  const DiskSlot& disk_slot() const { return parts_.disk; }
   const std::string& disk_path() const { return parts_.disk.path; }
   int tcp() const { return parts_.net.tcp.get(); }
   int dns() const { return parts_.net.dns.get(); }
@@ -54,7 +55,7 @@ class Machine {
   // Before Configure: whether a copy of the request's topmost snapshot has to be made first, and then Adopt'ed. From
   // here on the machine has the request's drives. kNotFound, kConflict: there is no such snapshot, or it does not fit.
   Result<bool> NeedsCopy(const ConfigureReq& request);
-  Result<> Adopt(SlotCopy copy);
+  Result<> Adopt(SlotCopy copy, uint64_t inherited);
   // Mounts, and tells the first process; the result arrives through status_fd() and OnStatus().
   Result<> Configure(const ConfigureReq& request);
   int status_fd() const { return child_.status.get(); }
@@ -71,7 +72,10 @@ class Machine {
   // It has this drive, or this state of one, among its mounts.
   bool Uses(const std::string& drive) const { return std::ranges::find(drives_, drive) != drives_.end(); }
 
-  Result<> SetLimits(const Limits& limits);
+  // `inherited`: what of its disk limit the snapshot takes that it began with.
+  Result<> SetLimits(const Limits& limits, uint64_t inherited);
+  // Its disk belongs to this project from now on. For one that was booted before anybody wanted it.
+  Result<> Assign(const Owner& owner);
   Result<UsageResp> Usage() const;
   Result<> Freeze(bool frozen);
   // The process that takes a snapshot of it while it runs.
@@ -108,6 +112,7 @@ class Machine {
   std::string id_;
   State state_ = State::kBooted;
   Limits limits_;
+  Owner owner_;
   Parts parts_;
   uint8_t engine_ = kNamespacesEngine;
   std::string agent_key_;

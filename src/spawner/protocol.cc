@@ -69,18 +69,19 @@ void Fields(A& a, M& m) {
   if constexpr (std::is_same_v<T, HelloReq>) {
     a(m.version);
   } else if constexpr (std::is_same_v<T, BootReq>) {
-    a.Id(m.machine), LimitFields(a, m.limits), a(m.deadline_ms), a(m.engine), a(m.nesting);
+    a.Id(m.machine), LimitFields(a, m.limits), a(m.deadline_ms), a(m.engine), a(m.nesting), a(m.project),
+        a(m.project_bytes);
   } else if constexpr (std::is_same_v<T, ConfigureReq>) {
     a.Id(m.machine), a.Ids(m.layers, kMaxLayers), a.Id(m.image_digest), a.Id(m.hostname);
     a.Ids(m.snapshots, kMaxSnapshotChain);
     size_t n = a.Count(m.mounts.size(), kMaxMounts);
     if constexpr (!std::is_const_v<M>) m.mounts.resize(n);
     for (auto& e : m.mounts) Fields(a, e);
-    a(m.memory), a.Id(m.owner);
+    a(m.memory), a.Id(m.owner), a(m.inherited_bytes);
   } else if constexpr (std::is_same_v<T, DriveMount>) {
     a.Id(m.drive), a.Text(m.path), a(m.writable), a(m.uid), a(m.gid);
   } else if constexpr (std::is_same_v<T, CreateDriveReq>) {
-    a.Id(m.drive), a(m.max_bytes);
+    a.Id(m.drive), a(m.max_bytes), a(m.project), a(m.project_bytes);
   } else if constexpr (std::is_same_v<T, FreezeDriveReq>) {
     a.Id(m.drive), a.Id(m.state), a.Id(m.owner);
   } else if constexpr (std::is_same_v<T, RemoveDriveReq>) {
@@ -115,7 +116,9 @@ void Fields(A& a, M& m) {
   } else if constexpr (std::is_same_v<T, SnapshotsResp>) {
     a.Ids(m.snapshots, kSnapshotsPerPage);
   } else if constexpr (std::is_same_v<T, SetLimitsReq>) {
-    a.Id(m.machine), LimitFields(a, m.limits);
+    a.Id(m.machine), LimitFields(a, m.limits), a(m.inherited_bytes);
+  } else if constexpr (std::is_same_v<T, AssignReq>) {
+    a.Id(m.machine), a(m.project), a(m.project_bytes);
   } else if constexpr (std::is_same_v<T, SetDeadlineReq>) {
     a.Id(m.machine), a(m.deadline_ms);
   } else if constexpr (std::is_same_v<T, FreezeReq>) {

@@ -41,6 +41,8 @@ struct BootReq {
   int64_t deadline_ms = 0;
   uint8_t engine = kNamespacesEngine;
   bool nesting = false;  // it runs containers
+  // Whose disk it writes to, and what that project may have of the store. 0: nobody's yet, and half of the store.
+  uint64_t project = 0, project_bytes = 0;
 };  // namespaces, cgroups, net, disk; fds: tcp listener, dns
 struct DriveMount {
   std::string drive;  // writable: a drive; otherwise a state of one
@@ -55,8 +57,9 @@ struct ConfigureReq {
   std::string hostname;
   std::vector<std::string> snapshots;  // topmost first, above the layers
   std::vector<DriveMount> mounts;
-  bool memory = false;  // goes on with the memory of the first snapshot
-  std::string owner;    // whose it is (as in all requests that have one): who waits for the disk, waits in a share
+  bool memory = false;           // goes on with the memory of the first snapshot
+  std::string owner;             // whose it is (as in all requests that have one): who waits for the disk, waits in a share
+  uint64_t inherited_bytes = 0;  // what the first snapshot takes of the machine's disk limit
 };
 struct ListReq {};  // answered when what is ending has ended, or after some seconds without it
 struct AttachReq {
@@ -65,6 +68,7 @@ struct AttachReq {
 struct SetLimitsReq {
   std::string machine;
   Limits limits;
+  uint64_t inherited_bytes = 0;  // as in ConfigureReq
 };
 struct SetDeadlineReq {
   std::string machine;
@@ -114,6 +118,7 @@ struct DialReq {
 struct CreateDriveReq {
   std::string drive;
   uint64_t max_bytes = 0;
+  uint64_t project = 0, project_bytes = 0;  // as in BootReq; 0: it keeps the one that it has
 };  // or changes the limit of one that exists
 struct FreezeDriveReq {
   std::string drive;
@@ -146,11 +151,16 @@ struct LiveSnapshotReq {
   std::string snapshot;
   bool go_on = true;
 };
+// A machine that was booted for nobody is this project's from now on.
+struct AssignReq {
+  std::string machine;
+  uint64_t project = 0, project_bytes = 0;
+};
 struct ShutdownReq {};  // destroy every machine, then exit
 using Request = std::variant<HelloReq, BootReq, ConfigureReq, ListReq, AttachReq, SetLimitsReq, SetDeadlineReq,
                              UsageReq, FreezeReq, DestroyReq, DialReq, ShutdownReq, ListSnapshotsReq, RemoveSnapshotReq,
                              FlattenReq, CreateDriveReq, FreezeDriveReq, RemoveDriveReq, ListDrivesReq, ManifestReq,
-                             DiffReq, ToBlockReq, DriveFormatReq, ReplaceDriveReq, LiveSnapshotReq>;
+                             DiffReq, ToBlockReq, DriveFormatReq, ReplaceDriveReq, LiveSnapshotReq, AssignReq>;
 
 // Answers
 struct MachineEntry {

@@ -26,6 +26,7 @@ constexpr int kRetryMs = 3;
 constexpr int kIdleMs = 4;
 constexpr int64_t kHousekeepMs = 1000;
 constexpr int64_t kAloneMs = 5000;
+constexpr int64_t kAdjustMs = 1000;
 
 }  // namespace
 
@@ -290,6 +291,12 @@ int Server::Tick() {
     background_ = true;
   }
   if (housekeep_at_ != 0 && (next == 0 || housekeep_at_ < next)) next = housekeep_at_;
+  if (adjust_at_ == 0 && !slots_.empty()) adjust_at_ = now;
+  if (adjust_at_ != 0 && now >= adjust_at_) {
+    host_->disk->Adjust();
+    adjust_at_ = slots_.empty() ? 0 : now + kAdjustMs;
+  }
+  if (adjust_at_ != 0 && (next == 0 || adjust_at_ < next)) next = adjust_at_;
   for (auto it = slots_.begin(); it != slots_.end();) {
     Slot& slot = it->second;
     Machine& m = *slot.machine;

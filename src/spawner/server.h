@@ -100,6 +100,7 @@ class Server {
   void Handle(uint32_t tag, const DriveFormatReq& r);
   void Handle(uint32_t tag, const ReplaceDriveReq& r);
   void Handle(uint32_t tag, const LiveSnapshotReq& r);
+  void Handle(uint32_t tag, const AssignReq& r);
   void StartWalk(uint32_t tag, JobFacts facts, const std::vector<std::string>& words, std::vector<Fd> fds);
   using Group = std::unique_ptr<os::MachineCgroup>;
   Result<Group> GroupFor(JobKind kind);
@@ -155,6 +156,7 @@ class Server {
   std::vector<Owed> lists_;  // answered when what is ending has ended, at list_limit_ at the latest
   int64_t list_limit_ = 0;
   int64_t housekeep_at_ = 0;
+  int64_t adjust_at_ = 0;      // when the store's room is looked at again; 0: nobody runs who could use it up
   int64_t connect_limit_ = 0;  // ephemeral: give up when no daemon ever came
 };
 

@@ -127,7 +127,7 @@ Result<> Server::StartCopy(Slot& slot) {
   const std::string& snapshot = slot.waits->snapshots.front();
   JobFacts facts{.kind = JobKind::kCopy, .owner = slot.waits->owner, .subjects = {snapshot}};
   SB_TRYV(jobs_.Admit(facts));
-  SB_TRY(auto job, CopyJob::Start(std::move(facts), host_->disk.get(), snapshot));
+  SB_TRY(auto job, CopyJob::Start(std::move(facts), host_->disk.get(), slot.machine->disk_slot(), snapshot));
   auto then = [this, serial = slot.serial](Job& ended, const Result<>& copied) { OnCopied(serial, ended, copied); };
   return AddJob(std::move(job), nullptr, then);
 }
@@ -139,7 +139,7 @@ void Server::OnCopied(uint64_t serial, Job& job, const Result<>& copied) {
   Slot& slot = it->second;
   const ConfigureReq request = *std::exchange(slot.waits, std::nullopt);
   if (!copied) return Refuse(slot, copied.error());
-  auto adopted = slot.machine->Adopt(static_cast<CopyJob&>(job).Take());
+  auto adopted = slot.machine->Adopt(static_cast<CopyJob&>(job).Take(), request.inherited_bytes);
   if (!adopted) return Refuse(slot, adopted.error());
   StartMachine(slot, request);
 }

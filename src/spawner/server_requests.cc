@@ -136,7 +136,14 @@ void Server::Handle(uint32_t tag, const AttachReq& r) {
 void Server::Handle(uint32_t tag, const SetLimitsReq& r) {
   Slot* slot = Find(r.machine);
   if (slot == nullptr || slot->machine->state() == Machine::State::kEnding) return ReplyError(tag, NoSuchMachine());
-  if (auto done = slot->machine->SetLimits(r.limits); !done) return ReplyError(tag, done.error());
+  if (auto done = slot->machine->SetLimits(r.limits, r.inherited_bytes); !done) return ReplyError(tag, done.error());
+  Reply(tag, OkResp{});
+}
+
+void Server::Handle(uint32_t tag, const AssignReq& r) {
+  Slot* slot = Find(r.machine);
+  if (slot == nullptr || slot->machine->state() == Machine::State::kEnding) return ReplyError(tag, NoSuchMachine());
+  if (auto done = slot->machine->Assign({r.project, r.project_bytes}); !done) return ReplyError(tag, done.error());
   Reply(tag, OkResp{});
 }
 
@@ -203,7 +210,10 @@ bool Server::DriveInUse(const std::string& name) const {
 }
 
 void Server::Handle(uint32_t tag, const CreateDriveReq& r) {
-  if (auto made = host_->disk->CreateDrive(r.drive, r.max_bytes); !made) return ReplyError(tag, made.error());
+  const Owner owner{r.project, r.project_bytes};
+  auto made = host_->disk->DrivePath(r.drive) ? Result<>{} : host_->disk->CheckRoom(owner, 0);
+  if (made) made = host_->disk->CreateDrive(r.drive, r.max_bytes, owner);
+  if (!made) return ReplyError(tag, made.error());
   Reply(tag, OkResp{});
 }
 

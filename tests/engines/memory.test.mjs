@@ -141,7 +141,7 @@ test("paused by name, a sandbox goes on where it was, also with another server",
 // The files with memory, which only the spawner's own mounts show.
 const memoryDir = async () => `/proc/${await spawnerPid(server.data)}/root/run/sandbar/mnt/store/memory`;
 async function flipBit(snapshot) {
-  const file = await open(`${await memoryDir()}/${snapshot}`, "r+");
+  const file = await open(`${await memoryDir()}/${snapshot}/memory`, "r+");
   const { size } = await file.stat();
   const at = Math.floor(size / 2), byte = Buffer.alloc(1);
   await file.read(byte, 0, 1, at);

@@ -4,7 +4,7 @@ import { after, before, test } from "node:test";
 import { startServer, until } from "../clients/server.mjs";
 
 let server;
-before(async () => (server = await startServer({ config: `[disk]\npool_bytes = ${400 << 20}\n` })));
+before(async () => (server = await startServer({ config: `[project]\ndisk_mb = 4096\n[disk]\npool_bytes = ${400 << 20}\n` })));
 after(() => server?.stop());
 
 const query = "projectId=prj_test";
@@ -14,7 +14,7 @@ test("a full store: 507, nobody else is hurt, room again is enough", async () =>
   const full = await server.create({ name: "hog", runtime: "node24", persistent: false });
   const other = await server.create({ name: "other", runtime: "node24" });
   const filled = await fill(full.session.id);
-  assert.match(filled.stderr, /No space left/);
+  assert.match(filled.stderr, /Disk quota exceeded/);
   const refused = await until(async () => {
     const response = await server.request("POST", "/v2/sandboxes", { body: { projectId: "prj_test", ports: [], runtime: "node24" } });
     if (response.ok) await server.call("DELETE", `/v2/sandboxes/${(await response.json()).sandbox.name}?${query}`);

@@ -117,8 +117,14 @@ class FakeMachine final : public Machine {
     return sockets;
   }
 
-  Task<> SetLimits(Limits limits) override {
+  Task<> SetLimits(Limits limits, uint64_t inherited_bytes) override {
     state_->limits = limits;
+    state_->rootfs.inherited_bytes = inherited_bytes;
+    co_return Result<>{};
+  }
+
+  Task<> Assign(Owner owner) override {
+    state_->owner = owner;
     co_return Result<>{};
   }
 
@@ -190,6 +196,7 @@ class FakeEngine final : public Engine {
     auto state = std::make_shared<FakeMachineState>(host_->ex_, request.machine_id);
     state->engine = name;
     state->nesting = request.nesting;
+    state->owner = request.owner;
     state->limits = request.limits;
     state->deadline = request.deadline;
     state->agent.on_oom = [s = state.get()] { ++s->usage.oom_kills; };
@@ -239,7 +246,7 @@ class FakeEngine final : public Engine {
     }
     if (host_->damage.contains(snapshot)) co_return Fail(Code::kIo, host_->damage[snapshot]);
     LayerReport report;
-    report.bytes = 4096;
+    report.bytes = host_->layer_bytes;
     report.files = 1;
     report.digest = "digest of " + snapshot;
     host_->manifests.insert(std::move(snapshot));
@@ -250,7 +257,7 @@ class FakeEngine final : public Engine {
     ++host_->checks;
     if (!host_->manifests.contains(snapshot)) co_return Fail(Code::kNotFound, "no manifest of " + snapshot);
     LayerReport report;
-    report.bytes = 4096;
+    report.bytes = host_->layer_bytes;
     report.files = 1;
     report.digest = "digest of " + snapshot;
     if (host_->damage.contains(snapshot)) {
@@ -282,8 +289,9 @@ class FakeEngine final : public Engine {
     host_->memories.erase(snapshot);
     co_return Result<>{};
   }
-  Task<> CreateDrive(std::string drive, uint64_t max_bytes) override {
+  Task<> CreateDrive(std::string drive, uint64_t max_bytes, Owner owner) override {
     SB_CO_TRYV(co_await host_->Meet(host_->faults.create_drive, "create drive"));
+    host_->owners[drive] = owner;
     host_->drives[std::move(drive)] = max_bytes;
     co_return Result<>{};
   }

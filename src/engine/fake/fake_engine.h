@@ -43,6 +43,7 @@ struct FakeMachineState {
       : id(std::move(machine_id)), ended(ex), agent(ex) {}
   std::string id, engine;
   bool nesting = false;
+  Owner owner;
   MachineState state = MachineState::kBooted;
   Limits limits;
   Rootfs rootfs;
@@ -66,7 +67,9 @@ class FakeHost {
   std::set<std::string> snapshots;
   std::set<std::string> memories;               // of which snapshots
   std::map<std::string, uint64_t> drives;       // with their states; the limit of each
+  std::map<std::string, Owner> owners;          // of drives
   std::map<std::string, RootfsFormat> formats;  // of drives and states that were used
+  uint64_t layer_bytes = 4096;                  // what a walk finds in every layer
   std::set<std::string> manifests;              // of which snapshots
   std::map<std::string, std::string> damage;    // snapshot -> what a check finds
   int checks = 0;

@@ -78,6 +78,7 @@ class NamespacesMachine : public Machine {
       request.mounts.push_back({std::move(m.name), std::move(m.path), m.writable, m.uid, m.gid});
     request.memory = rootfs.memory;
     request.owner = Bounded(rootfs.owner);
+    request.inherited_bytes = rootfs.inherited_bytes;
     const auto limit = rootfs.memory ? kMemoryLimit : kAnswerLimit;
     SB_CO_TRY(SpawnerReply reply, co_await connection_->Call(std::move(request), limit));
     SB_CO_TRYV(Expect<spawner::OkResp>(reply));
@@ -109,10 +110,19 @@ class NamespacesMachine : public Machine {
 
   NetworkSockets TakeNetwork() override { return std::move(network_); }
 
-  Task<> SetLimits(Limits limits) override {
+  Task<> SetLimits(Limits limits, uint64_t inherited_bytes) override {
     spawner::SetLimitsReq request;
     request.machine = id_;
     request.limits = ToSpawner(limits);
+    request.inherited_bytes = inherited_bytes;
+    co_return co_await Ask(std::move(request));
+  }
+
+  Task<> Assign(Owner owner) override {
+    spawner::AssignReq request;
+    request.machine = id_;
+    request.project = owner.project;
+    request.project_bytes = owner.bytes;
     co_return co_await Ask(std::move(request));
   }
 
@@ -254,6 +264,8 @@ class NamespacesEngineImpl : public NamespacesEngine {
     boot.limits = ToSpawner(request.limits);
     boot.deadline_ms = request.deadline.count();
     boot.nesting = request.nesting;
+    boot.project = request.owner.project;
+    boot.project_bytes = request.owner.bytes;
     boot.engine = info_.engine_ids[static_cast<size_t>(engine - info_.engines.begin())];
     auto made = co_await Obtain(std::move(request.machine_id), std::move(boot));
     co_return made;
@@ -331,10 +343,12 @@ class NamespacesEngineImpl : public NamespacesEngine {
     co_return co_await Ask(std::move(request));
   }
 
-  Task<> CreateDrive(std::string drive, uint64_t max_bytes) override {
+  Task<> CreateDrive(std::string drive, uint64_t max_bytes, Owner owner) override {
     spawner::CreateDriveReq request;
     request.drive = std::move(drive);
     request.max_bytes = max_bytes;
+    request.project = owner.project;
+    request.project_bytes = owner.bytes;
     co_return co_await Ask(std::move(request));
   }
 
