@@ -236,12 +236,14 @@ Keys TopLevel(Config* c) {
                  {"pids", Int(&c->domain.pids_per_sandbox, 16, 1 << 22)},
                  {"disk_mb", Megabytes(&c->domain.disk_bytes)},
                  {"logs_mb", Megabytes(&c->domain.log_session_bytes)},
+                 {"all_logs_mb", Megabytes(&c->domain.log_total_bytes)},
                  {"drive_mb", Megabytes(&c->domain.drive_bytes)},
                  {"max_running", Int(&c->domain.max_running, 1, 100'000)},
                  {"max_sandboxes", Int(&c->domain.max_sandboxes, 1, 100'000'000)},
                  {"max_ports", Int(&c->domain.max_ports, 0, 15)},
                  {"host_share", Int(&c->host_share, 1, 100)}};
-  Keys project = {{"disk_mb", Megabytes(&c->domain.project.disk_bytes)}};
+  Keys project = {{"disk_mb", Megabytes(&c->domain.project.disk_bytes)},
+                  {"logs_mb", Megabytes(&c->domain.project.log_bytes)}};
   Keys network = {{"default", OneOf(&c->domain.default_network_mode, {"allow-all", "deny-all"})},
                   {"allow_addresses", Strings(&c->egress.allow_addresses)},
                   {"resolver", Str(&c->egress.resolver)},

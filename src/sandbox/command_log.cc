@@ -112,6 +112,16 @@ CommandLog::CommandLog(Core* core, std::string dir, State state)
       end_(state.end),
       changed_(core->ex) {}
 
+CommandLog::~CommandLog() {
+  if (!command_.empty() && !finished_) core_->logs.End(command_);
+}
+
+void CommandLog::Account(std::string session, std::string command) {
+  session_ = std::move(session);
+  command_ = std::move(command);
+  core_->logs.Begin(command_);
+}
+
 void CommandLog::Append(uint64_t offset, uint8_t stream, std::string_view bytes) {
   if (offset > kMaxOffset) return;
   if (offset > received()) Hole(received(), offset - received());
@@ -148,6 +158,12 @@ void CommandLog::Finish() {
   if (lost_ > 0 && !FlushLost()) {
     // Nothing can be written: readers of this process at least learn how much is missing.
     end_ += std::exchange(lost_, 0);
+  }
+  if (!command_.empty() && !finished_) {
+    core_->logs.End(command_);
+    // The last segment counted as a whole one so far.
+    const auto segment = static_cast<int64_t>(core_->config.log_segment_bytes);
+    if (!segments_.empty()) core_->logs.Change(session_, static_cast<int64_t>(tail_size_) - segment);
   }
   finished_ = true;
   tail_.Reset();
@@ -220,6 +236,7 @@ bool CommandLog::Roll() {
   tail_ = std::move(next);
   tail_size_ = 0;
   segments_.push_back(end_);
+  if (!session_.empty()) core_->logs.Change(session_, static_cast<int64_t>(core_->config.log_segment_bytes));
   Trim();
   return true;
 }
@@ -241,6 +258,7 @@ void CommandLog::Trim() {
     }
     ::unlink((dir_ + "/" + SegmentName(*victim)).c_str());
     segments_.erase(victim);
+    if (!session_.empty()) core_->logs.Change(session_, -static_cast<int64_t>(core_->config.log_segment_bytes));
   }
 }
 

@@ -38,7 +38,12 @@ class CommandLog : public std::enable_shared_from_this<CommandLog> {
   static Result<uint64_t> Drop(const std::string& dir);
 
   CommandLog(Core* core, std::string dir, State state);
+  CommandLog(const CommandLog&) = delete;
+  CommandLog& operator=(const CommandLog&) = delete;
+  ~CommandLog();
 
+  // It counts for this session, and is not dropped while the command runs.
+  void Account(std::string session, std::string command);
   // Bytes at `offset`: what is stored already is skipped, what is missing before it becomes a hole.
   void Append(uint64_t offset, uint8_t stream, std::string_view bytes);
   void Hole(uint64_t offset, uint64_t bytes);
@@ -67,6 +72,7 @@ class CommandLog : public std::enable_shared_from_this<CommandLog> {
 
   Core* core_;
   std::string dir_;
+  std::string session_, command_;  // empty: it is not counted
   std::vector<uint64_t> segments_;
   uint64_t tail_size_ = 0;
   uint64_t end_ = 0;

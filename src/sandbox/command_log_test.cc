@@ -97,14 +97,64 @@ TEST_F(LogTest, DroppingSparesTheRunningAndGivesReadersUnderWayAGap) {
   auto first = world.Run((*reader)->Next());
   ASSERT_TRUE(first);
   EXPECT_GT(first->bytes.size(), 0U);
-  const std::string all = world.config.data_dir + "/logs/" + view.session.id;
-  ASSERT_TRUE(TrimLogs(all, 0, {spared.id}));
-  ASSERT_TRUE(TrimLogs(all, 0, {spared.id})) << "again, when there is nothing left to drop";
+  const std::string all = world.config.data_dir + "/logs";
+  ASSERT_TRUE(TrimLogs(all, {view.session.id}, 0, {spared.id}));
+  ASSERT_TRUE(TrimLogs(all, {view.session.id}, 0, {spared.id})) << "again, when there is nothing left to drop";
   auto rest = world.ReadLog(reader->get());
   EXPECT_GT(rest.gap, 0U);
   EXPECT_EQ(first->bytes.size() + rest.out.size() + rest.gap, kEach);
   EXPECT_EQ(world.Log(view.session.id, dropped.id).gap, kEach);
   EXPECT_EQ(world.Log(view.session.id, spared.id).out, Spew(0, kEach));
+}
+
+TEST_F(LogTest, AProjectsSessionsTogetherAndAllProjectsTogetherHaveACap) {
+  SmallLogs();
+  world.config.project.log_bytes = 6 * kSegment;
+  world.config.log_total_bytes = 9 * kSegment;
+  Boot();
+  constexpr uint64_t kEach = 2 * kSegment;
+  const std::string all = world.config.data_dir + "/logs";
+  std::vector<store::Command> mine, others;
+  const Scope home = world.scope;
+  for (int i = 0; i < 5; ++i) {
+    auto view = world.Create();
+    mine.push_back(world.Exec(view.session.id, World::Command({"spew", std::to_string(kEach)})));
+    EXPECT_EQ(world.Wait(view.session.id, mine.back().id).exit_code, 0);
+  }
+  EXPECT_TRUE(world.Until([&] { return DirBytes(all) <= 6 * kSegment; })) << DirBytes(all);
+  EXPECT_EQ(world.Log(mine.front().session, mine.front().id).gap, kEach) << "what ended first, and it is said";
+  EXPECT_EQ(world.Log(mine.back().session, mine.back().id).out, Spew(0, kEach)) << "not what ended last";
+  // Another project is within its own cap; together they are over the server's.
+  world.scope.project = "prj_other";
+  for (int i = 0; i < 3; ++i) {
+    auto view = world.Create();
+    others.push_back(world.Exec(view.session.id, World::Command({"spew", std::to_string(kEach)})));
+    EXPECT_EQ(world.Wait(view.session.id, others.back().id).exit_code, 0);
+  }
+  EXPECT_TRUE(world.Until([&] { return DirBytes(all) <= 9 * kSegment; })) << DirBytes(all);
+  EXPECT_EQ(world.Log(others.back().session, others.back().id).out, Spew(0, kEach));
+  world.scope = home;
+}
+
+TEST_F(LogTest, WhatRunsIsNotDroppedForACap) {
+  SmallLogs();
+  world.config.project.log_bytes = 2 * kSegment;
+  Boot();
+  auto view = world.Create();
+  auto other = world.Create();
+  constexpr uint64_t kTotal = 6 << 20, kEach = 3 * kSegment;
+  auto spec = World::Command({"spew", std::to_string(kTotal)});
+  spec.follow_from_start = true;
+  auto running = world.Run(world.service->StartCommand(world.scope, view.session.id, spec));
+  ASSERT_TRUE(running) << running.error().message;
+  auto& agent = world.Machine(view)->agent;
+  ASSERT_TRUE(world.Until([&] { return agent.kept_bytes() > wire::kOutputWindow - wire::kMaxData; }));
+  auto ended = world.Exec(other.session.id, World::Command({"spew", std::to_string(kEach)}));
+  EXPECT_EQ(world.Wait(other.session.id, ended.id).exit_code, 0);
+  EXPECT_TRUE(world.Until([&] { return DirBytes(DirOf(ended)) < kSegment; })) << "what has ended makes room";
+  auto text = world.ReadLog(running->log.get());
+  EXPECT_EQ(text.gap, 0U);
+  EXPECT_TRUE(text.out == Spew(0, kTotal)) << "who followed from the start gets every byte";
 }
 
 TEST_F(LogTest, PinnedReadersGetEveryByteAndHoldTheCommandBack) {

@@ -50,6 +50,7 @@ struct Config {
   uint64_t log_segment_bytes = 1ULL << 20;
   // Of a session's commands together (and an eighth more): beyond it, output of those that ended first is dropped.
   uint64_t log_session_bytes = 256ULL << 20;
+  uint64_t log_total_bytes = 8ULL << 30;  // of all sessions together
 
   uint64_t drive_bytes = 1ULL << 40;  // how large a drive may become whose creator does not say
 

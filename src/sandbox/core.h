@@ -9,6 +9,7 @@
 #include "sandbox/config.h"
 #include "sandbox/domain.h"
 #include "sandbox/ladder.h"
+#include "sandbox/log_budget.h"
 #include "sandbox/vault.h"
 
 namespace sandbar::sandbox {
@@ -22,6 +23,7 @@ struct Core {
   const Parts parts;
   const Ladder ladder;
   const Vault vault;
+  LogBudget logs;
   // Set first thing in Close: from then on a failing step leaves its rows for the next start instead of undoing.
   bool closing = false;
 
@@ -41,7 +43,8 @@ struct Core {
   auto Match(F f) {
     return Offload(match_pool, std::move(f));
   }
-  std::string LogDir(const std::string& session) const { return config.data_dir + "/logs/" + session; }
+  std::string LogsDir() const { return config.data_dir + "/logs"; }
+  std::string LogDir(const std::string& session) const { return LogsDir() + "/" + session; }
   std::string LogDir(const std::string& session, const std::string& command) const {
     return LogDir(session) + "/" + command;
   }

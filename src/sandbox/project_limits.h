@@ -14,6 +14,7 @@ struct Core;
 
 struct ProjectLimits {
   uint64_t disk_bytes = 0;          // of the store: machines, snapshots and drives; 0: half of the store
+  uint64_t log_bytes = 1ULL << 30;  // commands' output on the host
 };
 
 // The project as the engine knows it: a number that says nothing about its name and that no other project gets, and

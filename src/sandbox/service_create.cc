@@ -100,6 +100,7 @@ std::shared_ptr<Session> ServiceImpl::AddLive(store::Session row, std::map<std::
   };
   auto session = std::make_shared<Session>(&core_, std::move(row), std::move(env), std::move(stop));
   sessions_[session->row().id] = Live{session, nullptr};
+  core_.logs.Own(session->row().id, session->row().team + "/" + session->row().project);
   return session;
 }
 

@@ -95,6 +95,8 @@ Task<> ServiceImpl::RemoveLogs(std::string sandbox, std::vector<std::string> ses
   };
   auto ec = co_await core_.Files(std::move(erase));
   if (ec) log::Warn("logs of {}: {}", sandbox, ec.message());
+  for (const auto& id : sessions) core_.logs.Forget(id);
+  Collect();
   co_return co_await ClearTraces();
 }
 

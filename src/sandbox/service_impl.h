@@ -53,6 +53,10 @@ class ServiceImpl final : public Domain {
   Task<Page<DriveView>> ListDrives(Scope scope, ListQuery query) override;
   Task<DriveView> DeleteDrive(Scope scope, std::string name) override;
 
+  // service_logs.cc
+  Task<> KeepLogsBounded();
+  Task<> CountAllLogs();
+  Task<bool> TrimAllLogs();
   // service_durability.cc
   Task<store::Snapshot> VerifySnapshot(Scope scope, std::string id) override;
   Task<std::vector<store::Notice>> Notices(Scope scope, std::string name) override;
@@ -280,6 +284,7 @@ class ServiceImpl final : public Domain {
   std::set<std::string> not_now_;      // layers that could not be read lately
   std::set<std::string> walking_;      // owners of layers that are being read
   std::string last_walked_;            // the last of them
+  Errand trim_;                        // there is more output on disk
   bool retry_seal_ = false;
   Errand seal_;                                                             // there is a new layer, or a walk has ended
   std::map<std::string, std::shared_ptr<Outcome<store::Layer>>> checking_;  // layers being read, by name

@@ -21,6 +21,7 @@ ServiceImpl::ServiceImpl(asio::any_io_executor ex, Config config, Parts parts, L
       pool_(&core_),
       formats_(&core_),
       collect_(core_.ex),
+      trim_(core_.ex),
       seal_(core_.ex),
       tasks_(core_.ex) {}
 
@@ -47,6 +48,7 @@ Task<> ServiceImpl::Start() {
   tasks_.Spawn(FinishDeletions());
   tasks_.Spawn(KeepSnapshotsDurable());
   tasks_.Spawn(KeepSnapshotsTidy());
+  tasks_.Spawn(KeepLogsBounded());
   co_return Result<>{};
 }
 

@@ -27,6 +27,7 @@ std::shared_ptr<RunningCommand> Session::Find(const std::string& command) const 
 std::shared_ptr<RunningCommand> Session::Track(store::Command row, CommandLog::State state) {
   auto run = std::make_shared<RunningCommand>();
   run->log = std::make_shared<CommandLog>(core_, core_->LogDir(row_.id, row.id), std::move(state));
+  run->log->Account(row_.id, row.id);
   run->done = std::make_shared<Outcome<store::Command>>(core_->ex);
   run->row = std::move(row);
   // A raw pointer is enough: the callback goes when the command ends, which is before `run` does.
@@ -210,10 +211,11 @@ Task<> Session::TrimOutput(uint64_t added) {
   untrimmed_ = 0;
   std::set<std::string> running;
   for (const auto& [id, run] : commands_) running.insert(id);
-  auto trim = [dir = core_->LogDir(row_.id), budget = core_->config.log_session_bytes, running = std::move(running)] {
-    return TrimLogs(dir, budget, running);
-  };
+  std::vector<std::string> only = {row_.id};
+  auto trim = [dir = core_->LogsDir(), only = std::move(only), budget = core_->config.log_session_bytes,
+               running = std::move(running)] { return TrimLogs(dir, only, budget, running); };
   auto trimmed = co_await core_->Files(std::move(trim));
+  if (trimmed) core_->logs.Set(row_.id, trimmed->at(row_.id));
   if (!trimmed) log::Warn("logs of {}: {}", row_.id, trimmed.error().message);
   co_return Result<>{};
 }
