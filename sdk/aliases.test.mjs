@@ -87,10 +87,10 @@ test("out of a bundle: esbuild's, plain, small, lowered and kept as quoted text"
     assert.deepEqual(created[0]?.networkPolicy, { mode: "deny-all" }, `${JSON.stringify(options)} ${out} ${err}`);
     assert.match(out, /function\n$/);
   }
-  // As development builds of webpack keep their modules.
+  // As development builds of webpack keep their modules, with tabs.
   const plain = program(cjs(offline), { kind: "cjs" });
   const bundled = await esbuild.build({ entryPoints: [plain], write: false, bundle: true, platform: "node", format: "cjs" });
-  const { created } = await run(program(`eval(${JSON.stringify(bundled.outputFiles[0].text)});`, { kind: "cjs" }));
+  const { created } = await run(program(`eval(${JSON.stringify(bundled.outputFiles[0].text.replace(/^ +/gm, "\t"))});`, { kind: "cjs" }));
   assert.deepEqual(created[0]?.networkPolicy, { mode: "deny-all" });
 });
 

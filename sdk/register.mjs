@@ -247,10 +247,11 @@ if (!globalThis[installed]) {
 
   // The SDK spells the vendor's domain in one place; here it asks us instead. Without these hooks (a very old Node)
   // domain() returns the vendor's name, and fetch above still leads it here.
+  // No word boundary before `static`: in quoted text a tab is the two characters \t.
   const apply = (source) =>
     source
       .replace(/`https:\/\/\$\{(\w+)\.subdomain\}\.vercel\.run`/g, "globalThis.__sandbar_domain($1)")
-      .replace(/\bstatic\s+(?:async\s+)?(create|get|getOrCreate|fork|list|tree)\s*\([^()]*\)\s*\{/g,
+      .replace(/static\s+(?:async\s+)?(create|get|getOrCreate|fork|list|tree)\s*\([^()]*\)\s*\{/g,
         "$&if(globalThis.__sandbar_adopt?.(this))return this.$1(...arguments);");
   const wanted = (source) => source.includes(".vercel.run") || source.includes("updateNetworkPolicy") || source.includes("listSnapshots");
   const realCompile = module.prototype._compile;

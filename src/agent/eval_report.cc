@@ -7,7 +7,6 @@
 
 #include "agent/eval_stats.h"
 #include "agent/transcript.h"
-#include "base/printable.h"
 #include "client/api_client.h"
 
 namespace sandbar::agent {
@@ -82,7 +81,7 @@ std::string TrialName(const CaseReport& c, const TrialReport& trial) {
 
 // XML has no way to write most control characters at all.
 std::string EscapeXml(std::string_view text) {
-  return EscapeHtml(PrintableLines(text));
+  return EscapeHtml(text);
 }
 
 std::string CaseLines(const EvalReport& report, const CaseReport& c) {

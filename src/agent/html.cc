@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "agent/transcript.h"
+#include "base/printable.h"
 #include "client/api_client.h"
 #include "wire/ndjson.h"
 
@@ -108,7 +109,7 @@ std::string EventHtml(const json::object& event) {
 
 std::string EscapeHtml(std::string_view text) {
   std::string out;
-  for (char c : text) {
+  for (char c : PrintableLines(text)) {
     switch (c) {
       case '&':
         out += "&amp;";
@@ -126,7 +127,7 @@ std::string EscapeHtml(std::string_view text) {
         out += "&#39;";
         break;
       default:
-        out += static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t' ? ' ' : c;
+        out += c;
     }
   }
   return out;

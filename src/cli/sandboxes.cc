@@ -47,10 +47,13 @@ std::string CommandLine(const json::object& command) {
   std::string line = Text(command, "name");
   for (const auto& arg : Array(command, "args"))
     if (arg.is_string()) line += " " + std::string(arg.as_string());
-  if (line.size() > 60) line = line.substr(0, 57) + "…";
+  // A script is shown in one line. Everything else that is not printable is spelled out by the table.
   for (char& c : line)
-    if (static_cast<unsigned char>(c) < 0x20) c = ' ';
-  return line;
+    if (c == '\n' || c == '\t') c = ' ';
+  size_t end = 57;
+  if (line.size() <= end + 3) return line;
+  while ((static_cast<unsigned char>(line[end]) & 0xC0) == 0x80) --end;
+  return line.substr(0, end) + "…";
 }
 
 Task<int> ListCommands(ApiClient* api, bool as_json, std::string session) {

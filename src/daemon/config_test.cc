@@ -88,6 +88,8 @@ default_timeout = "10m"
 pids = 200
 disk_mb = 64
 logs_mb = 32
+all_logs_mb = 900
+drive_mb = 10240
 max_running = 5
 max_sandboxes = 50
 max_ports = 3
@@ -104,6 +106,9 @@ bandwidth = 1000000
 connections = 10
 half_open_connections = 5
 forward_issuer = "https://issuer.example"
+[project]
+disk_mb = 2048
+logs_mb = 100
 [prices]
 currency = "EUR"
 cpu_hour = 0.5
@@ -159,6 +164,10 @@ unnamed = "2h"
   EXPECT_EQ(c.domain.default_timeout_ms, 600'000);
   EXPECT_EQ(c.domain.disk_bytes, 64ULL << 20);
   EXPECT_EQ(c.domain.log_session_bytes, 32ULL << 20);
+  EXPECT_EQ(c.domain.log_total_bytes, 900ULL << 20);
+  EXPECT_EQ(c.domain.drive_bytes, 10ULL << 30);
+  EXPECT_EQ(c.domain.project.disk_bytes, 2ULL << 30);
+  EXPECT_EQ(c.domain.project.log_bytes, 100ULL << 20);
   EXPECT_EQ(c.domain.pids_per_sandbox, 200u);
   EXPECT_EQ(c.domain.max_sandboxes, 50u);
   EXPECT_EQ(c.domain.max_ports, 3u);

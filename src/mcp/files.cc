@@ -6,6 +6,7 @@
 #include <charconv>
 #include <filesystem>
 
+#include "base/printable.h"
 #include "mcp/exec.h"
 #include "mcp/file_text.h"
 #include "mcp/open.h"
@@ -176,8 +177,7 @@ std::string Listing(const std::string& root, const std::vector<Entry>& entries, 
   std::string text = root + (entries.empty() ? ": empty" : ":") + "\n";
   const size_t shown = std::min(entries.size(), kMaxEntries);
   for (size_t i = 0; i < shown; ++i) {
-    std::string name = entries[i].name;
-    for (char& c : name) c = static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
+    const std::string name = Printable(entries[i].name);
     text += entries[i].directory ? name + "/\n" : fmt::format("{}  {}\n", name, entries[i].size);
   }
   if (cut || shown < entries.size())

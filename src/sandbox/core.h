@@ -23,7 +23,7 @@ struct Core {
   const Parts parts;
   const Ladder ladder;
   const Vault vault;
-  LogBudget logs;
+  LogBudget logs{config.project.log_bytes, config.log_total_bytes};
   // Set first thing in Close: from then on a failing step leaves its rows for the next start instead of undoing.
   bool closing = false;
 

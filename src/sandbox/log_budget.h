@@ -2,15 +2,14 @@
 // running commands included; the service trims when a cap is passed (session_logs.h). Single loop.
 //
 //   core.logs.Own(session, project);         // before its first command
-//   core.logs.Begin(session, command);
+//   core.logs.Begin(command);
 //   core.logs.Change(session, +segment);
-//   if (auto plan = core.logs.Over(project_cap, total_cap)) …
+//   for (const auto& plan : core.logs.OverCap()) …
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -19,33 +18,44 @@ namespace sandbar::sandbox {
 
 class LogBudget {
  public:
-  // What has to be trimmed, and to how much.
-  struct Plan {
-    std::vector<std::string> sessions;
-    uint64_t budget = 0;
-    std::set<std::string> running;  // commands whose output stays
-  };
+  LogBudget(uint64_t project_cap, uint64_t total_cap) : project_cap_(project_cap), total_cap_(total_cap) {}
 
-  void Own(const std::string& session, const std::string& project) { sessions_[session].project = project; }
+  void Own(const std::string& session, const std::string& project);
+  // While a command runs, its output stays.
   void Begin(const std::string& command) { running_.insert(command); }
   void End(const std::string& command) { running_.erase(command); }
   void Change(const std::string& session, int64_t bytes);
-  // What was found on disk.
+  // What was found on disk. Of a session that nobody owns: nothing.
   void Set(const std::string& session, uint64_t bytes);
-  void Forget(const std::string& session) { sessions_.erase(session); }
-  // The first project that is over its cap, or all of them. Trimmed to a little less, so that it is not for nothing.
-  std::optional<Plan> Over(uint64_t project_cap, uint64_t total_cap) const;
-  // Called after every change that adds something.
-  void OnGrowth(std::function<void()> f) { on_growth_ = std::move(f); }
+  void Forget(const std::string& session);
+
+  // What has to be trimmed, and to how much: a little less than the cap, so that it is not for nothing.
+  struct Plan {
+    std::vector<std::string> sessions;
+    uint64_t budget = 0;
+    std::set<std::string> running;
+  };
+  // Of projects that are over theirs.
+  std::vector<Plan> OverCap() const;
+  // Of all together, when that is over the server's.
+  std::vector<Plan> OverTotal() const;
+  // Called when something grew and is over a cap.
+  void OnOver(std::function<void()> f) { on_over_ = std::move(f); }
 
  private:
   struct Entry {
     std::string project;
     uint64_t bytes = 0;
   };
+  void Put(Entry& entry, uint64_t bytes);
+  Plan PlanFor(const std::string* project, uint64_t cap) const;
+
+  uint64_t project_cap_, total_cap_;
   std::map<std::string, Entry> sessions_;
+  std::map<std::string, uint64_t> projects_;  // sums of the above
+  uint64_t total_ = 0;
   std::set<std::string> running_;
-  std::function<void()> on_growth_;
+  std::function<void()> on_over_;
 };
 
 }  // namespace sandbar::sandbox

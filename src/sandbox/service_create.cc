@@ -234,7 +234,8 @@ Task<SandboxView> ServiceImpl::Launch(std::shared_ptr<Session> session, store::S
                                       std::optional<SourceSpec> source, std::optional<Heritage> heritage) {
   auto live = std::move(pooled);
   if (live) {
-    auto assigned = co_await live->machine().Assign(DiskOwner(core_, sandbox.team, sandbox.project));
+    const engine::Owner owner = DiskOwner(core_, sandbox.team, sandbox.project);
+    auto assigned = co_await live->machine().Assign(owner);
     if (!assigned) {
       co_await live->Destroy();
       co_return std::unexpected(std::move(assigned).error());

@@ -56,7 +56,7 @@ class ServiceImpl final : public Domain {
   // service_logs.cc
   Task<> KeepLogsBounded();
   Task<> CountAllLogs();
-  Task<bool> TrimAllLogs();
+  Task<> TrimByPlan(std::vector<LogBudget::Plan> plans);
   // service_durability.cc
   Task<store::Snapshot> VerifySnapshot(Scope scope, std::string id) override;
   Task<std::vector<store::Notice>> Notices(Scope scope, std::string name) override;

@@ -31,37 +31,32 @@ Task<> ServiceImpl::CountAllLogs() {
   co_return Result<>{};
 }
 
-// True: there may be more to trim.
-Task<bool> ServiceImpl::TrimAllLogs() {
-  auto plan = core_.logs.Over(core_.config.project.log_bytes, core_.config.log_total_bytes);
-  if (!plan) co_return false;
-  const uint64_t budget = plan->budget;
-  auto trim = [dir = core_.LogsDir(), plan = *std::move(plan)] {
-    return TrimLogs(dir, plan.sessions, plan.budget, plan.running);
-  };
-  SB_CO_TRY(auto left, co_await core_.Files(std::move(trim)));
-  uint64_t total = 0;
-  for (const auto& [id, bytes] : left) {
-    core_.logs.Set(id, bytes);
-    total += bytes;
+Task<> ServiceImpl::TrimByPlan(std::vector<LogBudget::Plan> plans) {
+  for (LogBudget::Plan& next : plans) {
+    auto trim = [dir = core_.LogsDir(), plan = std::move(next)] {
+      return TrimLogs(dir, plan.sessions, plan.budget, plan.running);
+    };
+    SB_CO_TRY(auto left, co_await core_.Files(std::move(trim)));
+    for (const auto& [id, bytes] : left) core_.logs.Set(id, bytes);
   }
-  // What runs is what is left: no use in looking again before something has changed.
-  co_return total <= budget;
+  co_return Result<>{};
 }
 
 Task<> ServiceImpl::KeepLogsBounded() {
   co_await asio::this_coro::throw_if_cancelled(false);
   auto counted = co_await CountAllLogs();
   if (!counted && !core_.closing) log::Warn("logs: {}", counted.error().message);
-  core_.logs.OnGrowth([this] { trim_.Ask(); });
+  core_.logs.OnOver([this] { trim_.Ask(); });
   while (!core_.closing) {
-    auto more = co_await TrimAllLogs();
-    if (!more && !core_.closing) log::Warn("logs: {}", more.error().message);
-    if (more && *more) continue;
+    auto projects = core_.logs.OverCap();
+    auto trimmed = co_await TrimByPlan(std::move(projects));
+    auto all = core_.logs.OverTotal();
+    if (trimmed) trimmed = co_await TrimByPlan(std::move(all));
+    if (!trimmed && !core_.closing) log::Warn("logs: {}", trimmed.error().message);
     auto again = co_await trim_.Wait(kLookEvery);
     if (!again) break;
   }
-  core_.logs.OnGrowth({});
+  core_.logs.OnOver({});
   co_return Result<>{};
 }
 

@@ -18,6 +18,7 @@ constexpr uint64_t kAll = os::GroupId(2, 0);
 constexpr uint64_t kLeast = 32 * kMiB;  // less is of no use to a machine
 constexpr uint64_t kFirstSubvolume = 256;
 constexpr size_t kBallastEntries = 8192;
+constexpr size_t kBallastLeast = 2048;  // together they are as large as the first chunk
 constexpr size_t kBallastBytes = 3500;  // of one link's target: it is stored with the metadata
 
 uint64_t Less(uint64_t a, uint64_t b) {
@@ -79,7 +80,7 @@ Result<> StoreGroups::KeepMetadataRoom() {
   if (!made || !made->empty()) return {};
   const std::string target(kBallastBytes, 'b');
   for (size_t i = 0; i < kBallastEntries; ++i) {
-    if (i % 512 == 0) {
+    if (i == 0 || (i >= kBallastLeast && i % 512 == 0)) {
       // Chunks are made when metadata is written out.
       if (i != 0 && ::syncfs(root_) != 0) return FailErrno("sync the store");
       SB_TRY(space, os::SpaceOf(root_));

@@ -14,7 +14,10 @@ before(async () => {
 });
 after(() => server?.stop());
 
-// A connection that sends these bytes and nothing more; opened again when the server closes it, until the flood ends.
+const AGAIN_MS = 3000;
+
+// Connections that send these bytes and nothing more; opened again a while after the server closed them, until the flood
+// ends.
 function flood(count, bytes) {
   const sockets = new Set();
   let over = false, opened = 0;
@@ -25,7 +28,7 @@ function flood(count, bytes) {
       s.write(bytes());
     });
     sockets.add(s);
-    s.on("error", () => {}).on("close", () => sockets.delete(s) && setImmediate(open));
+    s.on("error", () => {}).on("close", () => sockets.delete(s) && setTimeout(open, AGAIN_MS).unref());
   };
   for (let i = 0; i < count; i++) open();
   return {
@@ -39,10 +42,10 @@ function flood(count, bytes) {
 
 // One answer by way of an agent; a time-out is a failure with a name.
 const get = (path, agent, headers = {}) => new Promise((done, fail) => {
-  const q = request({ host: "127.0.0.1", port: server.port, path, agent, headers, timeout: 20_000 }, (r) => {
+  const q = request({ host: "127.0.0.1", port: server.port, path, agent, headers, timeout: 30_000 }, (r) => {
     r.resume().on("end", () => done(r.statusCode));
   });
-  q.on("timeout", () => q.destroy(new Error(`${path}: no answer within 20 s`))).on("error", fail).end();
+  q.on("timeout", () => q.destroy(new Error(`${path}: no answer within 30 s`))).on("error", fail).end();
 });
 
 // Nine hundred more than there are places: one place at a time would be free after three quarters of a minute.

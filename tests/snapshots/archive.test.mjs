@@ -40,7 +40,7 @@ test("export and import keep the files and leave the secrets", async () => {
     "sudo sh -c 'rm /etc/debian_version; echo root > /etc/mine; mkdir /opt/tool; chmod 711 /opt/tool'";
   assert.equal((await server.exec(session.id, "sh", ["-ec", script])).exitCode, 0);
   const running = await cli("export", "original", join(work, "x.tar.zst"));
-  assert.equal(running.code, 1, "a running one is refused");
+  assert.equal(running.code, 125, "a running one is refused");
   const before = (await server.exec(session.id, "sh", ["-c", look])).stdout;
   assert.match(before, /env: hidden-value/);
   await server.call("POST", `/v2/sandboxes/sessions/${session.id}/stop?${scope}`);

@@ -11,8 +11,11 @@ constexpr size_t kMaxQueued = 10'000;
 
 Error FromSpawner(const spawner::ErrorResp& e) {
   bool known = e.code >= 0 && e.code <= static_cast<int32_t>(Code::kNoSpace);
-  if (e.sys_errno == ENOSPC || e.sys_errno == EDQUOT)
-    return Error{Code::kNoSpace, "the server's disk is full: " + e.message, e.sys_errno};
+  if (e.sys_errno == ENOSPC) return Error{Code::kNoSpace, "the server's disk is full: " + e.message, e.sys_errno};
+  // A full server is refused before anything is tried, so this is the sandbox's own limit or its project's.
+  if (e.sys_errno == EDQUOT)
+    return Error{Code::kQuota, "a disk limit is used up: " + e.message + "; delete something and try again",
+                 e.sys_errno};
   return Error{known ? static_cast<Code>(e.code) : Code::kInternal, e.message, e.sys_errno};
 }
 
