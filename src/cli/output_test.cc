@@ -17,7 +17,7 @@ TEST(Output, TableAlignsByCharactersNotBytes) {
 }
 
 TEST(Output, ACellIsOneLineAndDrivesNoTerminal) {
-  EXPECT_EQ(Table({{"NAME", "X"}, {"a\n\x1b[2J", "1"}}), "NAME            X\na\\x0a\\x1b[2J  1\n");
+  EXPECT_EQ(Table({{"NAME", "X"}, {"a\n\x1b[2J", "1"}}), "NAME          X\na\\x0a\\x1b[2J  1\n");
 }
 
 TEST(Output, ShellQuoteSurvivesQuotes) {

@@ -193,6 +193,9 @@ TEST(Parse, RelativePathsAreMadeAbsolute) {
   ASSERT_TRUE(p.options);
   EXPECT_TRUE(p.options->data.starts_with('/')) << p.options->data;
   EXPECT_TRUE(std::get<UpCommand>(p.options->command).serve.config->starts_with('/'));
+  auto again = ParseWords({"restart", "--config", "c.toml"});
+  ASSERT_TRUE(again.options);
+  EXPECT_TRUE(std::get<RestartCommand>(again.options->command).serve.config->starts_with('/'));
 }
 
 TEST(Parse, HelpAndVersionByOtherNames) {

@@ -13,6 +13,8 @@ namespace {
 namespace json = boost::json;
 
 constexpr size_t kManyDomains = 1000;
+constexpr size_t kMaxMentions = 10'000;  // of domains
+constexpr size_t kMaxParts = 20'000;     // objects and arrays; a policy within the limits of Compile has fewer
 constexpr wire::JsonLimits kLimits{.bytes = 4 << 20, .depth = 32};
 
 enum class ModeWord { kAllowAll, kDenyAll, kCustom };
@@ -162,6 +164,10 @@ class Domains {
     auto& domains = policy_->domains;
     // Compile refuses so many; until then they must not cost more than their text.
     if (domains.size() > kManyDomains) return &domains.back();
+    if (++mentions_ > kMaxMentions) {
+      if (mentions_ == kMaxMentions + 1) decoder_->Add("", "names domains more than 10000 times");
+      return &domains.back();
+    }
     auto pattern = CanonicalPattern(domain);
     if (!pattern) decoder_->Add("", "\"" + domain.substr(0, 64) + "\": " + pattern.error().message);
     const std::string& name = pattern ? *pattern : domain;
@@ -173,6 +179,7 @@ class Domains {
  private:
   NetworkPolicy* policy_;
   wire::JsonDecoder* decoder_;
+  size_t mentions_ = 0;
   std::unordered_map<std::string, size_t> numbers_;
 };
 
@@ -281,6 +288,16 @@ struct AnswerRules {
   }
 };
 
+// Whether there are at most `left` objects and arrays in it. The parser has bounded the depth.
+bool FewParts(const json::value& value, size_t& left) {
+  const auto* object = value.if_object();
+  const auto* array = value.if_array();
+  if ((object != nullptr || array != nullptr) && left-- == 0) return false;
+  auto member = [&left](const auto& m) { return FewParts(m.value(), left); };
+  if (object != nullptr) return std::ranges::all_of(*object, member);
+  return array == nullptr || std::ranges::all_of(*array, [&left](const auto& v) { return FewParts(v, left); });
+}
+
 void AddIf(json::object& out, std::string_view key, json::array list) {
   if (!list.empty()) out[key] = std::move(list);
 }
@@ -288,6 +305,9 @@ void AddIf(json::object& out, std::string_view key, json::array list) {
 }  // namespace
 
 void PolicyBody::ReadJson(wire::JsonDecoder& decoder, const json::value& value) {
+  // Said before it is decoded: that takes microseconds for each part.
+  if (size_t left = kMaxParts; !FewParts(value, left))
+    return decoder.Add("", "has too many rules and matchers (more than 20000 objects and arrays)");
   RequestBody body;
   decoder.Read(value, body);
   policy.mode = EgressMode::kCustom;

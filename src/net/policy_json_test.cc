@@ -137,5 +137,16 @@ TEST(PolicyJson, ManyDomainsCostNoMoreThanTheirText) {
   EXPECT_FALSE(Compile(p));
 }
 
+TEST(PolicyJson, WhatIsTooMuchIsRefusedBeforeItIsDecoded) {
+  std::string pairs = R"({"allow":{"x.example":[{"response":{"statusCode":204},"match":{"headers":[)";
+  for (int i = 0; i < 100'000; ++i) pairs += R"({"key":{"exact":"a"}},)";
+  pairs.back() = ']';
+  EXPECT_THAT(Why(pairs + "}}]}}"), HasSubstr("too many rules and matchers"));
+  std::string repeated = R"({"allow":[)";
+  for (int i = 0; i < 100'000; ++i) repeated += R"("x.example",)";
+  repeated.back() = ']';
+  EXPECT_THAT(Why(repeated + "}"), HasSubstr("more than 10000 times"));
+}
+
 }  // namespace
 }  // namespace sandbar::net
