@@ -396,7 +396,7 @@ TEST_F(DomainTest, ADeleteDoesNotWaitForAnAgentThatIsSilent) {
   auto view = world.Create(spec);
   world.Machine(view)->agent.deaf = true;
   std::optional<bool> deleted;
-  auto remove = world.service->Delete(world.scope, "gone");
+  auto remove = world.service->Delete(world.scope, "gone", false);
   asio::co_spawn(world.ioc.get_executor(), std::move(remove),
                  [&](std::exception_ptr, auto done) { deleted = done.has_value(); });
   // Less than an agent gets that has files to write out.
