@@ -6,6 +6,7 @@
 #include "base/ids.h"
 #include "base/log.h"
 #include "sandbox/ladder.h"
+#include "sandbox/pool.h"
 #include "sandbox/retention.h"
 
 namespace sandbar::sandbox {
