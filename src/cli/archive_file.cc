@@ -10,8 +10,8 @@
 #include <algorithm>
 #include <set>
 
-#include "base/printable.h"
 #include "base/fd.h"
+#include "base/printable.h"
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "cli/zstd_file.h"

@@ -201,8 +201,8 @@ int CheckInForce(const Options& options, const ServeCommand& serve, const std::s
   const std::string words = Words(options, serve);
   std::string fix = "sudo ./sandbar restart" + words + "   # sandboxes go on";
   if (needs_down) {
-    const std::string data = options.data == kDefaultData ? "" : " --data " + ShellWord(options.data);
-    fix = "sudo ./sandbar down" + data + " && sudo ./sandbar up" + words + "   # stops every sandbox; their files stay";
+    fix = "sudo ./sandbar down" + Words(options, {}) + " && sudo ./sandbar up" + words +
+          "   # stops every sandbox; their files stay";
   }
   return ExitCodeOf(options, FailWithFix(Code::kConflict, text, fix).error());
 }
@@ -261,8 +261,8 @@ int Restart(const Options& options, const RestartCommand& command, const Hooks& 
   Note("restarted at " + started->server.url + "; sandboxes go on, log in " + started->log);
   for (const Difference& d : *differences)
     if (d.needs_down)
-      Note(fmt::format("{} stays as it was ({}) until: sudo ./sandbar down && sudo ./sandbar up{}", d.key,
-                       Shown(d.running), Words(options, serve)));
+      Note(fmt::format("{} stays as it was ({}) until: sudo ./sandbar down{} && sudo ./sandbar up{}", d.key,
+                       Shown(d.running), Words(options, {}), Words(options, serve)));
   return ReportServer(options, started->server.url);
 }
 

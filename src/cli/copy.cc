@@ -8,7 +8,6 @@
 #include <charconv>
 #include <filesystem>
 
-#include "agent/transcript.h"
 #include "cli/output.h"
 #include "client/tar_stream.h"
 #include "wire/ndjson.h"
@@ -153,7 +152,7 @@ Task<std::optional<GuestFile>> StatInGuest(ApiClient* api, std::string session, 
   std::vector<std::string> args = {std::move(path)};
   std::string script = "if [ -e \"$1\" ]; then exec stat -L -c '%f %Y' -- \"$1\"; fi";
   SB_CO_TRY(Ran ran, co_await RunInGuest(api, std::move(session), std::move(script), std::move(args)));
-  if (ran.code != 0) co_return Fail(Code::kUnavailable, "in the sandbox: " + agent::OneLine(ran.err, 400));
+  if (ran.code != 0) co_return Fail(Code::kUnavailable, "in the sandbox: " + Printable(ran.err.substr(0, 400)));
   if (ran.out.empty()) co_return std::nullopt;
   GuestFile file;
   const char* end = ran.out.data() + ran.out.size();
@@ -169,7 +168,7 @@ Task<std::optional<GuestFile>> StatInGuest(ApiClient* api, std::string session, 
 int NameLeftOut(const std::vector<std::string>& names, uint64_t count, bool as_json) {
   if (count == 0) return 0;
   std::string text = fmt::format("{} not copied:", count);
-  for (const std::string& name : names) text += "\n  " + agent::OneLine(name, 400);
+  for (const std::string& name : names) text += "\n  " + Printable(name.substr(0, 400));
   if (names.size() < count) text += "\n  …";
   Complain(Error{Code::kUnsupported, text}, as_json);
   return kExitOurs;

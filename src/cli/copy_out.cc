@@ -8,7 +8,6 @@
 
 #include <filesystem>
 
-#include "agent/transcript.h"
 #include "base/ids.h"
 #include "cli/copy.h"
 #include "cli/output.h"
@@ -152,7 +151,7 @@ Task<int> TreeOut(ApiClient* api, bool as_json, std::string session, const Sourc
   SB_CO_TRY(Ran packed, co_await RunInGuest(api, session, kPack, std::move(args)));
   const std::string scratch = packed.out.substr(0, packed.out.find('\n'));
   if (!scratch.starts_with('/'))
-    co_return Fail(Code::kUnavailable, "in the sandbox: " + agent::OneLine(packed.err, 400));
+    co_return Fail(Code::kUnavailable, "in the sandbox: " + Printable(packed.err.substr(0, 400)));
   Fd root(::fcntl(target.directory.get(), F_DUPFD_CLOEXEC, 0));
   TreeWriter writer(std::move(root));
   Task<> unpacking = Unpack(api, session, scratch + "/tree", &writer);
@@ -160,13 +159,13 @@ Task<int> TreeOut(ApiClient* api, bool as_json, std::string session, const Sourc
   std::vector<std::string> rubbish = {scratch};
   auto cleaned = co_await RunInGuest(api, std::move(session), kCleanUp, std::move(rubbish));
   if (!cleaned)
-    Note("could not delete " + agent::OneLine(scratch, 200) + " in the sandbox: " + cleaned.error().message);
+    Note("could not delete " + Printable(scratch.substr(0, 200)) + " in the sandbox: " + cleaned.error().message);
   if (target.made) SetMode(target.directory, about);
   std::vector<std::string> left_out = Remarks(packed.err);
   if (!unpacked) {
     // Without an archive its maker's complaint is the reason.
     if (packed.code != 0 && writer.files() == 0 && !left_out.empty())
-      co_return Fail(Code::kUnavailable, "in the sandbox: " + agent::OneLine(left_out.front(), 400));
+      co_return Fail(Code::kUnavailable, "in the sandbox: " + Printable(left_out.front().substr(0, 400)));
     co_return std::unexpected(std::move(unpacked).error());
   }
   if (as_json) {

@@ -86,7 +86,7 @@ int Kernel(const Options& options, const KernelCommand& command) {
   const std::string dir = KernelDirectory(command.dir, std::nullopt);
   auto done = command.verb == "ls" ? List(options, dir) : Make(options, command, dir);
   if (done) return 0;
-  Complain(done.error());
+  Complain(done.error(), options.json);
   return done.error().code == Code::kForbidden ? 2 : kExitOurs;
 }
 

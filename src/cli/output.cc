@@ -52,6 +52,8 @@ const char* CodeName(Code code) {
       return "unsupported";
     case Code::kTooMany:
       return "too_many_requests";
+    case Code::kQuota:
+      return "quota_exceeded";
     case Code::kNoSpace:
       return "insufficient_storage";
     case Code::kUnavailable:

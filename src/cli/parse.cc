@@ -108,7 +108,7 @@ void AddServer(CLI::App* app, Raw* raw) {
   app->add_subcommand("skill", "Print a short guide for coding agents");
   auto* env =
       app->add_subcommand("env", "Point the Vercel SDK here: eval \"$(sandbar env)\", or sandbar env -- pnpm dev");
-  env->add_flag("--no-aliases", raw->env_no_aliases, "the SDK's own spellings only; others are told");
+  env->add_flag("--no-aliases", raw->env_no_aliases, "accept the SDK's own spellings only and warn about others");
   env->add_option("--default-net", raw->env.default_net, "network of sandboxes whose program asks for none")
       ->check(CLI::IsMember({"deny-all", "allow-all"}));
   env->add_option("--write", raw->env.write, "put the variables into this .env file; its other lines stay");

@@ -21,6 +21,8 @@ Code CodeOf(int status, std::string_view name) {
       return Code::kBadRequest;
     case 401:
       return Code::kUnauthenticated;
+    case 402:
+      return Code::kQuota;
     case 403:
       return Code::kForbidden;
     case 404:

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "cli/api_client.h"
+#include "cli/commands.h"
 #include "cli/output.h"
 #include "cli/script.h"
 #include "images/images.h"
@@ -132,8 +133,8 @@ int ImageMain(const cli::Options& options, const cli::ImageCommand& command) {
     if (done && options.json) done = cli::Out("{\"removed\":true}\n");
   }
   if (done) return 0;
-  cli::Complain(done.error());
-  return done.error().code == Code::kForbidden ? 2 : 1;
+  cli::Complain(done.error(), options.json);
+  return done.error().code == Code::kForbidden ? 2 : cli::kExitOurs;
 }
 
 }  // namespace sandbar::daemon

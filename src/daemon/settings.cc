@@ -124,6 +124,10 @@ Result<> WriteRecord(const std::string& data, const json::object& record) {
 Result<json::object> ReadRecord(const std::string& data) {
   const std::string path = RecordPath(data);
   Fd file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (!file && errno == ENOENT)
+    return cli::FailWithFix(Code::kNotFound,
+                            "an older version started the running server and did not record its options",
+                            "end its `sandbar serve` process with SIGTERM (sandboxes go on), then: sudo ./sandbar up");
   if (!file) return FailErrno(path);
   struct stat st{};
   if (::fstat(file.get(), &st) != 0) return FailErrno(path);

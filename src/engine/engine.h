@@ -47,7 +47,7 @@ struct Rootfs {
   // The machine goes on with the memory that the first snapshot has, instead of booting. kConflict when it cannot:
   // made by another engine, kernel, processor or size of machine, or damaged; the message says which.
   bool memory = false;
-  std::string owner;  // whose machine it is; empty: nobody's in particular. See Engine
+  std::string owner;             // whose machine it is; empty: nobody's in particular. See Engine
   uint64_t inherited_bytes = 0;  // what the first snapshot takes of the machine's disk limit
 };
 

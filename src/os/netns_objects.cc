@@ -91,8 +91,8 @@ Result<size_t> CountUnchargedObjects(int netns, size_t most) {
   size_t count = 0;
   for (const Kind& kind : kKinds) {
     if (count > most) break;
-    SB_TRY(size_t more, CountKind(netns, kind, most - count));
-    count += more;
+    // One kind that cannot be counted does not hide the others.
+    if (auto more = CountKind(netns, kind, most - count)) count += *more;
   }
   return count;
 }

@@ -116,7 +116,8 @@ Task<> Converter::SnapshotToDir(store::Snapshot snapshot, std::string target) {
   to.owner = OwnerOf(snapshot);
   engine::Rootfs from = to;
   from.snapshots = std::move(snapshot.snapshot_layers);
-  co_return co_await Through(std::move(from), std::move(to), "/", std::move(target));
+  const engine::Owner owner = DiskOwner(*core_, snapshot.team, snapshot.project);
+  co_return co_await Through(std::move(from), std::move(to), "/", std::move(target), owner);
 }
 
 Task<> Converter::DriveToDir(store::Session session, engine::DriveMount mount, std::string target) {
@@ -134,7 +135,7 @@ Task<> Converter::DriveToDir(store::Session session, engine::DriveMount mount, s
   SB_CO_TRY(store::Drive drive, co_await core_->Db(std::move(find)));
   const engine::Owner owner = DiskOwner(*core_, drive.team, drive.project);
   SB_CO_TRYV(co_await core_->parts.engine->CreateDrive(std::move(target), drive.max_size_bytes, owner));
-  co_return co_await Through(std::move(from), std::move(to), kPlace, "");
+  co_return co_await Through(std::move(from), std::move(to), kPlace, "", owner);
 }
 
 Task<> Converter::Drive(store::Session session, engine::DriveMount mount, RootfsFormat format, std::string target) {
@@ -171,7 +172,7 @@ Task<> Converter::Drives(store::Session session, engine::Rootfs* rootfs) {
   co_return Result<>{};
 }
 
-Task<std::unique_ptr<LiveMachine>> Converter::Boot(RootfsFormat format, engine::Rootfs rootfs) {
+Task<std::unique_ptr<LiveMachine>> Converter::Boot(RootfsFormat format, engine::Rootfs rootfs, engine::Owner owner) {
   const auto& engines = core_->ladder.engines();
   auto usable = [format](const engine::EngineInfo& e) { return e.usable && e.format == format; };
   auto engine = std::ranges::find_if(engines, usable);
@@ -183,6 +184,7 @@ Task<std::unique_ptr<LiveMachine>> Converter::Boot(RootfsFormat format, engine::
   SB_CO_TRYV(co_await core_->Db(std::move(insert)));
   engine::BootRequest request = BootOf(*core_, engine->name, kVcpus);
   request.machine_id = row.machine_id;
+  request.owner = owner;
   request.deadline = kLongest;
   // What is unpacked comes from a guest: it does not get the whole disk, where others may.
   if (request.limits.disk_bytes == 0) request.limits.disk_bytes = kUsualDisk;
@@ -194,15 +196,16 @@ Task<std::unique_ptr<LiveMachine>> Converter::Boot(RootfsFormat format, engine::
   co_return live;
 }
 
-Task<> Converter::Through(engine::Rootfs from, engine::Rootfs to, std::string where, std::string keep_as) {
+Task<> Converter::Through(engine::Rootfs from, engine::Rootfs to, std::string where, std::string keep_as,
+                          engine::Owner owner) {
   while (busy_ >= kAtOnce) {
     SB_CO_TRYV(co_await freed_.Wait());
   }
   ++busy_;
-  auto source = co_await Boot(RootfsFormat::kBlock, std::move(from));
+  auto source = co_await Boot(RootfsFormat::kBlock, std::move(from), owner);
   Result<> done;
   if (source) {
-    done = co_await Fill(source->get(), std::move(to), std::move(where), std::move(keep_as));
+    done = co_await Fill(source->get(), std::move(to), std::move(where), std::move(keep_as), owner);
     auto ended = co_await End(*std::move(source), "");
     if (!ended) log::Warn("{}", ended.error().message);
   } else {
@@ -213,8 +216,9 @@ Task<> Converter::Through(engine::Rootfs from, engine::Rootfs to, std::string wh
   co_return done;
 }
 
-Task<> Converter::Fill(LiveMachine* source, engine::Rootfs to, std::string where, std::string keep_as) {
-  SB_CO_TRY(auto target, co_await Boot(RootfsFormat::kDir, std::move(to)));
+Task<> Converter::Fill(LiveMachine* source, engine::Rootfs to, std::string where, std::string keep_as,
+                       engine::Owner owner) {
+  SB_CO_TRY(auto target, co_await Boot(RootfsFormat::kDir, std::move(to), owner));
   auto done = co_await Carry(source, target.get(), std::move(where));
   if (!done) keep_as.clear();
   auto ended = co_await End(std::move(target), std::move(keep_as));

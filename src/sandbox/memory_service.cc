@@ -85,9 +85,10 @@ Task<SandboxView> ServiceImpl::ForkLive(Scope scope, store::Sandbox source, NewS
   forking_.insert(snapshot);
   Result<SandboxView> forked = Fail(Code::kInternal, "");
   const std::vector<KeptContext> idle = session->IdleContexts();
-  if (auto link = session->live()->link()) link->SetPaused(true);
+  const auto link = session->live()->link();
+  if (link) link->SetPaused(true);
   auto taken = co_await session->live()->machine().SnapshotLive(snapshot, true);
-  if (auto link = session->live()->link()) link->SetPaused(false);
+  if (link) link->SetPaused(false);
   if (taken) {
     wanted.heritage = HeritageOf(scope, session->row().id, snapshot);
     wanted.heritage->contexts = StillIdle(idle, session->IdleContexts());

@@ -83,9 +83,10 @@ Task<> Session::KeepMemory() {
     if (!written) log::Warn("session {}: its files are not written out: {}", row_.id, written.error().message);
   }
   const std::vector<KeptContext> before = IdleContexts();
-  if (auto link = live_->link()) link->SetPaused(true);
+  const auto link = live_->link();
+  if (link) link->SetPaused(true);
   auto taken = co_await live_->machine().SnapshotLive(row_.snapshot, false);
-  if (auto link = live_->link()) link->SetPaused(false);
+  if (link) link->SetPaused(false);
   if (taken) {
     memory_bytes_ = taken->memory_bytes;
     kept_contexts_ = core_->vault.Seal(EncodeContexts(StillIdle(before, IdleContexts())), "memory/" + row_.snapshot);

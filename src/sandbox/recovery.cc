@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "sandbox/deletion.h"
 #include "sandbox/network.h"
+#include "sandbox/project_limits.h"
 #include "sandbox/retention.h"
 #include "sandbox/service_impl.h"
 
@@ -133,6 +134,12 @@ Task<> ServiceImpl::RecoverSession(store::Session row, Remains remains, Result<>
   Result<> attached = co_await session->Reattach(*std::move(commands), remains.present, remains.alive);
   if (core_.closing) co_return attached;
   if (!attached) log::Warn("session {}: {}", id, attached.error().message);
+  // The server before us may have ended between the record of the session and this.
+  if (attached && session->live()) {
+    const engine::Owner owner = DiskOwner(core_, session->row().team, session->row().project);
+    auto assigned = co_await session->live()->machine().Assign(owner);
+    if (!assigned) log::Warn("session {}: its disk counts for no project: {}", id, assigned.error().message);
+  }
   // The stop waits for "started", success or not: what could not be attached is ended all the same.
   session->started()->Set(true);
   if (stopping) {

@@ -5,7 +5,7 @@
 namespace sandbar::spawner {
 
 Result<std::unique_ptr<Job>> CopyJob::Start(JobFacts facts, Disk* disk, const DiskSlot& slot,
-                                                const std::string& snapshot) {
+                                            const std::string& snapshot) {
   std::unique_ptr<CopyJob> job(new CopyJob(std::move(facts), disk));
   SB_TRY(job->copy_, disk->BeginStart(slot, snapshot));
   auto work = [&]() -> Result<std::string> {

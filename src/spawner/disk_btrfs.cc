@@ -200,8 +200,13 @@ class BtrfsDisk : public Disk {
     // A subvolume of its own, so that it counts for its project.
     const std::string half = snapshot + kHalf;
     SB_TRY(uint64_t id, os::CreateSubvolume(memory_.get(), half));
-    if (slot.group != 0) SB_TRYV(groups_.JoinLike(id, slot.id));
-    return os::OpenInside(memory_.get(), half + kMemoryFile, O_RDWR | O_CREAT | O_EXCL, 0600);
+    auto make = [&]() -> Result<Fd> {
+      if (slot.group != 0) SB_TRYV(groups_.JoinLike(id, slot.id));
+      return os::OpenInside(memory_.get(), half + kMemoryFile, O_RDWR | O_CREAT | O_EXCL, 0600);
+    };
+    auto file = make();
+    if (!file) EraseMemory(half);
+    return file;
   }
   Result<SlotCopy> BeginCopy(const DiskSlot& slot) const override {
     SlotCopy copy = NewCopy(slot);
@@ -255,12 +260,20 @@ class BtrfsDisk : public Disk {
     auto names = snapshots_->List("", SIZE_MAX);
     for (const auto& name : names ? *names : std::vector<std::string>{}) {
       SB_TRY(Fd dir, os::OpenInside(snapshots_->fd(), name, O_RDONLY | O_DIRECTORY));
-      auto sealed = os::IsSubvolumeReadOnly(dir.get());
-      if (!sealed) log::Warn("snapshot {}: {}", name, sealed.error().message);
-      if (sealed && !*sealed) unsealed_.insert(name);
+      if (!Sealed(name)) unsealed_.insert(name);
+      CountForAll(dir.get());
+    }
+    auto drives = drives_->List("", SIZE_MAX);
+    for (const auto& name : drives ? *drives : std::vector<std::string>{}) {
+      if (auto dir = os::OpenInside(drives_->fd(), name, O_RDONLY | O_DIRECTORY)) CountForAll(dir->get());
     }
     SB_TRY(auto slots, os::ListDir(machines_.get()));
-    for (const auto& name : slots) SB_TRYV(Remove(machines_.get(), name));
+    for (const auto& name : slots) {
+      if (auto dir = os::OpenInside(machines_.get(), name, O_RDONLY | O_DIRECTORY)) {
+        if (auto id = os::SubvolumeId(dir->get())) groups_.Gone(*id);
+      }
+      SB_TRYV(Remove(machines_.get(), name));
+    }
     SweepMemory();
     untidy_ = true;
     return {};
@@ -336,6 +349,7 @@ class BtrfsDisk : public Disk {
   }
   void EndTidy(bool done) override {
     if (!done) {
+      std::erase_if(sealing_, [this](const std::string& name) { return Sealed(name); });
       unsealed_.merge(sealing_);
       untidy_ = true;
     }
@@ -369,6 +383,20 @@ class BtrfsDisk : public Disk {
       if (auto done = remove(name); !done) all = std::move(done);
     }
     return all;
+  }
+  // One that cannot be looked at is not.
+  bool Sealed(const std::string& snapshot) const {
+    auto dir = os::OpenInside(snapshots_->fd(), snapshot, O_RDONLY | O_DIRECTORY);
+    auto sealed = dir ? os::IsSubvolumeReadOnly(dir->get()) : Result<bool>(false);
+    if (!sealed) log::Warn("snapshot {}: {}", snapshot, sealed.error().message);
+    return sealed && *sealed;
+  }
+  // What an older version left in no group counts for nobody, but within the limit of all.
+  void CountForAll(int subvolume) {
+    auto id = os::SubvolumeId(subvolume);
+    auto above = id ? os::QuotaGroupsAbove(root_.get(), *id) : std::unexpected(id.error());
+    if (!above || !above->empty() || groups_.mode() != os::QuotaMode::kSimple) return;
+    if (auto joined = groups_.Join(*id, Owner{}); !joined) log::Warn("{}", joined.error().message);
   }
   // A snapshot loses its scratch space, and nobody can write to it any more.
   Result<> Settle(const std::string& snapshot) const {

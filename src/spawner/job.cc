@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <charconv>
 
 #include "base/log.h"
 #include "base/signals.h"
@@ -37,7 +38,9 @@ constexpr size_t kMaxReport = 512;  // fits a pipe, so that nobody waits for a r
   kept.push_back(report);
   os::CloseAllBut(std::move(kept));
   auto done = work();
-  const std::string said = (done ? *done : done.error().message).substr(0, kMaxReport);
+  // A failure begins with its number, which tells a full disk from a broken one.
+  const std::string failed = done ? "" : std::to_string(done.error().sys_errno) + " " + done.error().message;
+  const std::string said = (done ? *done : failed).substr(0, kMaxReport);
   [[maybe_unused]] ssize_t n = ::write(report, said.data(), said.size());
   ::_exit(done ? 0 : 1);
 }
@@ -75,8 +78,11 @@ Result<std::string> Job::Collect() {
   const ssize_t n = ::read(report_.get(), text.data(), text.size());
   std::string said(text.data(), n > 0 ? static_cast<size_t>(n) : 0);
   if (status == 0) return said;
-  if (said.empty()) said = "its process ended with " + std::to_string(status);
-  return Fail(Code::kIo, std::move(said));
+  Error error{Code::kIo, "its process ended with " + std::to_string(status)};
+  const char* end = said.data() + said.size();
+  auto [rest, ec] = std::from_chars(said.data(), end, error.sys_errno);
+  if (ec == std::errc{} && rest != end) error.message = said.substr(static_cast<size_t>(rest - said.data()) + 1);
+  return std::unexpected(std::move(error));
 }
 
 void Job::Kill() {

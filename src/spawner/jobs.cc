@@ -22,7 +22,7 @@ Slots SlotsOf(JobKind kind) {
     case JobKind::kDrive:
       return {16, 4, 600'000, "states of drives are being made"};
     case JobKind::kLive:
-      return {8, 4, 330'000, "snapshots of machines that run are being made"};
+      return {8, 8, 330'000, "snapshots of machines that run are being made"};
     case JobKind::kSeal:
       return {8, 2, 3'600'000, "snapshots are being made durable"};
     case JobKind::kRead:

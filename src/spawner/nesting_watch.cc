@@ -69,6 +69,22 @@ void ForWords(std::string_view text, char separator, F f) {
   }
 }
 
+// The kernel writes blanks, line ends and backslashes of a path as three octal digits.
+std::string Unescaped(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    unsigned code = 0;
+    if (text[i] != '\\' || i + 3 >= text.size() ||
+        std::from_chars(text.data() + i + 1, text.data() + i + 4, code, 8).ptr != text.data() + i + 4) {
+      out += text[i];
+      continue;
+    }
+    out += static_cast<char>(code);
+    i += 3;
+  }
+  return out;
+}
+
 // One look at everything that a machine's processes hold.
 class Look {
  public:
@@ -77,6 +93,7 @@ class Look {
   // Why the machine has to end; empty: it may go on.
   std::string Judge() {
     for (size_t i = 0; i < pids_.size(); ++i) Visit(pids_[i]);
+    if (too_many_mounts_) return "its processes have more mounts than can be looked at";
     if (terminals_ > kMostTerminals)
       return "its containers opened more than " + std::to_string(kMostTerminals) + " terminals, which the host shares";
     if (objects_ > kMostObjects)
@@ -105,11 +122,13 @@ class Look {
       Count(link, path);
       if (link.ends_with("ptmx") && IsTerminal(path)) ++terminals_;
     }
-    if (mount_namespaces_.insert(Link(dir + "/ns/mnt")).second) VisitMounts(dir);
+    // The table shows what the process's own root reaches.
+    if (roots_.insert(Link(dir + "/ns/mnt") + Link(dir + "/root")).second) VisitMounts(dir);
   }
 
   void VisitMounts(const std::string& dir) {
     auto table = os::ReadFile(dir + "/mountinfo", kMaxText);
+    if (!table && table.error().code == Code::kTooLarge) too_many_mounts_ = true;
     auto root = os::OpenPath(dir + "/root", O_PATH | O_DIRECTORY);
     if (!table || !root) return;
     ForWords(*table, '\n', [&](std::string_view line) {
@@ -118,7 +137,7 @@ class Look {
       ForWords(line, ' ', [&words](std::string_view word) { words.push_back(word); });
       if (words.size() < 5 || !words[3].starts_with("net:[")) return;
       if (Known(std::string(words[3]))) return;
-      if (auto ns = os::OpenInside(root->get(), std::string(words[4].substr(1)), O_RDONLY | O_NONBLOCK | O_NOCTTY))
+      if (auto ns = os::OpenInside(root->get(), Unescaped(words[4].substr(1)), O_RDONLY | O_NONBLOCK | O_NOCTTY))
         CountIn(std::string(words[3]), *ns);
     });
   }
@@ -145,7 +164,8 @@ class Look {
   }
 
   std::vector<std::string> pids_;
-  std::set<std::string> namespaces_, mount_namespaces_;
+  std::set<std::string> namespaces_, roots_;
+  bool too_many_mounts_ = false;
   size_t objects_ = 0, terminals_ = 0, descriptors_ = 0;
 };
 

@@ -31,7 +31,8 @@ std::vector<Request> EveryRequest() {
           ToBlockReq{"snap_1", "snap_1-block", true, 5ULL << 40},
           DriveFormatReq{"drv_1"},
           ReplaceDriveReq{"drv_1", "drv_1-new"},
-          LiveSnapshotReq{"m1", "snap_1", false}};
+          LiveSnapshotReq{"m1", "snap_1", false},
+          AssignReq{"m1", 7, 5ULL << 40}};
 }
 
 std::vector<Response> EveryResponse() {

@@ -1,6 +1,7 @@
 #include "spawner/server.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/signalfd.h>
@@ -14,6 +15,7 @@
 #include "base/log.h"
 #include "os/process.h"
 #include "os/unix_socket.h"
+#include "spawner/tidy_job.h"
 
 namespace sandbar::spawner {
 namespace {
@@ -27,6 +29,7 @@ constexpr int kIdleMs = 4;
 constexpr int64_t kHousekeepMs = 1000;
 constexpr int64_t kAloneMs = 5000;
 constexpr int64_t kAdjustMs = 1000;
+constexpr int kLastTidyMs = 20'000;
 
 }  // namespace
 
@@ -73,13 +76,19 @@ Result<> Server::Run() {
     for (int i = 0; i < n; ++i) OnEvent(events[static_cast<size_t>(i)].data.u64, events[static_cast<size_t>(i)].events);
   }
   pool_.Clear();
-  // Nobody waits for anything any more, and what was deleted shall not lie around until the next start.
-  host_->disk->BeginTidy();
-  auto tidied = host_->disk->Tidy();
-  host_->disk->EndTidy(tidied.has_value());
+  TidyAtTheEnd();
   if (shutdown_) ReplyTo(*shutdown_, OkResp{});
   ::unlinkat(host_->run.get(), "spawner.sock", 0);
   return {};
+}
+
+// What was deleted shall not lie around until the next start, but whoever waits for our end shall not wait for long.
+void Server::TidyAtTheEnd() {
+  auto job = TidyJob::Start(nullptr, host_->disk.get());
+  if (!job) return log::Warn("{}", job.error().message);
+  pollfd ended{(*job)->pidfd(), POLLIN, 0};
+  if (::poll(&ended, 1, kLastTidyMs) <= 0) return (*job)->Kill();
+  if (auto done = (*job)->Finish(); !done) log::Warn("{}", done.error().message);
 }
 
 void Server::OnEvent(uint64_t key, uint32_t events) {

@@ -116,6 +116,7 @@ class Server {
   void StartMachine(Slot& slot, const ConfigureReq& request);
   void Refuse(Slot& slot, const Error& error);
   void TidyIfNeeded(int64_t now, int64_t* next);
+  void TidyAtTheEnd();
   bool DriveInUse(const std::string& name) const;
   BootResp AgentOf(const Machine& machine) const;
 

@@ -44,6 +44,12 @@ Result<> OpenLayers(const Host& host, const std::vector<std::string>& snapshots,
   return {};
 }
 
+// A walk that could not begin says nothing about what it would have read.
+Error NotNow(Error error) {
+  if (error.code == Code::kIo) error.code = Code::kUnavailable;
+  return error;
+}
+
 // What is in a block device, only its own kernel may look at.
 Result<> CheckDirs(const Host& host, const std::vector<std::string>& snapshots) {
   for (const std::string& snapshot : snapshots) {
@@ -212,29 +218,29 @@ void Server::StartWalk(uint32_t tag, JobFacts facts, const std::vector<std::stri
   if (!host_->walker) return ReplyError(tag, Fail(Code::kUnsupported, "started without --walker").error());
   if (auto admitted = jobs_.Admit(facts); !admitted) return ReplyError(tag, admitted.error());
   auto group = GroupFor(facts.kind);
-  if (!group) return ReplyError(tag, group.error());
+  if (!group) return ReplyError(tag, NotNow(group.error()));
   auto job = WalkJob::Start(std::move(facts), group->get(), host_->walker.get(), words, std::move(fds));
   if (!job) {
     GiveBack(std::move(*group));
-    return ReplyError(tag, job.error());
+    return ReplyError(tag, NotNow(job.error()));
   }
   std::vector<Fd> said;
   said.push_back((*job)->TakeReport());
   auto added = AddJob(std::move(*job), std::move(*group), nullptr);
-  if (!added) return ReplyError(tag, added.error());
+  if (!added) return ReplyError(tag, NotNow(added.error()));
   Reply(tag, OkResp{}, std::move(said));
 }
 
 void Server::Handle(uint32_t tag, const ManifestReq& r) {
   std::vector<Fd> fds;
   auto opened = OpenLayers(*host_, {r.snapshot}, {}, fds);
-  if (!opened) return ReplyError(tag, opened.error());
+  if (!opened) return ReplyError(tag, NotNow(opened.error()));
   JobFacts facts{.kind = r.check ? JobKind::kRead : JobKind::kSeal, .owner = r.owner, .subjects = {r.snapshot}};
   // Before there is a new manifest: two walks that write one would spoil it.
   if (!r.check) facts.makes = "the manifest of " + r.snapshot;
   if (auto admitted = jobs_.Admit(facts); !admitted) return ReplyError(tag, admitted.error());
   auto manifest = host_->disk->OpenManifest(r.snapshot, !r.check);
-  if (!manifest) return ReplyError(tag, manifest.error());
+  if (!manifest) return ReplyError(tag, NotNow(manifest.error()));
   fds.push_back(std::move(*manifest));
   StartWalk(tag, std::move(facts), {r.check ? "check" : "manifest"}, std::move(fds));
 }

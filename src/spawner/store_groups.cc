@@ -187,6 +187,12 @@ void StoreGroups::Gone(uint64_t subvolume) {
   if (above) perhaps_empty_.insert(above->begin(), above->end());
 }
 
+bool StoreGroups::TryRemove(uint64_t project) {
+  if (os::GroupLevel(project) != 1 || !os::RemoveQuotaGroup(root_, project)) return false;
+  projects_.erase(project);
+  return true;
+}
+
 bool StoreGroups::Housekeep() {
   if (!stale_.empty()) {
     const uint64_t group = stale_.front();
@@ -194,7 +200,10 @@ bool StoreGroups::Housekeep() {
     auto removed = os::RemoveQuotaGroup(root_, group);
     if (!removed && removed.error().code == Code::kConflict) {
       stale_.push_back(group);
-      return false;  // the kernel is still freeing: no use in asking again right now
+      // The kernel is still freeing, or somebody shares what is in it: others need not wait for that.
+      for (auto it = perhaps_empty_.begin(); it != perhaps_empty_.end();)
+        it = TryRemove(*it) ? perhaps_empty_.erase(it) : std::next(it);
+      return false;
     }
     if (!removed) log::Warn("quota group {}: {}", group, removed.error().message);
     return true;
@@ -203,7 +212,7 @@ bool StoreGroups::Housekeep() {
   const uint64_t group = *perhaps_empty_.begin();
   perhaps_empty_.erase(perhaps_empty_.begin());
   // The kernel refuses when it has members. When the last one goes, it is looked at again.
-  if (os::GroupLevel(group) == 1 && os::RemoveQuotaGroup(root_, group)) projects_.erase(group);
+  static_cast<void>(TryRemove(group));
   return !perhaps_empty_.empty();
 }
 

@@ -60,6 +60,8 @@ class StoreGroups {
   os::QuotaMode mode() const { return mode_; }
 
  private:
+  // False while the project still has something.
+  bool TryRemove(uint64_t project);
   Result<uint64_t> Ensure(const Owner& owner);
   Result<StoreRoom> Room() const;
   Result<> FindStale();

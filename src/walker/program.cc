@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <charconv>
 
 #include "base/fd.h"
@@ -77,14 +78,19 @@ Result<std::string> Run(const std::vector<std::string>& args) {
   return Fail(Code::kBadRequest, "usage: sandbar-walker manifest | check | diff A B (run by sandbar-spawner)");
 }
 
+// What is merely too much for us, or did not work at this moment, says nothing about the layer.
+std::string Word(const Error& error) {
+  if (error.code == Code::kTooLarge) return "limit ";
+  const bool passing = error.sys_errno == ENOSPC || error.sys_errno == EDQUOT || error.sys_errno == ENOMEM;
+  return passing ? "later " : "error ";
+}
+
 }  // namespace
 
 int RunWalker(const std::vector<std::string>& args) {
   ::signal(SIGPIPE, SIG_DFL);  // nobody reads any more: nothing left to do
   auto done = Run(args);
-  // What is merely too much for us says nothing about the layer.
-  const bool too_much = !done && done.error().code == Code::kTooLarge;
-  std::string text = done ? *done : (too_much ? "limit " : "error ") + Escape(done.error().message) + "\n";
+  std::string text = done ? *done : Word(done.error()) + Escape(done.error().message) + "\n";
   auto written = os::WriteAll(::fcntl(kReport, F_GETFD) < 0 ? 2 : kReport, text);
   return done && written ? 0 : 1;
 }

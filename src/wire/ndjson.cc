@@ -18,7 +18,7 @@ namespace {
 constexpr std::string_view kReplacement = "\xef\xbf\xbd";
 
 bool IsPlain(char c) {
-  return static_cast<signed char>(c) >= 0x20 && c != '"' && c != '\\';
+  return static_cast<signed char>(c) >= 0x20 && c != 0x7F && c != '"' && c != '\\';
 }
 
 void AppendUnit(std::string& out, unsigned unit) {

@@ -22,6 +22,7 @@ TEST(Ndjson, StringsAreAscii) {
   EXPECT_EQ(Ascii("plain ~"), "\"plain ~\"");
   EXPECT_EQ(Ascii("a\"b\\c\n\r\t\x01"), R"("a\"b\\c\n\r\t\u0001")");
   EXPECT_EQ(Ascii(std::string_view("\0", 1)), R"("\u0000")");
+  EXPECT_EQ(Ascii("a\x7f"), R"("a\u007f")");
   EXPECT_EQ(Ascii("caf\xc3\xa9"), R"("caf\u00e9")");
   EXPECT_EQ(Ascii("\xf0\x9f\x98\x80"), R"("\ud83d\ude00")");
   EXPECT_EQ(Ascii("\xf4\x8f\xbf\xbf"), R"("\udbff\udfff")");

@@ -95,7 +95,7 @@ test("where a copy goes: as docker cp does it", async () => {
   await inside("mkdir -p src/sub; echo s > src/sub/s");
   for (const [from, to, name] of [
     ["box:src", ".", "src/sub/s"], ["box:src", "as", "as/sub/s"], ["box:src/.", ".", "sub/s"], ["box:src/sub/s", "s2", "s2"],
-    ["box:src/sub/s", "d", "d/s"], ["box:/vercel/sandbox/src/sub", "d/", "d/sub/s"],
+    ["box:src/sub/s", "d", "d/s"], ["box:/vercel/src/sub", "d/", "d/sub/s"],
   ]) {
     const got = await cli(["cp", from, to], opts);
     assert.equal(got.code, 0, `${from} ${to}: ${got.stderr}`);
@@ -162,7 +162,7 @@ fs.writeFileSync(out, Buffer.concat([...parts, Buffer.alloc(1024)]));`;
   assert.equal((await cli(["cp", join(scratch, "evil.js"), "box:evil.js"])).code, 0);
   await inside("mkdir -p victim");
   const install = (what) => cli(["exec", "--sudo", "box", "--", "sh", "-c",
-    `printf '#!/bin/sh\\nWHAT=${what} exec node /vercel/sandbox/evil.js "$@"\\n' > /usr/local/bin/tar; chmod 755 /usr/local/bin/tar`]);
+    `printf '#!/bin/sh\\nWHAT=${what} exec node /vercel/evil.js "$@"\\n' > /usr/local/bin/tar; chmod 755 /usr/local/bin/tar`]);
   assert.equal((await install("links")).code, 0);
   await symlink(join(outside, "precious"), join(here, "there"));
   await symlink(outside, join(here, "dirlink"));

@@ -58,7 +58,7 @@ test("snapshot of a sandbox that has stopped: one of its own, and it stays stopp
   assert.match((await cli(["snapshot", "ls", "still"])).stdout, new RegExp(`${id} +still +manual`));
   assert.match((await cli(["ps", "-a"])).stdout, /still +stopped/);
   assert.equal((await cli(["run", "--from", id, "--", "cat", "file"])).stdout, "kept\n");
-  assert.equal((await cli(["snapshot", "nobody"])).code, 1);
+  assert.equal((await cli(["snapshot", "nobody"])).code, 125);
   await cli(["rm", "still"]);
 });
 

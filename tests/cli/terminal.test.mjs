@@ -94,7 +94,7 @@ out.close()`, name, JSON.stringify(settings), `${file}.tar`]);
     execFileSync("zstd", ["-qf", `${file}.tar`, "-o", file]);
     return file;
   };
-  await clean(["import", await make(`x${EVIL}`, {})], /not an archive of sandbar: it holds x\\x1b/);
+  await clean(["import", await make(`x${EVIL}`, {})], /not an archive of sandbar: it holds "x\\x1b/);
   const settings = { format: 1, name: `n${EVIL}`, image: `i${EVIL}`, vcpus: 2 };
   const got = await clean(["import", await make("sandbar.json", settings)], /error/);
   assert.notEqual(got.code, 0);

@@ -141,7 +141,7 @@ sys.stdout.buffer.write(i.tobuf(tarfile.PAX_FORMAT) + bytes(64 << 20))`;
     `{ tar --format=ustar -b1 -cf - sandbar.json deleted | head -c -1024; python3 -c '${head}'; } | zstd -q > ${file}`]);
   const before = await names();
   const refused = await run(binary, ["import", file, "--name", "bomb", "--data", server.data], { env: { ...process.env, SANDBAR_URL: "", SANDBAR_TOKEN: "", TMPDIR: place } }).catch((e) => e);
-  assert.equal(refused.code, 1);
+  assert.equal(refused.code, 125);
   assert.match(refused.stderr, /nothing was unpacked[^]*--max-size 6442450944/);
   assert.deepEqual(await names(), before);
   assert.deepEqual(await readdir(place), []);

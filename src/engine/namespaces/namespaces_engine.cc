@@ -4,35 +4,15 @@
 
 #include "base/log.h"
 #include "engine/namespaces/connection.h"
+#include "engine/namespaces/spawner_machine.h"
 #include "engine/namespaces/walk_report.h"
 #include "os/unix_socket.h"
 
 namespace sandbar::engine {
 namespace {
 
-// A server that listens but does not accept.
-constexpr std::chrono::seconds kDialTime{10};
 constexpr size_t kWalkBuffer = 64 << 10;
 constexpr size_t kMaxWalkText = 64 << 20;
-
-spawner::Limits ToSpawner(const Limits& l) {
-  return {l.vcpus, l.memory_bytes, l.pids, l.disk_bytes};
-}
-
-Usage FromSpawner(const spawner::UsageResp& u) {
-  return {u.cpu_ns, u.memory_bytes, u.memory_peak_bytes, u.disk_bytes, u.pids, u.oom_kills};
-}
-
-// Bounded as every id of the protocol is; whoever shares the beginning shares the share.
-std::string Bounded(const std::string& owner) {
-  return owner.substr(0, 120);
-}
-
-template <class T>
-Result<T> Expect(SpawnerReply& reply) {
-  if (auto* body = std::get_if<T>(&reply.body)) return std::move(*body);
-  return Fail(Code::kProtocol, "unexpected answer of the spawner");
-}
 
 EngineInfo ToInfo(spawner::EngineEntry e, bool copies_snapshots) {
   EngineInfo info;
@@ -50,195 +30,6 @@ EngineInfo ToInfo(spawner::EngineEntry e, bool copies_snapshots) {
   info.no_nesting = std::move(e.no_nesting);
   return info;
 }
-
-class NamespacesMachine : public Machine {
- public:
-  NamespacesMachine(std::shared_ptr<Connection> connection, std::shared_ptr<ExitState> exit, std::string id,
-                    spawner::BootResp agent, NetworkSockets network)
-      : connection_(std::move(connection)),
-        exit_(std::move(exit)),
-        id_(std::move(id)),
-        agent_(std::move(agent)),
-        network_(std::move(network)) {}
-
-  const std::string& id() const override { return id_; }
-  std::string AgentKey() const override { return agent_.agent_key; }
-
-  Task<> Configure(Rootfs rootfs, MachineSpec spec) override {
-    if (rootfs.layers.size() > spawner::kMaxLayers) co_return Fail(Code::kBadRequest, "too many layers");
-    if (rootfs.snapshots.size() > spawner::kMaxSnapshotChain) co_return Fail(Code::kBadRequest, "too many snapshots");
-    spawner::ConfigureReq request;
-    request.machine = id_;
-    request.layers = std::move(rootfs.layers);
-    request.image_digest = std::move(rootfs.image_digest);
-    request.hostname = std::move(spec.hostname);
-    request.snapshots = std::move(rootfs.snapshots);
-    if (rootfs.mounts.size() > spawner::kMaxMounts) co_return Fail(Code::kBadRequest, "too many mounts");
-    for (DriveMount& m : rootfs.mounts)
-      request.mounts.push_back({std::move(m.name), std::move(m.path), m.writable, m.uid, m.gid});
-    request.memory = rootfs.memory;
-    request.owner = Bounded(rootfs.owner);
-    request.inherited_bytes = rootfs.inherited_bytes;
-    const auto limit = rootfs.memory ? kMemoryLimit : kAnswerLimit;
-    SB_CO_TRY(SpawnerReply reply, co_await connection_->Call(std::move(request), limit));
-    SB_CO_TRYV(Expect<spawner::OkResp>(reply));
-    co_return Result<>{};
-  }
-
-  Task<asio::local::stream_protocol::socket> Connect() override {
-    auto fd = os::ConnectUnixPath(agent_.agent_socket, SOCK_STREAM);
-    if (!fd) {
-      Error e = std::move(fd).error();
-      e.code = Code::kUnavailable;
-      co_return std::unexpected(std::move(e).Context("the machine's agent"));
-    }
-    asio::local::stream_protocol::socket socket(connection_->executor());
-    boost::system::error_code ec;
-    socket.assign(asio::local::stream_protocol(), fd->get(), ec);
-    if (ec) co_return std::unexpected(FromAsio(ec, "agent socket"));
-    fd->Release();
-    co_return socket;
-  }
-
-  Task<Fd> Dial(uint16_t port) override {
-    auto fd = co_await DialOne(port, false);
-    // Servers that bind "localhost" may be on ::1 only.
-    if (!fd && fd.error().sys_errno == ECONNREFUSED) fd = co_await DialOne(port, true);
-    if (!fd && fd.error().code == Code::kIo) fd.error().code = Code::kUnavailable;
-    co_return fd;
-  }
-
-  NetworkSockets TakeNetwork() override { return std::move(network_); }
-
-  Task<> SetLimits(Limits limits, uint64_t inherited_bytes) override {
-    spawner::SetLimitsReq request;
-    request.machine = id_;
-    request.limits = ToSpawner(limits);
-    request.inherited_bytes = inherited_bytes;
-    co_return co_await Ask(std::move(request));
-  }
-
-  Task<> Assign(Owner owner) override {
-    spawner::AssignReq request;
-    request.machine = id_;
-    request.project = owner.project;
-    request.project_bytes = owner.bytes;
-    co_return co_await Ask(std::move(request));
-  }
-
-  Task<> SetDeadline(std::chrono::milliseconds from_now) override {
-    spawner::SetDeadlineReq request;
-    request.machine = id_;
-    request.deadline_ms = from_now.count();
-    co_return co_await Ask(std::move(request));
-  }
-
-  Task<Usage> GetUsage() override {
-    spawner::UsageReq request;
-    request.machine = id_;
-    SB_CO_TRY(SpawnerReply reply, co_await connection_->Call(std::move(request)));
-    SB_CO_TRY(auto usage, Expect<spawner::UsageResp>(reply));
-    co_return FromSpawner(usage);
-  }
-
-  Task<uint64_t> DroppedPackets() override {
-    spawner::UsageReq request;
-    request.machine = id_;
-    request.packets = true;
-    SB_CO_TRY(SpawnerReply reply, co_await connection_->Call(std::move(request)));
-    SB_CO_TRY(auto usage, Expect<spawner::UsageResp>(reply));
-    co_return usage.dropped_packets;
-  }
-
-  Task<> Pause() override {
-    spawner::FreezeReq request;
-    request.machine = id_;
-    request.frozen = true;
-    co_return co_await Ask(std::move(request));
-  }
-
-  Task<> Resume() override {
-    spawner::FreezeReq request;
-    request.machine = id_;
-    request.frozen = false;
-    co_return co_await Ask(std::move(request));
-  }
-
-  Task<Usage> Destroy() override { return DestroyKeeping(""); }
-
-  Task<Usage> DestroyKeeping(std::string snapshot) override {
-    network_ = {};
-    spawner::DestroyReq request;
-    request.machine = id_;
-    request.keep_as = std::move(snapshot);
-    SB_CO_TRY(SpawnerReply reply, co_await connection_->Call(std::move(request)));
-    connection_->MarkExited(id_);
-    SB_CO_TRY(auto usage, Expect<spawner::UsageResp>(reply));
-    co_return FromSpawner(usage);
-  }
-
-  Task<LiveSnapshot> SnapshotLive(std::string snapshot, bool go_on) override {
-    spawner::LiveSnapshotReq request;
-    request.machine = id_;
-    request.snapshot = std::move(snapshot);
-    request.go_on = go_on;
-    SB_CO_TRY(SpawnerReply reply, co_await connection_->Call(std::move(request), kMemoryLimit));
-    SB_CO_TRY(auto taken, Expect<spawner::LiveSnapshotResp>(reply));
-    LiveSnapshot live;
-    live.pause = std::chrono::milliseconds(taken.pause_ms);
-    live.memory_bytes = taken.memory_bytes;
-    co_return live;
-  }
-
-  Task<> WaitExit() override {
-    auto exit = exit_;  // outlives this machine object while we wait
-    while (!exit->exited && !exit->lost) {
-      SB_CO_TRYV(co_await exit->changed.Wait());
-    }
-    if (!exit->exited) co_return Fail(Code::kUnavailable, "the spawner is gone, and the machine with it");
-    co_return Result<>{};
-  }
-
- private:
-  template <class Request>
-  Task<> Ask(Request request) {
-    SB_CO_TRY(SpawnerReply reply, co_await connection_->Call(std::move(request)));
-    SB_CO_TRYV(Expect<spawner::OkResp>(reply));
-    co_return Result<>{};
-  }
-
-  Task<Fd> DialOne(uint16_t port, bool ipv6) {
-    spawner::DialReq request;
-    request.machine = id_;
-    request.port = port;
-    request.ipv6 = ipv6;
-    SB_CO_TRY(SpawnerReply reply, co_await connection_->Call(std::move(request)));
-    SB_CO_TRYV(Expect<spawner::OkResp>(reply));
-    if (reply.fds.size() != 1) co_return Fail(Code::kProtocol, "the spawner sent no connection");
-    asio::posix::stream_descriptor socket(connection_->executor(), reply.fds[0].Release());
-    auto ready = WaitWritable(&socket);
-    SB_CO_TRYV(co_await WithTimeout(std::move(ready), kDialTime));
-    Fd fd(socket.release());
-    int error = 0;
-    socklen_t size = sizeof error;
-    if (::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0) co_return FailErrno("getsockopt");
-    if (error != 0) co_return FailErrno("connect to port " + std::to_string(port) + " of the machine", error);
-    co_return fd;
-  }
-
-  static Task<> WaitWritable(asio::posix::stream_descriptor* socket) {
-    auto [ec] = co_await socket->async_wait(asio::posix::stream_descriptor::wait_write, kToken);
-    if (ec) co_return std::unexpected(FromAsio(ec, "connect"));
-    co_return Result<>{};
-  }
-
-  // Shared with the engine, the other machines and the loop's handlers.
-  std::shared_ptr<Connection> connection_;
-  std::shared_ptr<ExitState> exit_;
-  std::string id_;
-  spawner::BootResp agent_;
-  NetworkSockets network_;
-};
 
 class NamespacesEngineImpl : public NamespacesEngine {
  public:
@@ -467,8 +258,8 @@ class NamespacesEngineImpl : public NamespacesEngine {
     NetworkSockets network;
     network.tcp_listener = std::move(reply.fds[0]);
     network.dns = std::move(reply.fds[1]);
-    co_return std::make_unique<NamespacesMachine>(std::move(connection), std::move(exit), std::move(id),
-                                                  std::move(boot), std::move(network));
+    co_return NewSpawnerMachine(std::move(connection), std::move(exit), std::move(id), std::move(boot),
+                                std::move(network));
   }
 
   // Shared with the machines and the loop's handlers.

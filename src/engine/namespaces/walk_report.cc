@@ -26,6 +26,7 @@ Result<std::string_view> EachLine(std::string_view text, F line) {
     std::string_view all = rest;
     std::string_view word = TakeUntil(rest, ' ');
     if (word == "error") return Fail(Code::kIo, std::string(rest));
+    if (word == "later") return Fail(Code::kUnavailable, std::string(rest));
     if (word == "limit") return Fail(Code::kUnsupported, std::string(rest));
     if (word == "end") return rest;
     if (!line(all)) return Fail(Code::kProtocol, "the walker speaks in riddles");
