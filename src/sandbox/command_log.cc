@@ -113,13 +113,20 @@ CommandLog::CommandLog(Core* core, std::string dir, State state)
       changed_(core->ex) {}
 
 CommandLog::~CommandLog() {
-  if (!command_.empty() && !finished_) core_->logs.End(command_);
+  if (held_) core_->logs.End(command_);
 }
 
 void CommandLog::Account(std::string session, std::string command) {
   session_ = std::move(session);
   command_ = std::move(command);
   core_->logs.Begin(command_);
+  held_ = true;
+}
+
+void CommandLog::LetGo() {
+  if (!held_ || !finished_ || !pins_.empty()) return;
+  held_ = false;
+  core_->logs.End(command_);
 }
 
 void CommandLog::Append(uint64_t offset, uint8_t stream, std::string_view bytes) {
@@ -160,12 +167,12 @@ void CommandLog::Finish() {
     end_ += std::exchange(lost_, 0);
   }
   if (!command_.empty() && !finished_) {
-    core_->logs.End(command_);
     // The last segment counted as a whole one so far.
     const auto segment = static_cast<int64_t>(core_->config.log_segment_bytes);
     if (!segments_.empty()) core_->logs.Change(session_, static_cast<int64_t>(tail_size_) - segment);
   }
   finished_ = true;
+  LetGo();
   tail_.Reset();
   changed_.Notify();
 }
@@ -242,6 +249,7 @@ bool CommandLog::Roll() {
 }
 
 void CommandLog::Moved() {
+  LetGo();
   Trim();
   if (on_progress_) on_progress_();
 }

@@ -69,6 +69,8 @@ class CommandLog : public std::enable_shared_from_this<CommandLog> {
   bool FlushLost();
   void Trim();   // deletes what need not be kept
   void Moved();  // a pinned reader advanced or went
+  // Caps may take the output from here on: the command has ended, and nobody is owed every byte.
+  void LetGo();
 
   Core* core_;
   std::string dir_;
@@ -77,6 +79,7 @@ class CommandLog : public std::enable_shared_from_this<CommandLog> {
   uint64_t tail_size_ = 0;
   uint64_t end_ = 0;
   uint64_t lost_ = 0;  // received but not written (disk full): becomes a hole at the next write
+  bool held_ = false;  // caps leave the output alone
   bool finished_ = false;
   Fd tail_;
   Event changed_;

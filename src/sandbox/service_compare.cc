@@ -8,6 +8,9 @@ namespace sandbar::sandbox {
 
 namespace {
 
+constexpr int kDiffTries = 300;
+constexpr std::chrono::milliseconds kDiffAgain{100};
+
 // What its first session was booted from says whose fork it is; later ones may have been given another's state.
 Result<std::optional<std::string>> ForkedFrom(store::Store& store, const store::SandboxKey& key) {
   store::ListFilter first{.team = key.team, .project = key.project, .limit = 1, .ascending = true, .sandbox = key.name};
@@ -50,7 +53,12 @@ Task<engine::LayerDiff> ServiceImpl::Diff(Scope scope, std::string before, std::
   SB_CO_TRY(auto old, co_await StackOf(scope, std::move(first), base));
   std::string owner = OwnerOf(scope);
   SB_CO_TRY(auto now, co_await StackOf(std::move(scope), std::move(after), false));
-  co_return co_await core_.parts.engine->Diff(std::move(old), std::move(now), std::move(owner));
+  // A project has few places for readers: whoever comes later waits for one.
+  for (int tries = 0;; ++tries) {
+    auto diff = co_await core_.parts.engine->Diff(old, now, owner);
+    if (diff || diff.error().code != Code::kTooMany || tries >= kDiffTries) co_return diff;
+    SB_CO_TRYV(co_await Sleep(kDiffAgain));
+  }
 }
 
 // The state of a running sandbox as a part of something else: the snapshot counts as automatic, not as made by hand.
