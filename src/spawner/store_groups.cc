@@ -16,6 +16,8 @@ namespace {
 constexpr uint64_t kMiB = 1ULL << 20, kGiB = 1ULL << 30;
 constexpr uint64_t kAll = os::GroupId(2, 0);
 constexpr uint64_t kLeast = 32 * kMiB;  // less is of no use to a machine
+constexpr uint64_t kLeastOfBudget =
+    4 * kMiB;  // with less, the kernel would refuse a machine in the middle of its start
 constexpr uint64_t kFirstSubvolume = 256;
 constexpr size_t kBallastEntries = 8192;
 constexpr size_t kBallastLeast = 2048;  // together they are as large as the first chunk
@@ -157,7 +159,7 @@ Result<> StoreGroups::CheckRoom(const Owner& owner, uint64_t wanted) const {
   const uint64_t group = GroupOf(owner.project);
   if (owner.project == 0 || !projects_.contains(group)) return {};
   SB_TRY(uint64_t used, os::QuotaGroupUsage(root_, group));
-  if (used + wanted < Budget(owner)) return {};
+  if (used + kLeastOfBudget + wanted < Budget(owner)) return {};
   return Fail(Code::kQuota, "this project uses " + std::to_string(used / kMiB) + " MiB of the server's disk, and its " +
                                 "budget is " + std::to_string(Budget(owner) / kMiB) +
                                 " MiB; delete sandboxes, snapshots or drives of it, and try again");

@@ -97,10 +97,10 @@ test("what cannot be reached is said", async () => {
   await once(socket, "close");
   await until(() => /box: .*9999/.test(tunnel.stderr), `a remark about the port: ${tunnel.stderr}`);
   const unknown = await forward("nobody", "3000:0");
-  assert.equal((await unknown.exit)[0], 1);
+  assert.equal((await unknown.exit)[0], 125);
   assert.match(unknown.stderr, /nobody/);
   const taken = await forward("box", `3000:${server.port}`);
-  assert.equal((await taken.exit)[0], 1);
+  assert.equal((await taken.exit)[0], 125);
   const { error } = JSON.parse(taken.stderr);
   assert.match(error.message, /in use/);
   assert.match(error.fix, /sandbar forward/);
