@@ -20,6 +20,13 @@ void LogBudget::Own(const std::string& session, const std::string& project) {
   Put(entry, bytes);
 }
 
+void LogBudget::End(const std::string& command) {
+  running_.erase(command);
+  // Nobody may grow any more who would ask for the trim.
+  const auto over = [this](const auto& project) { return project.second > project_cap_; };
+  if (on_over_ && (total_ > total_cap_ || std::ranges::any_of(projects_, over))) on_over_();
+}
+
 void LogBudget::Change(const std::string& session, int64_t bytes) {
   Entry& entry = sessions_[session];
   if (bytes < 0) return Put(entry, entry.bytes - std::min(entry.bytes, static_cast<uint64_t>(-bytes)));

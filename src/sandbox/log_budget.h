@@ -23,7 +23,7 @@ class LogBudget {
   void Own(const std::string& session, const std::string& project);
   // While a command runs, its output stays.
   void Begin(const std::string& command) { running_.insert(command); }
-  void End(const std::string& command) { running_.erase(command); }
+  void End(const std::string& command);
   void Change(const std::string& session, int64_t bytes);
   // What was found on disk. Of a session that nobody owns: nothing.
   void Set(const std::string& session, uint64_t bytes);
@@ -39,7 +39,7 @@ class LogBudget {
   std::vector<Plan> OverCap() const;
   // Of all together, when that is over the server's.
   std::vector<Plan> OverTotal() const;
-  // Called when something grew and is over a cap.
+  // Called when something is over a cap and has grown, or may be dropped now.
   void OnOver(std::function<void()> f) { on_over_ = std::move(f); }
 
  private:
