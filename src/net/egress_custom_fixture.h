@@ -70,7 +70,8 @@ class FakeResolver {
   std::thread thread_;
 };
 
-// Says what it was given, lets the hosts through that the test names, then waits for the guest to end.
+// Says what it was given and lets the hosts through that the test names. Everything that the guest sends after that is one
+// more request, and is answered with "more".
 class FakeInterceptor final : public Interceptor {
  public:
   Task<> Serve(InterceptJob job) override {
@@ -81,12 +82,14 @@ class FakeInterceptor final : public Interceptor {
     for (;;) {
       auto more = co_await net::ReadSome(job.guest, 4096);
       if (!more || more->empty()) co_return Result<>{};
-      for (const std::string& host : hosts) job.on_host(host);  // one more request on the same connection
+      for (const std::string& host : hosts) job.on_host(host);
+      written = co_await WriteAll(job.guest, "more");
+      if (!written) co_return written;
     }
   }
   std::string CaCertificate(const CompiledPolicy&) override { return {}; }
 
-  std::vector<std::string> hosts;  // set before the connection is made
+  std::vector<std::string> hosts;  // of the loop
 };
 
 inline PolicyRef Custom(const std::vector<std::string>& domains, const std::vector<std::string>& allow = {},

@@ -147,9 +147,10 @@ TEST_F(EgressUpdateTest, InterceptedRequestsAreHeldToAComingPolicy) {
   fake_.hosts = {"api.example.test"};
   Start(Custom({"api.example.test", "other.example.test"}));
   Fd guest = Connected("GET / HTTP/1.1\r\n");
-  EXPECT_EQ(ReadSome(guest.get(), 4), "http");
+  EXPECT_EQ(ReadSome(guest.get(), 9), "http  GET");
   Tighten(Custom({"api.example.test"}));
-  ASSERT_TRUE(SendAll(guest.get(), "more"));
+  ASSERT_TRUE(SendAll(guest.get(), "GET / HTTP/1.1\r\n"));
+  EXPECT_EQ(ReadSome(guest.get(), 4), "more");
   OnLoop([this] { fake_.hosts = {"other.example.test"}; });
   ASSERT_TRUE(SendAll(guest.get(), "GET / HTTP/1.1\r\n"));
   EXPECT_TRUE(IsCut(guest.get()));
