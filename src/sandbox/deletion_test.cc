@@ -125,6 +125,15 @@ TEST_F(DeletionTest, ASandboxTakesAlongWhatItWasPromotedFrom) {
   EXPECT_TRUE(world.Until([&] { return world.host.snapshots.empty(); }));
 }
 
+TEST_F(DeletionTest, AForkLeavesWhatWasMadeByHandAlone) {
+  Boot();
+  const std::string manual = ByHand(Named("box"));
+  Stop(Fork("box", "fork"));
+  Delete("box");
+  Delete("fork", true);
+  EXPECT_FALSE(Gone(manual)) << "it is neither the fork's own nor an orphan of it";
+}
+
 TEST_F(DeletionTest, NoNoticeStays) {
   Boot();
   auto view = Named("box");

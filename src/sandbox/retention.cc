@@ -167,7 +167,8 @@ Result<std::vector<store::Snapshot>> SnapshotsOf(store::Store& store, const stor
   return out;
 }
 
-// Snapshots of other sandboxes that this one stands on and whose sandboxes are gone: what it was promoted from.
+// Automatic snapshots of other sandboxes that this one stands on and whose sandboxes are gone: what it was promoted from.
+// One that somebody made by hand is theirs, whoever goes on from it.
 Result<std::vector<store::Snapshot>> Inherited(store::Store& store, const store::Sandbox& sandbox) {
   std::vector<store::Snapshot> out;
   std::set<std::string> seen;
@@ -175,7 +176,7 @@ Result<std::vector<store::Snapshot>> Inherited(store::Store& store, const store:
     SB_TRY(auto snapshot, store.FindSnapshot(id));
     if (!snapshot) break;
     id = snapshot->parent;
-    if (snapshot->deleted || snapshot->sandbox == sandbox.name) continue;
+    if (snapshot->deleted || snapshot->manual || snapshot->sandbox == sandbox.name) continue;
     SB_TRY(auto owner, store.FindSandbox({snapshot->team, snapshot->project, snapshot->sandbox}));
     // A younger sandbox of that name is another one.
     if (!owner || owner->created_at > snapshot->created_at) out.push_back(*std::move(snapshot));
