@@ -28,7 +28,8 @@ function flood(count, bytes) {
       s.write(bytes());
     });
     sockets.add(s);
-    s.on("error", () => {}).on("close", () => sockets.delete(s) && setTimeout(open, AGAIN_MS).unref());
+    // Read, or the end of the server's side would never be seen.
+    s.resume().on("error", () => {}).on("close", () => sockets.delete(s) && setTimeout(open, AGAIN_MS).unref());
   };
   for (let i = 0; i < count; i++) open();
   return {
@@ -95,6 +96,8 @@ test("silent ports of two sandboxes leave the previews of a third alone", async 
     ...(await make(listen("require('net').createServer((s) => s.on('error', () => {}))")))];
   const [third] = await make(listen("require('http').createServer((q, r) => r.end('here'))"));
   await until(async () => (await get("/", new Agent(), { host: third })) === 200, "the third answers");
+  const hangs = (host) => get("/", new Agent(), { host }, 1000).then(() => false, () => true);
+  for (const last of [silent[14], silent[29]]) await until(() => hangs(last), "the silent ports are listening");
   let next = 0;
   const hang = flood(2100, () => `GET / HTTP/1.1\r\nHost: ${silent[next++ % silent.length]}\r\n\r\n`);
   try {
