@@ -70,8 +70,8 @@ class FakeResolver {
   std::thread thread_;
 };
 
-// Says what it was given and lets the hosts through that the test names. Everything that the guest sends after that is one
-// more request, and is answered with "more".
+// Says what it was given and lets the hosts through that the test names. Everything that the guest sends after that is
+// one more request, and is answered with "more".
 class FakeInterceptor final : public Interceptor {
  public:
   Task<> Serve(InterceptJob job) override {

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <csignal>
 
 #include "base/ids.h"
 #include "sandbox/deletion.h"
@@ -81,11 +82,12 @@ TEST_F(RecoveryTest, OutputIsCompleteAcrossManyRestarts) {
 TEST_F(RecoveryTest, ExitsWhileTheServerIsDownAreNotLost) {
   Boot();
   auto view = world.Create();
-  auto command = world.Exec(view.session.id, World::Command({"sleep", "30"}));
+  auto command = world.Exec(view.session.id, World::Command({"sleep", "600000"}));
   world.Crash();
+  world.Machine(view)->agent.Terminate();
   ASSERT_TRUE(world.Until([&] { return world.Machine(view)->agent.unacked_exits() == 1; }));
   Restart();
-  EXPECT_EQ(world.Wait(view.session.id, command.id).exit_code, 0);
+  EXPECT_EQ(world.Wait(view.session.id, command.id).exit_code, 128 + SIGTERM);
   ASSERT_TRUE(world.Until([&] { return world.Machine(view)->agent.unacked_exits() == 0; }));
 }
 

@@ -167,8 +167,8 @@ Result<std::vector<store::Snapshot>> SnapshotsOf(store::Store& store, const stor
   return out;
 }
 
-// Automatic snapshots of other sandboxes that this one stands on and whose sandboxes are gone: what it was promoted from.
-// One that somebody made by hand is theirs, whoever goes on from it.
+// Automatic snapshots of other sandboxes that this one stands on and whose sandboxes are gone: what it was promoted
+// from. One that somebody made by hand is theirs, whoever goes on from it.
 Result<std::vector<store::Snapshot>> Inherited(store::Store& store, const store::Sandbox& sandbox) {
   std::vector<store::Snapshot> out;
   std::set<std::string> seen;

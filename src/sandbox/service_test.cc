@@ -174,7 +174,7 @@ TEST_F(DomainTest, TwoDeletionsAndAStopAtOnce) {
 TEST_F(DomainTest, ADeletionThatTakesItsTimeIsSeen) {
   Boot();
   auto view = world.Create({.name = "busy"});
-  world.Exec(view.session.id, World::Command({"sleep", "300"}));
+  world.Exec(view.session.id, World::Command({"sleep", "600000"}));
   world.host.faults.destroy = engine::FakeFault::kHang;
   asio::co_spawn(world.ioc.get_executor(), world.service->Delete(world.scope, "busy", false),
                  [](std::exception_ptr, const Result<store::Sandbox>& r) { EXPECT_FALSE(r); });

@@ -4,6 +4,7 @@
 #include <array>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/write.hpp>
+#include <csignal>
 #include <cstdlib>
 
 namespace sandbar::engine {
@@ -169,6 +170,10 @@ void FakeAgent::OnAck(const wire::Ack& ack) {
   c.acked = std::max(c.acked, std::min(ack.offset, c.produced));
   while (!c.kept.empty() && c.kept.front().offset + c.kept.front().bytes.size() <= c.acked) c.kept.pop_front();
   c.changed.Notify();
+}
+
+void FakeAgent::Terminate() {
+  for (auto& [id, command] : commands_) Signal(*command, SIGTERM);
 }
 
 void FakeAgent::Signal(Command& command, int signal) {

@@ -50,6 +50,8 @@ class FakeAgent {
   void Drop();
   // Sends bytes that are no frames.
   void SendGarbage();
+  // Sends SIGTERM to every command, as a process of the machine may.
+  void Terminate();
   asio::awaitable<void> Close();
 
  private:
