@@ -54,6 +54,9 @@ struct Config {
 
   uint64_t drive_bytes = 1ULL << 40;  // how large a drive may become whose creator does not say
 
+  // From a deletion to the round of tidying after it, so that one round serves many deletions.
+  std::chrono::milliseconds tidy_pause{1000};
+
   size_t flatten_at = 12;  // a snapshot that stands on this many layers is made into one in the background
 
   bool verify_strict = false;                       // read and check every layer of a snapshot before it is used

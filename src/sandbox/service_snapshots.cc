@@ -197,6 +197,8 @@ Task<> ServiceImpl::KeepSnapshotsTidy() {
     }
     auto again = co_await collect_.Wait(kTidyEvery);
     if (!again) break;
+    auto paused = co_await Sleep(core_.config.tidy_pause);
+    if (!paused) break;
   }
   co_return Result<>{};
 }

@@ -33,6 +33,7 @@ class World {
     AddImage("rt", "sandbar/runtime/node24", "node24", "vercel-sandbox", "/home/vercel-sandbox", "/vercel/sandbox");
     config.data_dir = dir + "/data";
     config.stop_grace = std::chrono::milliseconds(50);
+    config.tidy_pause = std::chrono::milliseconds(0);
     scope.team = "team_a";
     scope.project = "prj_a";
   }
