@@ -6,6 +6,7 @@
 #include "net/http_stream.h"
 #include "net/pipe.h"
 #include "wire/http1.h"
+#include "wire/http_hops.h"
 #include "wire/text.h"
 
 namespace sandbar::net {
@@ -35,7 +36,7 @@ bool WantsWebSocket(const HttpExchange& x) {
 
 std::string RequestHead(const HttpExchange& x, const IngressRequest& r) {
   std::vector<Header> out{{"host", r.host}};
-  for (Header& h : EndToEnd(r.headers))
+  for (Header& h : wire::EndToEndFields(r.headers))
     if (!IsForwarding(h.name) && !IsOneOf(h.name, {"host", "expect"})) out.push_back(std::move(h));
   out.push_back({"x-forwarded-for", r.client});
   out.push_back({"x-forwarded-proto", r.scheme});
@@ -56,7 +57,7 @@ std::string RequestHead(const HttpExchange& x, const IngressRequest& r) {
 }
 
 std::vector<Header> ResponseFields(const std::vector<Header>& from) {
-  std::vector<Header> out = EndToEnd(from);
+  std::vector<Header> out = wire::EndToEndFields(from);
   // It would lead browsers to another port of this host.
   std::erase_if(out, [](const Header& h) { return wire::EqualsIgnoreCase(h.name, "alt-svc"); });
   for (Header& h : out)
@@ -285,20 +286,6 @@ class Relay {
 };
 
 }  // namespace
-
-std::vector<Header> EndToEnd(const std::vector<Header>& headers) {
-  std::vector<Header> out;
-  for (const Header& h : headers) {
-    if (IsOneOf(h.name, {"connection", "keep-alive", "proxy-connection", "proxy-authenticate", "proxy-authorization",
-                         "te", "trailer", "transfer-encoding", "content-length", "upgrade"}))
-      continue;
-    const bool named = std::ranges::any_of(headers, [&](const Header& c) {
-      return wire::EqualsIgnoreCase(c.name, "connection") && wire::ListHasToken(c.value, h.name);
-    });
-    if (!named) out.push_back(h);
-  }
-  return out;
-}
 
 std::string HostOnlyCookie(std::string_view set_cookie) {
   std::string out;

@@ -44,8 +44,6 @@ struct IngressLimits {
 // not speak HTTP, kTimeout, or the client's own kBadRequest. Later ones cut the client's connection.
 Task<> ProxyToGuest(HttpExchange* x, Fd guest, IngressRequest request, IngressLimits limits);
 
-// What may pass from one connection to the next: without hop-by-hop fields, those that Connection names, and framing.
-std::vector<Header> EndToEnd(const std::vector<Header>& headers);
 // The value of a Set-Cookie field without its Domain attribute: a preview's cookies are its own host's.
 std::string HostOnlyCookie(std::string_view set_cookie);
 

@@ -1,12 +1,11 @@
 #include "net/intercept_request.h"
 
 #include <algorithm>
-#include <array>
 #include <boost/json/object.hpp>
 #include <boost/json/serialize.hpp>
-#include <unordered_set>
 
 #include "base/printable.h"
+#include "wire/http_hops.h"
 #include "wire/request_path.h"
 #include "wire/text.h"
 #include "wire/url.h"
@@ -21,10 +20,6 @@ using wire::HttpHead;
 
 constexpr size_t kMinSecret = 4;  // shorter values occur everywhere
 constexpr std::string_view kRedacted = "<redacted>";
-// Of one connection, not of the message (RFC 9110, 7.6.1), or set by us.
-constexpr std::array<std::string_view, 9> kHopByHop = {
-    "connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "host", "expect", "content-length"};
-
 // One spelling of a field's name: CGI and its like make one variable of "X-Key", "x-key" and "X_Key".
 std::string Folded(std::string_view name) {
   std::string out(name);
@@ -121,32 +116,12 @@ bool NamedByConnection(const std::vector<HttpField>& fields, std::string_view na
   });
 }
 
-// Names of fields that belong to one connection. Made once for a message: its Connection fields can name thousands.
-class HopByHop {
- public:
-  explicit HopByHop(const std::vector<HttpField>& fields) {
-    for (std::string_view name : kHopByHop) names_.emplace(name);
-    for (const HttpField& f : fields) {
-      if (!EqualsIgnoreCase(f.name, "connection")) continue;
-      std::string_view rest = f.value;
-      while (!rest.empty()) {
-        const size_t comma = std::min(rest.find(','), rest.size());
-        names_.insert(wire::LowerCase(wire::Trim(rest.substr(0, comma))));
-        rest.remove_prefix(std::min(comma + 1, rest.size()));
-      }
-    }
-  }
-  bool Has(std::string_view name) const { return names_.contains(wire::LowerCase(name)); }
-
- private:
-  std::unordered_set<std::string> names_;
-};
-
+// The fields of a guest's request that go on to its server. The proxy sets Host itself and answers Expect.
 std::vector<HttpField> EndToEnd(const HttpHead& head) {
-  std::vector<HttpField> out;
-  const HopByHop hops(head.fields);
-  for (const HttpField& f : head.fields)
-    if (!hops.Has(f.name) && !IsReserved(f.name)) out.push_back(f);
+  std::vector<HttpField> out = wire::EndToEndFields(head.fields);
+  std::erase_if(out, [](const HttpField& f) {
+    return EqualsIgnoreCase(f.name, "host") || EqualsIgnoreCase(f.name, "expect") || IsReserved(f.name);
+  });
   return out;
 }
 
@@ -347,10 +322,9 @@ std::string ResponseHead(const HttpHead& response, BodyFraming framing, bool kee
                          const std::vector<std::string>& secrets) {
   std::string out;
   wire::AppendStatusLine(out, response.status);
-  const HopByHop hops(response.fields);
-  for (const HttpField& f : response.fields) {
+  for (const HttpField& f : wire::EndToEndFields(response.fields)) {
     // Another way to the same service is none that leads through here.
-    if (hops.Has(f.name) || EqualsIgnoreCase(f.name, "alt-svc")) continue;
+    if (EqualsIgnoreCase(f.name, "alt-svc")) continue;
     wire::AppendField(out, f.name, Redact(f.value, secrets));
   }
   if (framing == BodyFraming::kChunked) wire::AppendField(out, "transfer-encoding", "chunked");

@@ -51,6 +51,20 @@ TEST_F(InterceptTest, InjectsAHeaderInPlaceOfTheGuests) {
   EXPECT_EQ(OnLoop([this] { return hosts_; }), std::vector<std::string>{"api.test"});
 }
 
+TEST_F(InterceptTest, FieldsOfTheConnectionStayBehindInAnswersToo) {
+  Upstream up(&certificate_, [](Peer& peer, const Message&) {
+    return peer.Send(
+        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nProxy-Authenticate: Basic\r\nproxy-status: x\r\nX-Hop: 1\r\n"
+        "Connection: x-hop\r\nKeep-Alive: timeout=5\r\nX-Own: kept\r\n\r\nhello");
+  });
+  Start({{"api.test", {Inject({{"x-key", "canary-4711"}})}}});
+  Message answer = Tls(up.port()).Ask(Get("api.test"));
+  EXPECT_EQ(answer.body, "hello");
+  EXPECT_EQ(Field(answer, "x-own"), "kept");
+  for (const char* stripped : {"proxy-authenticate", "proxy-status", "x-hop", "keep-alive"})
+    EXPECT_FALSE(wire::HasField(answer.head.fields, stripped)) << stripped;
+}
+
 TEST_F(InterceptTest, OtherSpellingsOfAnInjectedHeaderAreDropped) {
   Upstream up(&certificate_);
   Start({{"api.test", {Inject({{"X-Api-Key", "canary-4711"}})}}});
