@@ -6,6 +6,7 @@
 // to the caller.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,6 +22,8 @@ struct ErrorAnswer {
 };
 
 ErrorAnswer AnswerFor(Code code);
+// The same; nothing for a number that is no code.
+std::optional<ErrorAnswer> FindAnswer(Code code);
 
 // What the caller may read: the error's message, or for a fault a reference to the log line that has it.
 std::string PublicMessage(const Error& error);
