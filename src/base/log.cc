@@ -3,11 +3,13 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <ctime>
 
+#include "base/log_level.h"
 #include "base/printable.h"
 
 namespace sandbar::log {
@@ -17,7 +19,15 @@ namespace {
 std::atomic<Level> g_level{Level::kInfo};
 std::atomic<int> g_fd{2};
 
+constexpr std::array<std::string_view, 4> kNames = {"debug", "info", "warn", "error"};
+
 }  // namespace
+
+std::optional<Level> ParseLevel(std::string_view name) {
+  const auto* found = std::ranges::find(kNames, name);
+  if (found == kNames.end()) return std::nullopt;
+  return static_cast<Level>(found - kNames.begin());
+}
 
 void SetLevel(Level level) {
   g_level = level;
@@ -30,7 +40,6 @@ void SetFile(const std::string& path) {
 
 void Write(Level level, std::string_view line) {
   if (level < g_level.load(std::memory_order_relaxed)) return;
-  static constexpr std::array<const char*, 4> kNames = {"debug", "info", "warn", "error"};
   auto now = std::chrono::system_clock::now();
   auto secs = std::chrono::time_point_cast<std::chrono::seconds>(now);
   auto millis = std::chrono::duration_cast<std::chrono::milliseconds>(now - secs).count();

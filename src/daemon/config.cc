@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/log_level.h"
 #include "cli/api_client.h"
 #include "net/address.h"
 #include "wire/text.h"
@@ -295,6 +296,7 @@ Keys TopLevel(Config* c) {
           {"resume", OneOf(&c->domain.resume, {"disk", "memory"})},
           {"allow_tcg_as_class3", Bool(&c->domain.allow_tcg_as_class3)},
           {"allow_nesting_on_class1", Bool(&c->domain.allow_nesting_on_class1)},
+          {"log", OneOf(&c->log, {"debug", "info", "warn", "error"})},
           {"extra_ca", Str(&c->extra_ca)},
           {"user", Str(&c->user)}};
 }
@@ -434,6 +436,12 @@ Result<Config> LoadConfig(const std::string& data, const cli::ServeCommand& flag
   if (flags.config) {
     SB_TRY(std::string text, cli::ReadSmallFile(*flags.config));
     SB_TRYV(ApplyToml(text, *flags.config, &c));
+  }
+  // The environment is for one run and wins over the file.
+  if (const char* level = std::getenv("SANDBAR_LOG"); level != nullptr && *level != '\0') {
+    if (!log::ParseLevel(level))
+      return Fail(Code::kBadRequest, fmt::format("SANDBAR_LOG is \"{}\"; it may be debug, info, warn or error", level));
+    c.log = level;
   }
   SB_TRYV(SetVcpus(host, &c));
   if (c.disk_limit == "none" && c.domain.disk_bytes != 0)

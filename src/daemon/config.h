@@ -37,6 +37,7 @@ struct Config {
   bool insecure_http = false;
   bool ephemeral = false;
   std::string user = "sandbar";
+  std::string log = "info";    // the lowest level of lines that server and spawner write
   std::string extra_ca;        // PEM bundle that every machine trusts in addition
   bool cpu_overcommit = true;  // one sandbox may have more vCPUs than the host has cores
   int host_share = 80;         // per cent of the host that all machines together may use

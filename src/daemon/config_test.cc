@@ -229,6 +229,25 @@ TEST(Config, NetworkSettingsAreCheckedAtStart) {
   std::remove(path.c_str());
 }
 
+TEST(Config, TheEnvironmentsLogLevelWinsOverTheFiles) {
+  const std::string path = ::testing::TempDir() + "sandbar-config-log-test.toml";
+  std::ofstream(path) << "log = \"warn\"\n";
+  cli::ServeCommand flags;
+  EXPECT_EQ(LoadConfig("/data", flags, {})->log, "info");
+  flags.config = path;
+  EXPECT_EQ(LoadConfig("/data", flags, {})->log, "warn");
+  ::setenv("SANDBAR_LOG", "debug", 1);
+  EXPECT_EQ(LoadConfig("/data", flags, {})->log, "debug");
+  ::setenv("SANDBAR_LOG", "loud", 1);
+  auto refused = LoadConfig("/data", flags, {});
+  ::unsetenv("SANDBAR_LOG");
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("SANDBAR_LOG is \"loud\""));
+  std::ofstream(path) << "log = \"loud\"\n";
+  EXPECT_FALSE(LoadConfig("/data", flags, {}));
+  std::remove(path.c_str());
+}
+
 TEST(Config, APublicAddressNeedsTlsOrTheFlag) {
   cli::ServeCommand flags;
   flags.listen = "0.0.0.0:8787";

@@ -14,6 +14,7 @@
 #include "api/api.h"
 #include "api/auth.h"
 #include "base/ids.h"
+#include "base/log_level.h"
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "cli/signals.h"
@@ -266,6 +267,7 @@ Result<> DropAndRun(const Config& config, Identity daemon, const SpawnerRef& spa
 
 Result<> ServeOrFail(const cli::Options& options, const cli::ServeCommand& flags) {
   SB_TRY(Config config, LoadConfig(options.data, flags, ThisHost()));
+  log::SetLevel(log::ParseLevel(config.log).value_or(log::Level::kInfo));
   if (::geteuid() != 0)
     return cli::FailWithFix(Code::kForbidden,
                             "serving needs root: the spawner makes namespaces and mounts (the server "

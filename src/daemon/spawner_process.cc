@@ -58,6 +58,7 @@ std::vector<std::string> SpawnerWords(const Config& c, Identity daemon) {
     words.push_back(value);
   };
   add("--extra-ca", c.extra_ca);
+  add("--log", c.log == "info" ? "" : c.log);
   add("--disk-pool-bytes", c.disk_pool_bytes == 0 ? "" : std::to_string(c.disk_pool_bytes));
   add("--force-fallback", c.force_fallback);
   add("--kernel", c.kernel);

@@ -4,6 +4,8 @@
 #include <functional>
 #include <map>
 
+#include "base/log_level.h"
+
 namespace sandbar::spawner {
 namespace {
 
@@ -33,6 +35,13 @@ Result<> DiskLimit(const std::string& text, bool* out) {
   return {};
 }
 
+Result<> LogLevel(const std::string& text, log::Level* out) {
+  const auto level = log::ParseLevel(text);
+  if (!level) return Fail(Code::kBadRequest, "--log is debug, info, warn or error");
+  *out = *level;
+  return {};
+}
+
 }  // namespace
 
 std::string Usage() {
@@ -40,7 +49,7 @@ std::string Usage() {
          "         [--foreground] [--extra-ca FILE] [--host-share PERCENT] [--disk-pool-bytes N]\n"
          "         [--disk-limit btrfs|none] [--walker FILE] [--kernel DIR] [--qemu FILE] [--runsc FILE|none]\n"
          "         [--gvisor-platform systrap|ptrace|kvm] [--force-fallback overlay,erofs,quota]\n"
-         "         [--allow-nesting] [--stage FILE]\n";
+         "         [--allow-nesting] [--log debug|info|warn|error] [--stage FILE]\n";
 }
 
 Result<Options> ParseOptions(const std::vector<std::string>& args) {
@@ -66,6 +75,7 @@ Result<Options> ParseOptions(const std::vector<std::string>& args) {
       {"--daemon-gid", [&](const std::string& v) { return Number(v, &o.daemon_gid); }},
       {"--host-share", [&](const std::string& v) { return Number(v, &o.host_share); }},
       {"--disk-pool-bytes", [&](const std::string& v) { return Number(v, &o.disk_pool_bytes); }},
+      {"--log", [&](const std::string& v) { return LogLevel(v, &o.log); }},
       {"--disk-limit", [&](const std::string& v) { return DiskLimit(v, &o.disk_limits); }},
       {"--force-fallback", [&](const std::string& v) { return Fallbacks(v, &o.force_fallback); }},
   };

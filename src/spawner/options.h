@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/log.h"
 #include "base/result.h"
 
 namespace sandbar::spawner {
@@ -23,6 +24,7 @@ struct Options {
   std::string gvisor_platform;  // of runsc; empty: the first that works
   bool allow_nesting = false;   // machines of class 1 may run containers, if they ask to
   std::string extra_ca;
+  log::Level log = log::Level::kInfo;
   int host_share = 80;
   uint64_t disk_pool_bytes = 0;  // 0: most of what is free
   bool disk_limits = true;       // false: plain directories, no limit per machine

@@ -21,6 +21,8 @@ TEST(Options, AllOfThem) {
                               "--ephemeral",
                               "--extra-ca",
                               "/ca",
+                              "--log",
+                              "debug",
                               "--host-share",
                               "50",
                               "--disk-pool-bytes",
@@ -40,6 +42,7 @@ TEST(Options, AllOfThem) {
   EXPECT_EQ(o->daemon_gid, 991U);
   EXPECT_TRUE(o->ephemeral);
   EXPECT_EQ(o->extra_ca, "/ca");
+  EXPECT_EQ(o->log, log::Level::kDebug);
   EXPECT_EQ(o->host_share, 50);
   EXPECT_EQ(o->disk_pool_bytes, 12345678901U);
   EXPECT_FALSE(o->disk_limits);

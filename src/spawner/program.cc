@@ -83,6 +83,7 @@ int RunSpawner(const std::vector<std::string>& args) {
     std::fprintf(stderr, "sandbar-spawner: %s\n%s", options.error().message.c_str(), Usage().c_str());
     return kExitSetup;
   }
+  log::SetLevel(options->log);
   ::umask(022);
   if (::chdir("/") != 0) return kExitSetup;
   if (options->foreground) return Serve(std::move(*options), -1);
