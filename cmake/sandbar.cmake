@@ -112,8 +112,8 @@ endfunction()
 # The guest agent is static and never sanitized: it runs as PID 1 in images that have no sanitizer runtime.
 # Its code is compiled a second time for that; the unit tests use the sanitized copy.
 function(sb_guest_program)
-  set(sources ${CMAKE_SOURCE_DIR}/src/guest/main.cc ${CMAKE_BINARY_DIR}/asio_impl.cc)
-  foreach(m base async wire guest)
+  set(sources ${CMAKE_SOURCE_DIR}/src/guest/main.cc)
+  foreach(m base wire guest)
     get_property(s GLOBAL PROPERTY SB_SOURCES_${m})
     list(APPEND sources ${s})
   endforeach()
