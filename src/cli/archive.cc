@@ -14,6 +14,7 @@
 #include "base/ids.h"
 #include "cli/archive_file.h"
 #include "cli/commands.h"
+#include "cli/guest_script.h"
 #include "cli/output.h"
 #include "cli/signals.h"
 #include "cli/zstd_file.h"
@@ -57,10 +58,6 @@ class WorkDir {
   std::string path_;
 };
 
-std::string SessionPath(const std::string& session, std::string_view what) {
-  return "/v2/sandboxes/sessions/" + wire::EncodeComponent(session) + std::string(what);
-}
-
 Result<Fd> CreateFile(const std::string& path, mode_t mode) {
   Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode));
   if (!file) return FailErrno(path);
@@ -96,28 +93,11 @@ std::string RawName(std::string_view path) {
 }
 
 // Runs a script as root of the sandbox; its output. A status that is not 0 is an error with what it said.
-Task<std::string> Script(ApiClient* api, std::string session, std::string script) {
-  json::object body = CommandBody({"sh", "-ec", script}, {}, "/", true, std::nullopt);
-  body["wait"] = true;
-  body["logs"] = true;
-  net::ClientRequest request = api->Request("POST", SessionPath(session, "/cmd"), wire::ToAsciiJson(body));
-  SB_CO_TRY(auto response, co_await api->Open(std::move(request)));
-  NdjsonReader lines(response.get());
-  std::string out, err;
-  std::optional<int64_t> code;
-  for (;;) {
-    SB_CO_TRY(auto line, co_await lines.Next());
-    if (!line) break;
-    const json::object& command = Object(*line, "command");
-    const json::value* exit = command.if_contains("exitCode");
-    if (exit != nullptr && exit->is_int64()) code = exit->as_int64();
-    std::string& to = Text(*line, "stream") == "stdout" ? out : err;
-    if (line->contains("stream")) to += Text(*line, "data");
-    if (out.size() > kMaxText || err.size() > kMaxText) co_return Fail(Code::kTooLarge, "the script says too much");
-  }
-  if (!code) co_return Fail(Code::kClosed, "the sandbox is gone");
-  if (*code != 0) co_return Fail(Code::kUnavailable, "in the sandbox: " + Printable(err));
-  co_return out;
+Task<std::string> RunAsRoot(ApiClient* api, std::string session, std::string text) {
+  GuestScript script{"set -e; cd /; " + std::move(text), {}, "/", true};
+  SB_CO_TRY(Ran ran, co_await RunInGuest(api, std::move(session), std::move(script)));
+  if (ran.code != 0) co_return Fail(Code::kUnavailable, "in the sandbox: " + Printable(ran.err));
+  co_return std::move(ran.out);
 }
 
 Task<std::string> NextPiece(TarStream* tar) {
@@ -127,7 +107,7 @@ Task<std::string> NextPiece(TarStream* tar) {
 Task<> Upload(ApiClient* api, std::string session, std::vector<TarItem> items) {
   for (TarItem& item : items) item.name.insert(0, kPlace);
   TarStream tar(std::move(items));
-  net::ClientRequest request = api->Request("POST", SessionPath(session, "/fs/write"), "");
+  net::ClientRequest request = api->Request("POST", SessionPath(session) + "/fs/write", "");
   request.headers.push_back({"content-type", "application/gzip"});
   request.headers.push_back({"x-cwd", "/"});
   net::BodyProducer body = [&tar] { return NextPiece(&tar); };
@@ -178,7 +158,7 @@ Result<> AddText(ZstdWriter& out, const std::string& name, std::string_view text
 Task<> AddFiles(ApiClient* api, std::string session, uint64_t size, ZstdWriter* out) {
   SB_CO_TRYV(out->Write(TarHeader("files.tar", size, 0600)));
   json::object body{{"path", "/" + std::string(kPlace) + "files.tar"}};
-  net::ClientRequest request = api->Request("POST", SessionPath(session, "/fs/read"), wire::ToAsciiJson(body));
+  net::ClientRequest request = api->Request("POST", SessionPath(session) + "/fs/read", wire::ToAsciiJson(body));
   SB_CO_TRY(auto response, co_await api->Open(std::move(request)));
   uint64_t got = 0;
   for (;;) {
@@ -195,9 +175,9 @@ Task<> Pack(ApiClient* api, std::string session, const WorkDir* work, std::strin
   std::vector<TarItem> list{{"kept", work->File("kept")}};
   SB_CO_TRYV(co_await Upload(api, session, std::move(list)));
   std::string script =
-      "cd /; t=/tmp/.sandbar-transfer; tar --null --no-recursion --numeric-owner --xattrs --xattrs-include='*' -S "
+      "t=/tmp/.sandbar-transfer; tar --null --no-recursion --numeric-owner --xattrs --xattrs-include='*' -S "
       "-cf $t/files.tar -T $t/kept; chmod 644 $t/files.tar; stat -c %s $t/files.tar";
-  SB_CO_TRY(std::string size, co_await Script(api, session, std::move(script)));
+  SB_CO_TRY(std::string size, co_await RunAsRoot(api, session, std::move(script)));
   SB_CO_TRY(Fd file, CreateFile(to, 0600));
   ZstdWriter out(std::move(file));
   SB_CO_TRYV(AddText(out, "sandbar.json", settings));
@@ -213,11 +193,11 @@ Task<> Fill(ApiClient* api, std::string session, const WorkDir* work) {
   SB_CO_TRYV(co_await Upload(api, session, std::move(items)));
   std::string script =
       // Nothing runs after tar: every program may be the archive's then.
-      "cd /; t=/tmp/.sandbar-transfer; xargs -0 -r rm -rf -- < $t/deleted; exec 3< $t/files.tar; rm -rf $t; "
+      "t=/tmp/.sandbar-transfer; xargs -0 -r rm -rf -- < $t/deleted; exec 3< $t/files.tar; rm -rf $t; "
       "exec tar --numeric-owner --xattrs --xattrs-include='*' -xpf - <&3";
-  SB_CO_TRYV(co_await Script(api, session, std::move(script)));
+  SB_CO_TRYV(co_await RunAsRoot(api, session, std::move(script)));
   // What was unpacked is kept from now on.
-  SB_CO_TRYV(co_await api->Call("POST", SessionPath(session, "/stop"), std::nullopt));
+  SB_CO_TRYV(co_await api->Call("POST", SessionPath(session) + "/stop", std::nullopt));
   co_return Result<>{};
 }
 

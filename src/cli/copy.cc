@@ -8,6 +8,7 @@
 #include <charconv>
 #include <filesystem>
 
+#include "cli/guest_script.h"
 #include "cli/output.h"
 #include "client/tar_stream.h"
 #include "wire/ndjson.h"
@@ -122,36 +123,11 @@ Source SourceOf(const std::string& path) {
   return out;
 }
 
-Task<Ran> RunInGuest(ApiClient* api, std::string session, std::string script, std::vector<std::string> args) {
-  std::vector<std::string> argv = {"sh", "-c", std::move(script), "sh"};
-  argv.insert(argv.end(), args.begin(), args.end());
-  json::object body = CommandBody(argv, {}, std::nullopt, false, std::nullopt);
-  body["wait"] = true;
-  body["logs"] = true;
-  net::ClientRequest request = api->Request("POST", SessionPath(session) + "/cmd", wire::ToAsciiJson(body));
-  SB_CO_TRY(auto response, co_await api->Open(std::move(request)));
-  NdjsonReader lines(response.get());
-  Ran ran;
-  bool ended = false;
-  for (;;) {
-    SB_CO_TRY(auto line, co_await lines.Next());
-    if (!line) break;
-    const json::value* code = Object(*line, "command").if_contains("exitCode");
-    if (code != nullptr && code->is_int64()) ran.code = code->as_int64();
-    ended = ended || (code != nullptr && code->is_int64());
-    std::string& to = Text(*line, "stream") == "stdout" ? ran.out : ran.err;
-    if (line->contains("stream") && to.size() < kMaxSaid) to += Text(*line, "data");
-  }
-  if (!ended) co_return Fail(Code::kClosed, "the sandbox or server is gone");
-  co_return ran;
-}
-
 Task<std::optional<GuestFile>> StatInGuest(ApiClient* api, std::string session, std::string path) {
   if (!wire::IsUtf8(path))
     co_return Fail(Code::kBadRequest, "the path in the sandbox is no UTF-8 text: copy the directory that it is in");
-  std::vector<std::string> args = {std::move(path)};
-  std::string script = "if [ -e \"$1\" ]; then exec stat -L -c '%f %Y' -- \"$1\"; fi";
-  SB_CO_TRY(Ran ran, co_await RunInGuest(api, std::move(session), std::move(script), std::move(args)));
+  GuestScript script{"if [ -e \"$1\" ]; then exec stat -L -c '%f %Y' -- \"$1\"; fi", {std::move(path)}, {}, false};
+  SB_CO_TRY(Ran ran, co_await RunInGuest(api, std::move(session), std::move(script)));
   if (ran.code != 0) co_return Fail(Code::kUnavailable, "in the sandbox: " + Printable(ran.err.substr(0, 400)));
   if (ran.out.empty()) co_return std::nullopt;
   GuestFile file;

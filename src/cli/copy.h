@@ -26,13 +26,6 @@ struct Source {
 };
 Source SourceOf(const std::string& path);
 
-// A script run in the sandbox as its user, in its working directory: $1 and so on are `args`.
-struct Ran {
-  int64_t code = 0;
-  std::string out, err;
-};
-Task<Ran> RunInGuest(ApiClient* api, std::string session, std::string script, std::vector<std::string> args);
-
 // What a path in the sandbox leads to; nothing when there is nothing.
 struct GuestFile {
   mode_t mode = 0;

@@ -169,6 +169,49 @@ test("cp: an interrupted copy leaves the file that was there, and no rubbish", a
   await cli(["rm", "big"]);
 });
 
+// The tar of this sandbox is a script that never ends: the copy waits for it until the signal comes.
+test("cp of a directory: a signal while the sandbox packs ends the copy and the packing", async () => {
+  assert.equal((await cli(["run", "--keep", "--name", "slow", "--", "sh", "-c", "mkdir -p tree; echo new > tree/a"])).code, 0);
+  const tar = "#!/bin/sh\necho $$ > /tmp/packing\nexec sleep 100000\n";
+  const put = await cli(["exec", "--sudo", "slow", "--", "sh", "-c", `t=$(command -v tar); mv $t /tmp/real-tar; printf '%s' "$1" > $t; chmod 755 $t`, "sh", tar]);
+  assert.equal(put.code, 0, put.stderr);
+  const here = join(scratch, "packing");
+  await mkdir(join(here, "merged/tree"), { recursive: true });
+  await writeFile(join(here, "merged/tree/a"), "precious");
+  for (const [to, said] of [[join(here, "fresh"), /nothing was copied to \S*fresh/], [join(here, "merged"), /not complete: 0 files of it are in \S*tree/]]) {
+    const copy = start(["cp", "slow:tree", to]);
+    await until(async () => (await cli(["exec", "slow", "--", "cat", "/tmp/packing"])).code === 0, "the sandbox packs");
+    copy.child.kill("SIGINT");
+    assert.equal(await copy.ended, 130, copy.seen.stderr);
+    assert.match(copy.seen.stderr, /interrupted/);
+    assert.match(copy.seen.stderr, said);
+    assert.equal(await running("slow"), 0, "the packing command has ended");
+    assert.equal((await cli(["exec", "slow", "--", "sh", "-c", "rm /tmp/packing; ls -A /tmp | grep -c sandbar-cp"])).stdout, "0\n");
+  }
+  assert.deepEqual((await readdir(here, { recursive: true })).sort(), ["merged", "merged/tree", "merged/tree/a"]);
+  assert.equal(await readFile(join(here, "merged/tree/a"), "utf8"), "precious");
+  // With the real tar the same copy is whole.
+  assert.equal((await cli(["exec", "--sudo", "slow", "--", "sh", "-c", "mv /tmp/real-tar $(command -v tar)"])).code, 0);
+  assert.equal((await cli(["cp", "slow:tree", join(here, "fresh")])).code, 0);
+  assert.deepEqual(await readdir(join(here, "fresh")), ["a"]);
+  await cli(["rm", "slow"]);
+});
+
+test("cp of a directory: a copy that is interrupted on its way has no name yet", async () => {
+  assert.equal((await cli(["run", "--keep", "--name", "heavy", "--", "sh", "-c", "mkdir -p tree; echo new > tree/a; head -c 600000000 /dev/zero > tree/z"])).code, 0);
+  const here = join(scratch, "halfway");
+  await mkdir(here);
+  const copy = start(["cp", "heavy:tree", join(here, "tree")]);
+  await until(async () => (await readdir(here, { recursive: true })).some((n) => n.includes(".sandbar-cp-")) || copy.child.exitCode !== null, "a file arrives");
+  copy.child.kill("SIGINT");
+  const code = await copy.ended;
+  // A machine that is fast enough has copied everything by now.
+  const names = await readdir(here, { recursive: true });
+  if (code === 0) assert.deepEqual(names.sort(), ["tree", "tree/a", "tree/z"]);
+  else assert.deepEqual([code, names], [130, []], copy.seen.stderr);
+  await cli(["rm", "heavy"]);
+});
+
 test("export, import, fork, snapshot, race: interrupted at any time, the source has its files", async () => {
   assert.equal((await cli(["run", "--persistent", "--name", "source", "--", "sh", "-c", "echo mine > file; head -c 20000000 /dev/urandom > noise"])).code, 0);
   const file = join(scratch, "s.tar.zst");
