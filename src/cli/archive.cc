@@ -16,6 +16,7 @@
 #include "cli/commands.h"
 #include "cli/guest_script.h"
 #include "cli/output.h"
+#include "cli/output_file.h"
 #include "cli/signals.h"
 #include "cli/zstd_file.h"
 #include "client/tar_stream.h"
@@ -171,15 +172,14 @@ Task<> AddFiles(ApiClient* api, std::string session, uint64_t size, ZstdWriter* 
   co_return out->Write(wire::TarPadding(size));
 }
 
-Task<> Pack(ApiClient* api, std::string session, const WorkDir* work, std::string settings, std::string to) {
+Task<> Pack(ApiClient* api, std::string session, const WorkDir* work, std::string settings, Fd to) {
   std::vector<TarItem> list{{"kept", work->File("kept")}};
   SB_CO_TRYV(co_await Upload(api, session, std::move(list)));
   std::string script =
       "t=/tmp/.sandbar-transfer; tar --null --no-recursion --numeric-owner --xattrs --xattrs-include='*' -S "
       "-cf $t/files.tar -T $t/kept; chmod 644 $t/files.tar; stat -c %s $t/files.tar";
   SB_CO_TRY(std::string size, co_await RunAsRoot(api, session, std::move(script)));
-  SB_CO_TRY(Fd file, CreateFile(to, 0600));
-  ZstdWriter out(std::move(file));
+  ZstdWriter out(std::move(to));
   SB_CO_TRYV(AddText(out, "sandbar.json", settings));
   SB_CO_TRY(std::string deleted, ReadWhole(work->File("deleted"), kMaxDeletedList));
   SB_CO_TRYV(AddText(out, "deleted", deleted));
@@ -251,6 +251,9 @@ Task<int> Export(ApiClient* api, const Options* options, ExportCommand command) 
   // From here on a signal leaves in order: neither the fork nor a half-written file stays behind.
   auto ex = co_await asio::this_coro::executor;
   Signals signals(ex, {SIGINT, SIGTERM, SIGHUP});
+  // Before the sandbox is packed: a file that cannot be written is said at once.
+  SB_CO_TRY(OutputFile file, OutputFile::Open(command.file));
+  SB_CO_TRY(Fd to, file.Duplicate());
   const std::string fork = NewLabel("export-", 12);
   json::value wanted = json::object{{"name", fork},
                                     {"persistent", false},
@@ -261,13 +264,11 @@ Task<int> Export(ApiClient* api, const Options* options, ExportCommand command) 
   SB_CO_TRY(json::object made, co_await api->Call("POST", std::move(make), std::move(wanted)));
   std::string settings = wire::ToAsciiJson(Settings(sandbox, inspected));
   std::string session = Text(Object(made, "session"), "id");
-  const std::string part = command.file + "." + NewLabel("part-", 8);
-  Task<> packing = Pack(api, std::move(session), work.get(), std::move(settings), part);
+  Task<> packing = Pack(api, std::move(session), work.get(), std::move(settings), std::move(to));
   auto packed = co_await UnlessSignalled(&signals, 1, std::move(packing));
-  if (packed && ::rename(part.c_str(), command.file.c_str()) != 0) packed = FailErrno(command.file);
+  if (packed) packed = file.Commit();
   auto dropped = co_await api->Call("DELETE", "/v2/sandboxes/" + fork, std::nullopt);
   if (!dropped) Note("could not delete " + fork + ": " + dropped.error().message);
-  if (!packed) ::unlink(part.c_str());
   if (!packed) co_return std::unexpected(std::move(packed).error());
   json::object report{{"sandbox", command.name}, {"snapshot", head}, {"file", command.file}};
   if (options->json) SB_CO_TRYV(Out(wire::NdjsonLine(report)));

@@ -9,6 +9,7 @@
 #include "base/fd.h"
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "cli/output_file.h"
 #include "wire/ndjson.h"
 #include "wire/url.h"
 
@@ -57,9 +58,9 @@ Result<> SaveFile(const std::string& dir, const std::string& name, std::string_v
   // What comes from a sandbox may be secret: it is the caller's alone.
   if (::mkdir(dir.c_str(), 0700) != 0 && errno != EEXIST) return FailErrno(dir);
   const std::string path = dir + "/" + name;
-  Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-  if (!fd) return FailErrno(path);
-  SB_TRYV(WriteAll(fd.get(), bytes));
+  SB_TRY(OutputFile file, OutputFile::Open(path));
+  SB_TRYV(WriteAll(file.fd(), bytes));
+  SB_TRYV(file.Commit());
   Note("saved " + path);
   return {};
 }
@@ -118,7 +119,7 @@ Result<std::optional<int>> Show(Shown& shown, const json::object& event) {
   return ExitCodeFor(status);
 }
 
-Task<int> RunIn(ApiClient* api, Shown shown, std::string name, json::object body) {
+Task<int> RunCell(ApiClient* api, Shown shown, std::string name, json::object body) {
   std::string path = "/x/v1/sandboxes/" + wire::EncodeComponent(name) + "/code";
   net::ClientRequest request = api->Request("POST", path, wire::ToAsciiJson(body));
   SB_CO_TRY(auto response, co_await api->Open(std::move(request)));
@@ -143,13 +144,13 @@ Task<int> RunCode(ApiClient* api, const Options* options, CodeCommand command) {
   if (command.context) body["context"] = *command.context;
   if (command.timeout_ms) body["timeoutMs"] = *command.timeout_ms;
   Shown shown{&command, options->json};
-  if (!command.name.empty()) co_return co_await RunIn(api, shown, command.name, std::move(body));
+  if (!command.name.empty()) co_return co_await RunCell(api, shown, command.name, std::move(body));
   RunCommand fresh;
   fresh.image = command.image;
   fresh.isolation = command.isolation;
   if (!command.image) fresh.runtime = command.runtime;
   SandboxWork work = [api, shown, &body](std::string name, const std::string&) {
-    return RunIn(api, shown, std::move(name), std::move(body));
+    return RunCell(api, shown, std::move(name), std::move(body));
   };
   co_return co_await InFreshSandbox(api, options, &fresh, std::move(work));
 }

@@ -12,6 +12,7 @@
 #include "cli/copy.h"
 #include "cli/guest_script.h"
 #include "cli/output.h"
+#include "cli/output_file.h"
 #include "cli/signals.h"
 #include "cli/tree_writer.h"
 #include "wire/ndjson.h"
@@ -35,13 +36,6 @@ Task<std::unique_ptr<net::ClientResponse>> ReadInGuest(ApiClient* api, std::stri
   co_return co_await api->Open(std::move(request));
 }
 
-// What is not a file that could be replaced: a device, a pipe, and the names that lead to this process's own output.
-bool WriteDirectly(const std::string& to) {
-  struct stat st{};
-  const bool there = ::stat(to.c_str(), &st) == 0;
-  return (there && !S_ISREG(st.st_mode)) || to.starts_with("/dev/") || to.starts_with("/proc/");
-}
-
 // The bytes of an answer to an fd; how many there were.
 Task<uint64_t> Save(net::ClientResponse* response, int fd) {
   uint64_t total = 0;
@@ -53,31 +47,15 @@ Task<uint64_t> Save(net::ClientResponse* response, int fd) {
   }
 }
 
-Result<> TakeName(const Fd& file, const std::string& part, const std::string& to, const GuestFile& about) {
-  const timespec times[2] = {{0, UTIME_OMIT}, {about.mtime, 0}};
-  if (::fchmod(file.get(), about.mode & 0777) != 0) return FailErrno("set the mode of " + to);
-  ::futimens(file.get(), times);
-  if (::rename(part.c_str(), to.c_str()) != 0) return FailErrno(to);
-  return {};
-}
-
 Task<uint64_t> SaveAs(net::ClientResponse* response, std::string to, GuestFile about) {
-  if (WriteDirectly(to)) {
-    Fd out(::open(to.c_str(), O_WRONLY | O_CLOEXEC));
-    if (!out) co_return FailErrno(to);
-    co_return co_await Save(response, out.get());
-  }
   auto ex = co_await asio::this_coro::executor;
   Signals signals(ex, {SIGINT, SIGTERM, SIGHUP});
-  const std::string part = to + "." + NewLabel("part-", 8);
-  Fd file(::open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!file) co_return FailErrno(to);
-  Task<uint64_t> saving = Save(response, file.get());
-  auto saved = co_await UnlessSignalled(&signals, 1, std::move(saving));
-  if (saved)
-    if (auto named = TakeName(file, part, to, about); !named) saved = std::unexpected(std::move(named).error());
-  if (!saved) ::unlink(part.c_str());
-  co_return saved;
+  SB_CO_TRY(OutputFile file, OutputFile::Open(std::move(to)));
+  Task<uint64_t> saving = Save(response, file.fd());
+  SB_CO_TRY(uint64_t total, co_await UnlessSignalled(&signals, 1, std::move(saving)));
+  const OutputFile::About looks{about.mode, about.mtime};
+  SB_CO_TRYV(file.Commit(looks));
+  co_return total;
 }
 
 Task<int> FileOut(ApiClient* api, bool as_json, std::string session, const Source* source, std::string to,

@@ -182,3 +182,32 @@ fs.writeFileSync(out, Buffer.concat([...parts, Buffer.alloc(1024)]));`;
   assert.match(dots.stderr, /"\.\."/);
   assert.equal(listHere(outside), before);
 });
+
+test("a device and /dev/stdout are written to, never replaced, by cp and by export", async () => {
+  assert.equal((await cli(["run", "--persistent", "--name", "stopped", "--", "sh", "-c", "echo mine > file"])).code, 0);
+  await inside("echo hello > plain");
+  const device = join(scratch, "null");
+  execFileSync("mknod", ["-m", "666", device, "c", "1", "3"]);
+  for (const args of [["cp", "box:plain", device], ["export", "stopped", device], ["cp", "box:plain", "/dev/null"], ["export", "stopped", "/dev/null"]]) {
+    const wrote = await cli(args);
+    assert.equal(wrote.code, 0, wrote.stderr);
+    assert.ok((await lstat(args[2])).isCharacterDevice(), args.join(" "));
+  }
+  assert.deepEqual((await readdir(scratch)).filter((n) => n.includes("part-")), []);
+  // A redirected /dev/stdout leads to a regular file.
+  const redirected = join(scratch, "redirected.tar.zst");
+  execFileSync("sh", ["-c", `'${binary}' export stopped /dev/stdout > '${redirected}'`], { env: { ...process.env, SANDBAR_URL: "", SANDBAR_DATA: server.data } });
+  assert.ok((await lstat("/dev/stdout")).isSymbolicLink());
+  assert.equal((await cli(["import", redirected, "--name", "again"])).code, 0);
+  assert.equal((await cli(["exec", "again", "--", "cat", "file"])).stdout, "mine\n");
+  // What can never become a file is said before the sandbox is packed, and nothing is made for it.
+  const refused = await cli(["export", "stopped", scratch]);
+  assert.equal(refused.code, 125);
+  assert.match(refused.stderr, /is a directory: name a file in it/);
+  // Below /dev there are directories for ordinary files too.
+  const shared = `/dev/shm/${scratch.split("/").pop()}`;
+  assert.equal((await cli(["cp", "box:plain", shared])).code, 0);
+  assert.equal(await readFile(shared, "utf8"), "hello\n");
+  await rm(shared);
+  await cli(["rm", "stopped", "again"]);
+});
