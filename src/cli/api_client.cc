@@ -42,6 +42,12 @@ Result<Endpoint> ReadEndpoint(const std::string& data) {
   return endpoint;
 }
 
+Result<std::string> ReadToken(const std::string& data) {
+  SB_TRY(std::string token, ReadSmallFile(data + "/token"));
+  while (token.ends_with('\n')) token.pop_back();
+  return token;
+}
+
 Result<ServerRef> FindServer(const Options& options) {
   ServerRef server{Environment("SANDBAR_URL"), Environment("SANDBAR_TOKEN")};
   // A data directory named on the command line wins over the environment, also when nothing runs there.
@@ -60,13 +66,22 @@ Result<ServerRef> FindServer(const Options& options) {
   }
   while (server.url.ends_with('/')) server.url.pop_back();
   if (!server.token.empty()) return server;
-  auto token = ReadSmallFile(options.data + "/token");
+  auto token = ReadToken(options.data);
   if (!token)
     return FailWithFix(Code::kForbidden, "no API token: SANDBAR_TOKEN is not set and " + token.error().message,
                        "export SANDBAR_TOKEN=\"$(sudo sandbar token)\"   # on the server's machine");
-  server.token = *token;
-  while (server.token.ends_with('\n')) server.token.pop_back();
+  server.token = *std::move(token);
   return server;
+}
+
+bool EnvironmentNamesServer(const Options& options) {
+  return !options.data_given && !Environment("SANDBAR_URL").empty();
+}
+
+bool IsLocalServer(const Options& options, const ServerRef& server) {
+  auto endpoint = ReadEndpoint(options.data);
+  auto token = ReadToken(options.data);
+  return endpoint && token && endpoint->url == server.url && *token == server.token;
 }
 
 }  // namespace sandbar::cli

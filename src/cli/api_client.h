@@ -22,6 +22,12 @@ using client::Text;
 // kForbidden: there may be one, but this user cannot read its token. Both say what to do.
 Result<ServerRef> FindServer(const Options& options);
 
+// Whether SANDBAR_URL says which server to use.
+bool EnvironmentNamesServer(const Options& options);
+// Whether that is the server of the data directory, called with its own token. Then what this machine has of it (the
+// key, the preload beside this program) may be used in its place.
+bool IsLocalServer(const Options& options, const ServerRef& server);
+
 // The endpoint file of a data directory: written by the server when it listens, removed when it stops.
 struct Endpoint {
   std::string url;
@@ -29,6 +35,8 @@ struct Endpoint {
 };
 std::string EndpointPath(const std::string& data);
 Result<Endpoint> ReadEndpoint(const std::string& data);
+// The API token of a data directory.
+Result<std::string> ReadToken(const std::string& data);
 Result<std::string> ReadSmallFile(const std::string& path);
 
 }  // namespace sandbar::cli

@@ -77,7 +77,7 @@ int Somewhere(const Options& options, const std::string& staying, const ClientTa
   StartedServer embedded;
   ServerRef server;
   const int wrong_settings = ours == kExitOurs ? kExitOurs : 2;
-  if (found && (Answers(*found) || (std::getenv("SANDBAR_URL") != nullptr && !options.data_given))) {
+  if (found && (Answers(*found) || EnvironmentNamesServer(options))) {
     server = *found;
   } else if (!found && found.error().code == Code::kForbidden) {
     Complain(found.error(), options.json);
@@ -275,14 +275,13 @@ int Down(const Options& options, const Hooks& hooks) {
 }
 
 int Token(const Options& options) {
-  auto token = ReadSmallFile(options.data + "/token");
+  auto token = ReadToken(options.data);
   if (!token) {
     bool denied = token.error().sys_errno == EACCES;
     auto error = FailWithFix(Code::kNotFound, denied ? "this user cannot read " + options.data : token.error().message,
                              denied ? "sudo ./sandbar token" : "sudo ./sandbar up   # makes it at the first start");
     return ExitCodeOf(options, error.error());
   }
-  while (token->ends_with('\n')) token->pop_back();
   std::string line = *token + "\n";
   if (options.json) {
     json::object report{{"token", *token}};
@@ -291,12 +290,13 @@ int Token(const Options& options) {
   return Out(line) ? 0 : 141;
 }
 
+// The server that every other command would use. Where SANDBAR_URL or SANDBAR_TOKEN name another than this machine's,
+// that server writes the lines itself (and serves the preload to download).
 int EnvSomewhere(const Options& options, const EnvCommand& command, const Hooks& hooks) {
-  auto token = hooks.mint_jwt(options.data);
-  // Without the key of a local server, the server itself writes the lines (and serves the preload to download).
-  if (!token && std::getenv("SANDBAR_URL") != nullptr && !options.data_given)
+  auto found = FindServer(options);
+  if (found ? !IsLocalServer(options, *found) : EnvironmentNamesServer(options))
     return WithServer(options, [o = &options, &command](ApiClient* api) { return RemoteEnv(api, o, command); });
-  auto done = LocalEnv(options, command, std::move(token));
+  auto done = LocalEnv(options, command, hooks.mint_jwt(options.data));
   return Finish(options, done, kExitOurs);
 }
 

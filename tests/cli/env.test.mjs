@@ -81,6 +81,33 @@ test("a .env file: mode 0600, other lines stay, a second time changes nothing", 
   assert.equal((await readFile(path, "utf8")).split("\n").length, first.split("\n").length);
 });
 
+test("the environment says which server, as for every other command; --data wins", async () => {
+  const other = await startServer();
+  try {
+    const shown = async (environment, ...args) => {
+      const printed = await cli(["env", ...args, "--", "printenv", "SANDBAR_URL"], { env: { SANDBAR_DATA: server.data, ...environment } });
+      assert.equal(printed.code, 0, printed.stderr);
+      return printed.stdout.trim();
+    };
+    const there = { SANDBAR_URL: other.url, SANDBAR_TOKEN: other.token };
+    assert.equal(await shown(there), other.url);
+    assert.equal(await shown(there, "--data", server.data), server.url);
+    assert.equal(await shown({}), server.url);
+    const token = (await cli(["env", "--", "printenv", "VERCEL_TOKEN"], { env: { SANDBAR_DATA: server.data, ...there } })).stdout.trim();
+    assert.equal((await other.request("GET", "/v2/sandboxes?teamId=team_sandbar&project=prj_sandbar", { token })).status, 200);
+    assert.equal((await server.request("GET", "/v2/sandboxes?teamId=team_sandbar&project=prj_sandbar", { token })).status, 401);
+    // A token that the server does not know is refused, not replaced by the key that happens to be here.
+    const wrong = await cli(["env"], { env: { SANDBAR_DATA: server.data, SANDBAR_TOKEN: "sb_wrong" } });
+    assert.equal(wrong.code, 125);
+    assert.equal(wrong.stdout, "");
+    // The variables of this machine's own server lead to its own preload, also a second time.
+    const again = await cli(["env"], { env: { SANDBAR_DATA: server.data, SANDBAR_URL: server.url } });
+    assert.match(again.stdout, /sdk\/register\.mjs/);
+  } finally {
+    await other.stop();
+  }
+});
+
 test("a link is not followed, and what is no file stays what it is", async () => {
   const target = join(scratch, "precious");
   await writeFile(target, "keep\n");
