@@ -12,6 +12,7 @@
 #include "api/handlers.h"
 #include "assets/assets.h"
 #include "base/ids.h"
+#include "wire/sdk_variables.h"
 
 namespace sandbar::api {
 namespace {
@@ -46,13 +47,8 @@ std::string Delimiter(std::string_view text) {
 }
 
 // What the caller wants set besides the address and the token, as `sandbar env` has it.
-struct EnvWishes {
-  bool aliases = true;
-  std::string default_net;
-};
-
-Result<EnvWishes> ReadWishes(const wire::Query& query) {
-  EnvWishes out;
+Result<wire::SdkSettings> ReadWishes(const wire::Query& query) {
+  wire::SdkSettings out;
   const std::string_view aliases = query.Get("aliases").value_or("1");
   if (aliases != "0" && aliases != "1") return Fail(Code::kBadRequest, "`aliases` can be 0 or 1");
   out.aliases = aliases == "1";
@@ -62,23 +58,11 @@ Result<EnvWishes> ReadWishes(const wire::Query& query) {
   return out;
 }
 
-std::string EnvScript(const Call& call, const std::string& token, const EnvWishes& wishes) {
-  const std::string& hook = call.config->register_mjs;
+std::string EnvScript(const std::string& hook, const wire::SdkSettings& settings) {
   std::string mark = Delimiter(hook);
   std::string out;
-  auto set = [&out](std::string_view name, std::string_view value) {
-    out += "export " + std::string(name) + "=" + ShellQuote(value) + "\n";
-  };
-  set("SANDBAR_URL", call.base_url);
-  set("SANDBAR_ALIASES", wishes.aliases ? "1" : "0");
-  if (!wishes.default_net.empty()) set("SANDBAR_DEFAULT_NET", wishes.default_net);
-  for (std::string_view name : {"VERCEL_OIDC_TOKEN", "VERCEL_TOKEN"}) set(name, token);
-  if (wishes.aliases) set("VERCEL_SANDBOX_API_KEY", token);
-  set("VERCEL_TEAM_ID", call.scope.team);
-  set("VERCEL_PROJECT_ID", call.scope.project);
-  for (std::string_view name :
-       {"VERCEL_TELEMETRY_DISABLED", "VERCEL_SANDBOX_TELEMETRY_DISABLED", "SANDBOX_SKIP_VERSION_CHECK"})
-    set(name, "1");
+  for (const auto& [name, value] : wire::SdkVariables(settings))
+    out += "export " + name + "=" + ShellQuote(value) + "\n";
   // Named by its content: two servers or two versions do not overwrite each other's hook.
   out += "sandbar_hook=\"${XDG_CACHE_HOME:-$HOME/.cache}/sandbar/register-" + ShortDigest(hook) + ".mjs\"\n";
   out += "mkdir -p \"${sandbar_hook%/*}\" && cat > \"$sandbar_hook\" <<'" + mark + "'\n";
@@ -101,12 +85,16 @@ Task<> SdkRegister(Call* call) {
 
 Task<> SdkEnv(Call* call) {
   if (call->config->register_mjs.empty()) co_return Fail(Code::kNotFound, "this server has no SDK hook installed");
-  SB_CO_TRY(EnvWishes wishes, ReadWishes(call->query));
+  SB_CO_TRY(wire::SdkSettings settings, ReadWishes(call->query));
   int64_t now = NowMs();
   // Bound to what the caller's own token resolved to: it can hand on less, never more, and for no longer than it has.
   const int64_t expires = std::min(now + kEnvTokenMs, call->expires_at_ms.value_or(INT64_MAX));
   JwtClaims claims{call->scope.team, call->scope.project, expires};
-  std::string script = EnvScript(*call, MintJwt(call->config->jwt_key, claims, now), wishes);
+  settings.url = call->base_url;
+  settings.token = MintJwt(call->config->jwt_key, claims, now);
+  settings.team = call->scope.team;
+  settings.project = call->scope.project;
+  std::string script = EnvScript(call->config->register_mjs, settings);
   co_return co_await call->ReplyText(std::move(script), "text/x-shellscript; charset=utf-8");
 }
 

@@ -20,20 +20,6 @@ namespace {
 
 constexpr size_t kMaxScript = 4 << 20;
 constexpr size_t kMaxValues = 1 << 20;
-// What a server's own lines set; in the order of the .env file.
-constexpr std::array kNames{"SANDBAR_URL",
-                            "SANDBAR_ALIASES",
-                            "SANDBAR_DEFAULT_NET",
-                            "VERCEL_OIDC_TOKEN",
-                            "VERCEL_TOKEN",
-                            "VERCEL_TEAM_ID",
-                            "VERCEL_PROJECT_ID",
-                            "VERCEL_SANDBOX_API_KEY",
-                            "VERCEL_TELEMETRY_DISABLED",
-                            "NODE_OPTIONS",
-                            "VERCEL_SANDBOX_TELEMETRY_DISABLED",
-                            "SANDBOX_SKIP_VERSION_CHECK"};
-
 // The lines in a file that only a child of ours sees, whatever their size.
 Result<Fd> ScriptFile(const std::string& lines) {
   Fd file(::memfd_create("sandbar-env", MFD_CLOEXEC));
@@ -73,16 +59,17 @@ Result<std::string> ReadToEnd(int fd, size_t limit) {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return FailErrno("read");
     if (n == 0) return out;
-    if (out.size() + static_cast<size_t>(n) > limit) return Fail(Code::kTooLarge, "the server's lines say too much");
+    if (out.size() + static_cast<size_t>(n) > limit)
+      return Fail(Code::kTooLarge, "the lines for the shell say too much");
     out.append(buffer.data(), static_cast<size_t>(n));
   }
 }
 
-// What the lines of a server set, asked of the shell that they are for.
-Result<std::vector<std::pair<std::string, std::string>>> Evaluate(const std::string& lines) {
+// What the lines set, asked of the shell that they are for.
+Result<wire::Variables> Evaluate(const std::string& lines) {
   SB_TRY(Fd script, ScriptFile(lines));
   std::string ask = "for n in";
-  for (const char* name : kNames) ask += std::string(" ") + name;
+  for (const std::string& name : wire::SdkVariableNames()) ask += " " + name;
   ask = "unset" + ask.substr(8) + "; " + std::string(kRead) + " >&2; " + ask +
         R"(; do eval "v=\${$n-}"; printf '%s=%s\0' "$n" "$v"; done)";
   int ends[2];
@@ -103,8 +90,8 @@ Result<std::vector<std::pair<std::string, std::string>>> Evaluate(const std::str
   }
   if (!text) return std::unexpected(std::move(text).error());
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-    return Fail(Code::kProtocol, "the server's lines do not work here");
-  std::vector<std::pair<std::string, std::string>> out;
+    return Fail(Code::kProtocol, "the lines for the shell do not work here");
+  wire::Variables out;
   for (std::string_view rest = *text; !rest.empty();) {
     const std::string_view pair = rest.substr(0, rest.find('\0'));
     const size_t equals = std::min(pair.find('='), pair.size());
@@ -114,8 +101,7 @@ Result<std::vector<std::pair<std::string, std::string>>> Evaluate(const std::str
   return out;
 }
 
-Result<int> WriteAndTell(const Options& options, const std::string& path,
-                         const std::vector<std::pair<std::string, std::string>>& values) {
+Result<int> WriteAndTell(const Options& options, const std::string& path, const wire::Variables& values) {
   SB_TRYV(WriteEnvFile(path, values));
   if (options.json) {
     json::object report{{"file", path}};
@@ -124,6 +110,36 @@ Result<int> WriteAndTell(const Options& options, const std::string& path,
   }
   Note(path + " has the variables now, readable by its owner alone");
   Note("programs need the preload too, and most read such a file after they have started: sandbar env -- pnpm dev");
+  return 0;
+}
+
+// The path of the preload that this NODE_OPTIONS names.
+std::string PreloadOf(std::string_view node_options) {
+  constexpr std::string_view kStart = "file://";
+  const size_t at = node_options.find(kStart);
+  if (at == std::string_view::npos) return {};
+  node_options.remove_prefix(at + kStart.size());
+  if (node_options.ends_with('"')) node_options.remove_suffix(1);
+  auto path = wire::PercentDecode(node_options);
+  return path ? *std::move(path) : std::string(node_options);
+}
+
+// The lines to whoever wants them: a program, a .env file, a reader of JSON, a shell.
+Result<int> Deliver(const Options& options, const EnvCommand& command, const std::string& lines) {
+  if (!command.argv.empty()) return RunWith(lines, command.argv);
+  if (!command.write && !options.json) {
+    // For a shell: every byte counts.
+    SB_TRYV(WriteAll(1, lines));
+    return 0;
+  }
+  SB_TRY(wire::Variables values, Evaluate(lines));
+  if (command.write) return WriteAndTell(options, *command.write, values);
+  json::object report{{"register", ""}};
+  for (const auto& [name, value] : values) {
+    report[name] = value;
+    if (name == "NODE_OPTIONS") report["register"] = PreloadOf(value);
+  }
+  SB_TRYV(Out(wire::NdjsonLine(report)));
   return 0;
 }
 
@@ -140,21 +156,9 @@ Result<int> LocalEnv(const Options& options, const EnvCommand& command, Result<S
   auto endpoint = ReadEndpoint(options.data);
   const std::string url = endpoint ? endpoint->url : std::string("http://") + kDefaultListen;
   if (!endpoint) Note("no server is running for " + options.data + " yet; the lines assume " + url);
-  EnvVariables variables = EnvFor(url, *token, mjs, command);
-  if (!command.argv.empty()) return RunWith(EnvLines(variables), command.argv);
-  if (command.write) {
-    variables.values.emplace_back("NODE_OPTIONS", variables.import);
-    return WriteAndTell(options, *command.write, variables.values);
-  }
-  std::string lines = EnvLines(variables);
-  if (options.json) {
-    json::object report{{"register", mjs}};
-    for (const auto& [name, value] : variables.values) report[name] = value;
-    lines = wire::NdjsonLine(report);
-  }
-  // For a shell: every byte counts.
-  SB_TRYV(WriteAll(1, lines));
-  return 0;
+  const wire::SdkSettings settings{
+      url, token->jwt, token->team, token->project, command.aliases, command.default_net.value_or("")};
+  return Deliver(options, command, EnvLines(settings, mjs));
 }
 
 Task<int> RemoteEnv(ApiClient* api, const Options* options, EnvCommand command) {
@@ -163,13 +167,7 @@ Task<int> RemoteEnv(ApiClient* api, const Options* options, EnvCommand command) 
   net::ClientRequest request = api->Request("GET", path, "");
   SB_CO_TRY(auto response, co_await api->Open(std::move(request)));
   SB_CO_TRY(std::string lines, co_await response->ReadAll(kMaxScript));
-  if (!command.argv.empty()) co_return RunWith(lines, command.argv);
-  if (command.write) {
-    SB_CO_TRY(auto values, Evaluate(lines));
-    co_return WriteAndTell(*options, *command.write, values);
-  }
-  SB_CO_TRYV(WriteAll(1, lines));
-  co_return 0;
+  co_return Deliver(*options, command, lines);
 }
 
 }  // namespace sandbar::cli

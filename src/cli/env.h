@@ -1,18 +1,16 @@
 // `sandbar env`: the variables that point programs of the Vercel SDK at a server. They are printed as shell lines,
 // written into a .env file, or given to a program that is run.
 //
-//   EnvVariables vars = EnvFor(url, token, register_mjs, command);
-//   Out(EnvLines(vars));
+//   Out(EnvLines(settings, FindRegisterMjs()));
 #pragma once
 
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "async/task.h"
 #include "base/result.h"
 #include "cli/api_client.h"
 #include "cli/options.h"
+#include "wire/sdk_variables.h"
 
 namespace sandbar::cli {
 
@@ -21,15 +19,8 @@ struct SdkToken {
   std::string team, project;  // which it is bound to
 };
 
-struct EnvVariables {
-  std::vector<std::pair<std::string, std::string>> values;
-  std::string import;  // the option that goes into NODE_OPTIONS
-};
-
-EnvVariables EnvFor(const std::string& url, const SdkToken& token, const std::string& register_mjs,
-                    const EnvCommand& command);
-// For `eval`; the option is appended to NODE_OPTIONS once, however often the lines are evaluated.
-std::string EnvLines(const EnvVariables& variables);
+// For `eval`; the preload is appended to NODE_OPTIONS once, however often the lines are evaluated.
+std::string EnvLines(const wire::SdkSettings& settings, const std::string& register_mjs);
 
 // For a server on this machine. `token` failed where the server's key cannot be read.
 Result<int> LocalEnv(const Options& options, const EnvCommand& command, Result<SdkToken> token);
@@ -38,10 +29,9 @@ Task<int> RemoteEnv(ApiClient* api, const Options* options, EnvCommand command);
 
 // Puts the values into a .env file: lines of the same names go, all others stay, the file ends up with mode 0600 and
 // the owner that it had (a new one: that of its directory). A link is refused, never followed.
-Result<> WriteEnvFile(const std::string& path, const std::vector<std::pair<std::string, std::string>>& values);
+Result<> WriteEnvFile(const std::string& path, const wire::Variables& values);
 // `before` with the values at its end.
-Result<std::string> MergeEnvFile(std::string_view before,
-                                 const std::vector<std::pair<std::string, std::string>>& values);
+Result<std::string> MergeEnvFile(std::string_view before, const wire::Variables& values);
 
 // Absolute path of sdk/register.mjs that belongs to this program; empty when it is not installed beside it.
 std::string FindRegisterMjs();

@@ -67,8 +67,7 @@ Result<> Replace(int directory, const std::string& name, const std::string& text
 
 }  // namespace
 
-Result<std::string> MergeEnvFile(std::string_view before,
-                                 const std::vector<std::pair<std::string, std::string>>& values) {
+Result<std::string> MergeEnvFile(std::string_view before, const wire::Variables& values) {
   std::string out;
   while (!before.empty()) {
     const size_t end = std::min(before.find('\n'), before.size());
@@ -89,7 +88,7 @@ Result<std::string> MergeEnvFile(std::string_view before,
   return out;
 }
 
-Result<> WriteEnvFile(const std::string& path, const std::vector<std::pair<std::string, std::string>>& values) {
+Result<> WriteEnvFile(const std::string& path, const wire::Variables& values) {
   const std::filesystem::path whole(path);
   const std::string name = whole.filename().string();
   if (name.empty() || name == "." || name == "..") return Fail(Code::kBadRequest, "'" + path + "' names no file");

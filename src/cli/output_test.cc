@@ -44,21 +44,18 @@ TEST(Output, AClosedReaderIsAValue) {
 }
 
 TEST(EnvLines, QuotesValuesAndEscapesThePath) {
-  std::string lines = EnvLines(EnvFor("http://h:1", {"a.b.c", "team_x", "prj_x"}, "/opt/my dir/register.mjs", {}));
+  std::string lines = EnvLines({"http://h:1", "a.b.c", "team_x", "prj_x"}, "/opt/my dir/register.mjs");
   EXPECT_NE(lines.find("export SANDBAR_URL='http://h:1'\n"), std::string::npos);
   EXPECT_NE(lines.find("export VERCEL_OIDC_TOKEN='a.b.c'\n"), std::string::npos);
   EXPECT_NE(lines.find("--import=file:///opt/my%20dir/register.mjs"), std::string::npos);
 }
 
 TEST(EnvLines, SetsWhatTheSdksExamplesRead) {
-  EnvCommand plain;
-  plain.aliases = false;
-  plain.default_net = "deny-all";
-  const std::string lines = EnvLines(EnvFor("http://h:1", {"a.b.c", "team_x", "prj_x"}, "/r.mjs", plain));
+  const std::string lines = EnvLines({"http://h:1", "a.b.c", "team_x", "prj_x", false, "deny-all"}, "/r.mjs");
   for (const char* line : {"SANDBAR_ALIASES='0'", "SANDBAR_DEFAULT_NET='deny-all'", "VERCEL_TOKEN='a.b.c'",
                            "VERCEL_TEAM_ID='team_x'", "VERCEL_PROJECT_ID='prj_x'"})
     EXPECT_TRUE(lines.contains("export " + std::string(line) + "\n")) << line;
-  EXPECT_TRUE(EnvLines(EnvFor("u", {}, "/r.mjs", {})).contains("export SANDBAR_ALIASES='1'\n"));
+  EXPECT_TRUE(EnvLines({"u", "", "", ""}, "/r.mjs").contains("export SANDBAR_ALIASES='1'\n"));
 }
 
 TEST(EnvFile, KeepsOtherLines) {

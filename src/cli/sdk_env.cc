@@ -50,33 +50,17 @@ std::string ReadRegisterMjs() {
   return *std::move(text);
 }
 
-EnvVariables EnvFor(const std::string& url, const SdkToken& token, const std::string& register_mjs,
-                    const EnvCommand& command) {
-  EnvVariables out;
-  out.values = {{"SANDBAR_URL", url},
-                {"SANDBAR_ALIASES", command.aliases ? "1" : "0"},
-                {"VERCEL_OIDC_TOKEN", token.jwt},
-                {"VERCEL_TOKEN", token.jwt},
-                {"VERCEL_TEAM_ID", token.team},
-                {"VERCEL_PROJECT_ID", token.project},
-                {"VERCEL_TELEMETRY_DISABLED", "1"},
-                {"VERCEL_SANDBOX_TELEMETRY_DISABLED", "1"},
-                {"SANDBOX_SKIP_VERSION_CHECK", "1"}};
-  if (command.aliases) out.values.emplace_back("VERCEL_SANDBOX_API_KEY", token.jwt);
-  if (command.default_net) out.values.emplace_back("SANDBAR_DEFAULT_NET", *command.default_net);
-  // A file: URL, because NODE_OPTIONS has no way to quote a path with blanks.
-  out.import = "--import=file://";
-  for (char c : register_mjs) out.import += c == '/' ? "/" : wire::EncodeComponent(std::string_view(&c, 1));
-  return out;
-}
-
-std::string EnvLines(const EnvVariables& variables) {
+std::string EnvLines(const wire::SdkSettings& settings, const std::string& register_mjs) {
   std::string lines;
-  for (const auto& [name, value] : variables.values) lines += fmt::format("export {}={}\n", name, ShellQuote(value));
+  for (const auto& [name, value] : wire::SdkVariables(settings))
+    lines += fmt::format("export {}={}\n", name, ShellQuote(value));
+  // A file: URL, because NODE_OPTIONS has no way to quote a path with blanks.
+  std::string import = "--import=file://";
+  for (char c : register_mjs) import += c == '/' ? "/" : wire::EncodeComponent(std::string_view(&c, 1));
   lines += fmt::format(
       "case \" ${{NODE_OPTIONS-}} \" in *{0}*) ;; *) export NODE_OPTIONS=\"${{NODE_OPTIONS:+$NODE_OPTIONS }}\"{0} ;; "
       "esac\n",
-      ShellQuote(variables.import));
+      ShellQuote(import));
   return lines;
 }
 

@@ -108,6 +108,20 @@ test("the environment says which server, as for every other command; --data wins
   }
 });
 
+test("--json: the same keys from the server of this machine and from another", async () => {
+  const local = await env("--json", "--default-net", "deny-all");
+  const far = await cli(["env", "--json", "--default-net", "deny-all"], { env: { ...remote, SANDBAR_DATA: join(scratch, "none") } });
+  assert.equal(far.code, 0, far.stderr);
+  const [here, there] = [local, far].map(({ stdout }) => JSON.parse(stdout));
+  assert.deepEqual(Object.keys(there), Object.keys(here));
+  for (const report of [here, there]) {
+    assert.deepEqual([report.SANDBAR_URL, report.SANDBAR_DEFAULT_NET, report.SANDBAR_ALIASES], [server.url, "deny-all", "1"]);
+    assert.match(await readFile(report.register, "utf8"), /const embedded = /);
+    assert.ok(report.NODE_OPTIONS.includes(report.register));
+  }
+  assert.equal(far.stdout.trim().split("\n").length, 1);
+});
+
 test("a link is not followed, and what is no file stays what it is", async () => {
   const target = join(scratch, "precious");
   await writeFile(target, "keep\n");
