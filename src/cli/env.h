@@ -28,7 +28,8 @@ Result<int> LocalEnv(const Options& options, const EnvCommand& command, Result<S
 Task<int> RemoteEnv(ApiClient* api, const Options* options, EnvCommand command);
 
 // Puts the values into a .env file: lines of the same names go, all others stay, the file ends up with mode 0600 and
-// the owner that it had (a new one: that of its directory). A link is refused, never followed.
+// the owner that it had (a new one: that of its directory). A link is refused, never followed. NODE_OPTIONS is added
+// to: options that the file had for Node.js stay, only the preload that an earlier call wrote is replaced.
 Result<> WriteEnvFile(const std::string& path, const wire::Variables& values);
 // `before` with the values at its end.
 Result<std::string> MergeEnvFile(std::string_view before, const wire::Variables& values);

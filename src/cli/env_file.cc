@@ -15,6 +15,9 @@ namespace {
 
 constexpr size_t kMaxFile = 1 << 20;
 constexpr std::string_view kHeading = "# Set by `sandbar env --write`";
+// Which option of NODE_OPTIONS is ours: the next call replaces that one and no other.
+constexpr std::string_view kOurOption = "# In NODE_OPTIONS, `sandbar env --write` has added ";
+constexpr std::string_view kOptions = "NODE_OPTIONS";
 
 // The name that a line of a .env file sets; empty for comments and the rest.
 std::string_view NameOf(std::string_view line) {
@@ -23,6 +26,67 @@ std::string_view NameOf(std::string_view line) {
   const size_t equals = line.find('=');
   if (equals == std::string_view::npos || line.starts_with('#')) return {};
   return wire::Trim(line.substr(0, equals));
+}
+
+// The value that a line of a .env file sets, without its quotes or the comment behind it.
+std::string_view ValueOf(std::string_view line) {
+  line = wire::Trim(line.substr(std::min(line.find('=') + 1, line.size())));
+  if (line.starts_with('"') || line.starts_with('\'') || line.starts_with('`')) {
+    const size_t end = line.find(line.front(), 1);
+    return line.substr(1, std::min(end, line.size()) - 1);
+  }
+  return wire::Trim(line.substr(0, line.find(" #")));
+}
+
+// The options of NODE_OPTIONS: separated by blanks that are not between double quotes, as Node.js reads them.
+std::vector<std::string> SplitOptions(std::string_view text) {
+  std::vector<std::string> options(1);
+  bool quoted = false;
+  for (const char c : text) {
+    if (c == '"') quoted = !quoted;
+    if (!quoted && (c == ' ' || c == '\t')) {
+      options.emplace_back();
+    } else {
+      options.back() += c;
+    }
+  }
+  std::erase(options, "");
+  return options;
+}
+
+// A preload as files of earlier versions have it, without the line that says which option is ours.
+bool LooksLikePreload(std::string_view option) {
+  return option.starts_with("--import=") && option.contains("file://") && option.contains("/register") &&
+         (option.ends_with(".mjs") || option.ends_with(".mjs\""));
+}
+
+// What an earlier text of the file says about NODE_OPTIONS.
+struct OldOptions {
+  std::vector<std::string> options;  // of the last line that sets them: that one is in force
+  std::string ours;                  // the option that we added
+  bool written_before = false;       // by any version of `sandbar env --write`
+
+  void Read(std::string_view line) {
+    if (line.starts_with(kHeading)) written_before = true;
+    if (line.starts_with(kOurOption)) ours = wire::Trim(line.substr(kOurOption.size()));
+    if (NameOf(line) == kOptions) options = SplitOptions(ValueOf(line));
+  }
+  // The user's own options with ours behind them.
+  std::string With(const std::string& added) const {
+    std::string out;
+    for (const std::string& option : options) {
+      const bool old = ours.empty() ? written_before && LooksLikePreload(option) : option == ours;
+      if (!old && option != added) out += option + " ";
+    }
+    return out + added;
+  }
+};
+
+// Between single quotes every reader of such files takes the text as it is.
+Result<std::string> EnvLine(const std::string& name, const std::string& value) {
+  if (value.find_first_of("'\n\r") != std::string::npos)
+    return Fail(Code::kBadRequest, name + " holds a single quote or a line break, which a .env file cannot");
+  return name + "='" + value + "'\n";
 }
 
 Result<std::string> ReadOld(int directory, const std::string& name, struct stat* st) {
@@ -69,21 +133,23 @@ Result<> Replace(int directory, const std::string& name, const std::string& text
 
 Result<std::string> MergeEnvFile(std::string_view before, const wire::Variables& values) {
   std::string out;
+  OldOptions old;
   while (!before.empty()) {
     const size_t end = std::min(before.find('\n'), before.size());
     const std::string_view line = before.substr(0, end);
     const std::string_view name = NameOf(line);
-    const bool ours = line.starts_with(kHeading) ||
+    const bool ours = line.starts_with(kHeading) || line.starts_with(kOurOption) ||
                       std::ranges::any_of(values, [&](const auto& value) { return value.first == name; });
+    old.Read(line);
     if (!ours) out += std::string(line) + "\n";
     before.remove_prefix(std::min(end + 1, before.size()));
   }
   out += std::string(kHeading) + "; a token of your server's is among them.\n";
   for (const auto& [name, value] : values) {
-    // Between single quotes every reader of such files takes the text as it is.
-    if (value.find_first_of("'\n\r") != std::string::npos)
-      return Fail(Code::kBadRequest, name + " holds a quote or a line break, which a .env file cannot");
-    out += name + "='" + value + "'\n";
+    const bool options = name == kOptions;
+    if (options) out += std::string(kOurOption) + value + "\n";
+    SB_TRY(std::string line, EnvLine(name, options ? old.With(value) : value));
+    out += line;
   }
   return out;
 }

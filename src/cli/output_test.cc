@@ -70,6 +70,35 @@ TEST(EnvFile, KeepsOtherLines) {
   EXPECT_FALSE(MergeEnvFile("", {{"A", "x\ny"}}).has_value());
 }
 
+// Each line: what the file says, and what Node.js gets afterwards.
+TEST(EnvFile, AddsToTheOptionsOfNode) {
+  const wire::Variables ours{{"NODE_OPTIONS", "--import=file:///new/register.mjs"}};
+  const std::pair<const char*, const char*> kCases[] = {
+      {"", ""},
+      {"NODE_OPTIONS=\n", ""},
+      {"NODE_OPTIONS=--a --b # mine\n", "--a --b "},
+      {"export NODE_OPTIONS = \"--a --require './x'\"", nullptr},
+      {"NODE_OPTIONS='--require \"./my hooks.cjs\"'\n", "--require \"./my hooks.cjs\" "},
+      {"NODE_OPTIONS=--first\nNODE_OPTIONS=--second\n", "--second "},
+      {"NODE_OPTIONS='--import=file:///new/register.mjs --a'\n", "--a "},
+      {"NODE_OPTIONS='--import=file:///my/register.mjs'\n", "--import=file:///my/register.mjs "},
+      {"# Set by `sandbar env --write`; x\nNODE_OPTIONS='--import=file:///old/register.mjs'\n", ""},
+  };
+  for (const auto& [before, kept] : kCases) {
+    auto after = MergeEnvFile(before, ours);
+    ASSERT_EQ(after.has_value(), kept != nullptr) << before;
+    if (kept == nullptr) continue;
+    const std::string line = "\nNODE_OPTIONS='" + std::string(kept) + "--import=file:///new/register.mjs'\n";
+    EXPECT_TRUE(after->ends_with(line)) << *after;
+    EXPECT_EQ(MergeEnvFile(*after, ours).value_or(""), *after) << "a second time changes nothing";
+    // The preload has moved: its old place goes, the rest stays.
+    auto moved = MergeEnvFile(*after, {{"NODE_OPTIONS", "--import=file:///moved/register.mjs"}});
+    ASSERT_TRUE(moved.has_value());
+    EXPECT_TRUE(moved->ends_with("\nNODE_OPTIONS='" + std::string(kept) + "--import=file:///moved/register.mjs'\n"))
+        << *moved;
+  }
+}
+
 TEST(CommandBody, KeepsArgumentsApart) {
   auto body = CommandBody({"sh", "-c", "x y"}, {"A=1=2"}, std::nullopt, true, 500);
   EXPECT_EQ(body.at("command").as_string(), "sh");

@@ -81,6 +81,32 @@ test("a .env file: mode 0600, other lines stay, a second time changes nothing", 
   assert.equal((await readFile(path, "utf8")).split("\n").length, first.split("\n").length);
 });
 
+test("options for Node.js that the file has stay, and ours is there once", async () => {
+  const path = join(scratch, ".env.options");
+  const options = async () => /^NODE_OPTIONS=(['"])(.*)\1$/m.exec(await readFile(path, "utf8"))[2];
+  const ours = /--import="?file:\/\/\S*register\S*\.mjs"?/;
+  for (const line of ["NODE_OPTIONS=--max-old-space-size=4096 # mine", `export NODE_OPTIONS="--max-old-space-size=4096"`, "NODE_OPTIONS='--max-old-space-size=4096'"]) {
+    await writeFile(path, `${line}\nA=1\n`);
+    for (let i = 0; i < 3; i++) {
+      const written = i === 1 ? await cli(["env", "--write", path], { env: { ...remote, SANDBAR_DATA: join(scratch, "none") } }) : await env("--write", path);
+      assert.equal(written.code, 0, written.stderr);
+      assert.match(await options(), new RegExp(`^--max-old-space-size=4096 ${ours.source}$`), `${line}, time ${i}`);
+    }
+    assert.equal((await readFile(path, "utf8")).match(/NODE_OPTIONS=/g).length, 1);
+  }
+  // A preload of the user's own is not ours, whatever its name.
+  await writeFile(path, `NODE_OPTIONS='--import=file:///app/register.mjs --require "./my hooks.cjs"'\n`);
+  for (let i = 0; i < 2; i++) {
+    assert.equal((await env("--write", path)).code, 0);
+    assert.match(await options(), new RegExp(`^--import=file:///app/register\\.mjs --require "\\./my hooks\\.cjs" ${ours.source}$`));
+  }
+  // A file of an earlier version does not say which option is ours.
+  await writeFile(path, "# Set by `sandbar env --write`; a token of your server's is among them.\nNODE_OPTIONS='--import=file:///gone/sdk/register.mjs'\n");
+  assert.equal((await env("--write", path)).code, 0);
+  assert.match(await options(), new RegExp(`^${ours.source}$`));
+  assert.doesNotMatch(await options(), /gone/);
+});
+
 test("the environment says which server, as for every other command; --data wins", async () => {
   const other = await startServer();
   try {
