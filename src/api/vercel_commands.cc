@@ -9,6 +9,7 @@
 #include "api/vercel_requests.h"
 #include "api/vercel_shapes.h"
 #include "wire/ndjson.h"
+#include "wire/output_text.h"
 
 namespace sandbar::api {
 namespace {
@@ -35,37 +36,25 @@ class OutputLines {
       wire::AppendOutputLine(out, "stderr",
                              "[sandbar: " + std::to_string(chunk.gap) + " bytes of output are missing here]\n");
     }
-    Stream& stream = chunk.stream == 2 ? stderr_ : stdout_;
-    const std::string text = stream.decode.Feed(chunk.bytes);
-    // The same bytes but for those of a character that is not complete yet: nothing was replaced.
-    std::string all = std::exchange(stream.rest, "") + chunk.bytes;
-    const bool same = all.starts_with(text) && all.size() - text.size() < kMaxCharacter;
-    if (same) stream.rest = all.substr(text.size());
-    Append(out, &stream == &stderr_, text, !same);
+    const bool is_stderr = chunk.stream == 2;
+    Append(out, is_stderr, (is_stderr ? stderr_ : stdout_).Feed(chunk.bytes));
     return out;
   }
   std::string End() {
     std::string out;
-    for (Stream* stream : {&stdout_, &stderr_}) {
-      stream->rest.clear();
-      Append(out, stream == &stderr_, stream->decode.Flush(), true);
-    }
+    Append(out, false, stdout_.Flush());
+    Append(out, true, stderr_.Flush());
     return out;
   }
 
  private:
-  static constexpr size_t kMaxCharacter = 4;
-  struct Stream {
-    wire::Utf8Stream decode;
-    std::string rest;  // bytes that were fed and have not come out yet
-  };
-  static void Append(std::string& out, bool is_stderr, const std::string& text, bool replaced) {
-    if (text.empty()) return;
-    wire::AppendOutputLine(out, is_stderr ? "stderr" : "stdout", text);
-    if (replaced) out.insert(out.size() - 2, kReplaced);
+  static void Append(std::string& out, bool is_stderr, const wire::OutputText::Piece& piece) {
+    if (piece.text.empty()) return;
+    wire::AppendOutputLine(out, is_stderr ? "stderr" : "stdout", piece.text);
+    if (piece.replaced) out.insert(out.size() - 2, kReplaced);
   }
   static constexpr std::string_view kReplaced = ",\"replaced\":true";
-  Stream stdout_, stderr_;
+  wire::OutputText stdout_, stderr_;
 };
 
 // What a streaming handler and its pump share; lives in the handler's frame.

@@ -125,12 +125,15 @@ Task<int> RunCell(ApiClient* api, Shown shown, std::string name, json::object bo
   SB_CO_TRY(auto response, co_await api->Open(std::move(request)));
   NdjsonReader lines(response.get());
   std::optional<int> code;
+  bool replaced = false;
   for (;;) {
     SB_CO_TRY(auto event, co_await lines.Next());
     if (!event) break;
+    replaced = replaced || event->contains("replaced");
     SB_CO_TRY(auto ended, Show(shown, *event));
     if (ended) code = ended;
   }
+  if (replaced) Note(kReplacedRemark);
   if (!code) co_return Fail(Code::kClosed, "the answer ended before the code did: the sandbox or server is gone");
   co_return *code;
 }

@@ -113,11 +113,11 @@ void CodeCell::Emit(const json::object& event) {
   changed.Notify();
 }
 
-void CodeCell::EmitText(uint8_t stream, std::string_view text) {
-  if (text.empty()) return;
+void CodeCell::EmitText(uint8_t stream, const CappedOutput::Piece& piece) {
+  if (piece.text.empty()) return;
   lines_ += stream == 2 ? R"({"type":"stderr","text":)" : R"({"type":"stdout","text":)";
-  wire::AppendJsonAscii(lines_, text);
-  lines_ += "}\n";
+  wire::AppendJsonAscii(lines_, piece.text);
+  lines_ += piece.replaced ? ",\"replaced\":true}\n" : "}\n";
   changed.Notify();
 }
 
@@ -143,7 +143,7 @@ void CodeCell::FlushOutput() {
                        {"gap", rest.dropped}};
       Emit(gap);
     }
-    EmitText(stream, rest.text);
+    EmitText(stream, rest.piece);
   }
 }
 

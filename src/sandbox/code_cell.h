@@ -59,7 +59,7 @@ class CodeCell {
 
  private:
   void Emit(const boost::json::object& event);
-  void EmitText(uint8_t stream, std::string_view text);
+  void EmitText(uint8_t stream, const CappedOutput::Piece& piece);
   void FlushOutput();
   void OnDisplay(boost::json::object& event, std::string_view type);
   void OnError(boost::json::object& event);

@@ -4,18 +4,27 @@
 
 namespace sandbar::sandbox {
 
-std::string CappedOutput::Feed(std::string_view bytes) {
-  std::string text;
+namespace {
+
+void Add(const CappedOutput::Piece& piece, CappedOutput::Piece* to) {
+  to->text += piece.text;
+  to->replaced = to->replaced || piece.replaced;
+}
+
+}  // namespace
+
+CappedOutput::Piece CappedOutput::Feed(std::string_view bytes) {
+  Piece piece;
   if (dropped_ == 0 && tail_.empty() && passed_ < kHead) {
     const size_t n = std::min(bytes.size(), kHead - passed_);
     passed_ += n;
-    text = head_text_.Feed(bytes.substr(0, n));
+    piece = head_text_.Feed(bytes.substr(0, n));
     bytes.remove_prefix(n);
   }
   tail_ += bytes;
   // Not at every piece: erasing at the front moves the rest.
   if (tail_.size() > 2 * kTail) Shrink();
-  return text;
+  return piece;
 }
 
 void CappedOutput::Shrink() {
@@ -41,14 +50,15 @@ CappedOutput::Rest CappedOutput::Flush() {
   rest.dropped = dropped_;
   // A character may lie across the end of the head; after a gap its second half is not there.
   if (dropped_ == 0) {
-    rest.text = head_text_.Feed(tail_);
-    rest.text += head_text_.Flush();
+    Add(head_text_.Feed(tail_), &rest.piece);
+    Add(head_text_.Flush(), &rest.piece);
   } else {
-    rest.text = head_text_.Flush();
+    // The gap is the reason for a U+FFFD at its edge, and the gap is named.
+    rest.piece.text = head_text_.Flush().text;
     head_text_ = {};
-    wire::Utf8Stream text;
-    rest.text += text.Feed(tail_);
-    rest.text += text.Flush();
+    wire::OutputText text;
+    Add(text.Feed(tail_), &rest.piece);
+    Add(text.Flush(), &rest.piece);
   }
   dropped_ = 0;
   tail_.clear();

@@ -16,21 +16,21 @@ using testing::HasSubstr;
 
 TEST(CappedOutput, PassesTheHeadKeepsTheTailCountsTheRest) {
   CappedOutput out;
-  EXPECT_EQ(out.Feed("hello"), "hello");
-  std::string passed = out.Feed(std::string(CappedOutput::kHead, 'h'));
+  EXPECT_EQ(out.Feed("hello").text, "hello");
+  std::string passed = out.Feed(std::string(CappedOutput::kHead, 'h')).text;
   EXPECT_EQ(passed.size(), CappedOutput::kHead - 5);
-  for (int i = 0; i < 100; ++i) EXPECT_EQ(out.Feed(std::string(CappedOutput::kTail / 8, 'm')), "");
-  EXPECT_EQ(out.Feed("end"), "");
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(out.Feed(std::string(CappedOutput::kTail / 8, 'm')).text, "");
+  EXPECT_EQ(out.Feed("end").text, "");
   auto rest = out.Flush();
-  EXPECT_EQ(rest.text.size(), CappedOutput::kTail);
-  EXPECT_TRUE(rest.text.ends_with("mend"));
+  EXPECT_EQ(rest.piece.text.size(), CappedOutput::kTail);
+  EXPECT_TRUE(rest.piece.text.ends_with("mend"));
   const uint64_t all = 5 + CappedOutput::kHead + 100 * (CappedOutput::kTail / 8) + 3;
   EXPECT_EQ(rest.dropped, all - CappedOutput::kHead - CappedOutput::kTail);
   EXPECT_EQ(out.dropped(), rest.dropped);
   // What comes after a flush is held back again, and said once more.
-  EXPECT_EQ(out.Feed("later"), "");
+  EXPECT_EQ(out.Feed("later").text, "");
   rest = out.Flush();
-  EXPECT_EQ(rest.text, "later");
+  EXPECT_EQ(rest.piece.text, "later");
   EXPECT_EQ(rest.dropped, 0u);
 }
 
@@ -38,18 +38,37 @@ TEST(CappedOutput, CharactersAreWholeOnBothSidesOfTheGap) {
   CappedOutput out;
   std::string text;
   for (int i = 0; i < 400000; ++i) text += "€";
-  std::string head = out.Feed(text);
+  std::string head = out.Feed(text).text;
   auto rest = out.Flush();
-  for (const std::string* part : {&head, &rest.text}) EXPECT_EQ(part->substr(part->size() - 3), "€");
-  EXPECT_TRUE(rest.text.starts_with("€") || rest.text.starts_with("\uFFFD€")) << rest.text.substr(0, 8);
+  for (const std::string* part : {&head, &rest.piece.text}) EXPECT_EQ(part->substr(part->size() - 3), "€");
+  EXPECT_TRUE(rest.piece.text.starts_with("€") || rest.piece.text.starts_with("\uFFFD€"))
+      << rest.piece.text.substr(0, 8);
   EXPECT_GT(rest.dropped, 0u);
   CappedOutput joined;
-  std::string split = joined.Feed(std::string(CappedOutput::kHead - 1, 'x') + "€y");
+  std::string split = joined.Feed(std::string(CappedOutput::kHead - 1, 'x') + "€y").text;
   EXPECT_EQ(split.size(), CappedOutput::kHead - 1);
-  EXPECT_EQ(joined.Flush().text, "€y");
+  EXPECT_EQ(joined.Flush().piece.text, "€y");
   CappedOutput cut;
-  EXPECT_EQ(cut.Feed("a\xe2\x82"), "a");
-  EXPECT_EQ(cut.Flush().text, "\uFFFD");
+  EXPECT_EQ(cut.Feed("a\xe2\x82").text, "a");
+  EXPECT_EQ(cut.Flush().piece.text, "\uFFFD");
+}
+
+TEST(CappedOutput, SaysWhenBytesWereReplaced) {
+  CappedOutput out;
+  EXPECT_FALSE(out.Feed("caf\xc3").replaced);
+  EXPECT_FALSE(out.Feed("\xa9").replaced) << "a character in two pieces is whole";
+  EXPECT_TRUE(out.Feed("a\xff\xe2\x82").replaced);
+  const auto euro = out.Feed("\xac");
+  EXPECT_EQ(euro.text, "€");
+  EXPECT_FALSE(euro.replaced) << "only the piece before had such bytes";
+  EXPECT_FALSE(out.Flush().piece.replaced);
+  CappedOutput long_one;
+  EXPECT_FALSE(long_one.Feed(std::string(CappedOutput::kHead + 5, 'x')).replaced);
+  EXPECT_FALSE(long_one.Feed("\xfe").replaced) << "held back, and so not said yet";
+  EXPECT_TRUE(long_one.Flush().piece.replaced);
+  CappedOutput cut;
+  EXPECT_FALSE(cut.Feed("a\xe2\x82").replaced);
+  EXPECT_TRUE(cut.Flush().piece.replaced);
 }
 
 class CodeCellTest : public testing::Test {

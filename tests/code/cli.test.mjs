@@ -79,3 +79,15 @@ test("--json gives the events, --out saves the images", async () => {
   assert.equal((await readFile(join(out, "image-2.png"))).subarray(1, 4).toString("latin1"), "PNG");
   await cli(["rm", "box"]);
 });
+
+test("output that is not UTF-8 is marked in the events and named on stderr", async () => {
+  const code = 'import sys; sys.stdout.buffer.write(b"caf\\xc3\\xa9 \\xff\\n"); sys.stdout.flush()';
+  const shown = await cli(["code", "-c", code]);
+  assert.deepEqual([shown.code, shown.stdout], [0, "café \ufffd\n"], shown.stderr);
+  assert.match(shown.stderr, /not all UTF-8 text/);
+  const events = (await cli(["code", "--json", "-c", code])).stdout.trim().split("\n").map((line) => JSON.parse(line));
+  assert.ok(events.some((event) => event.type === "stdout" && event.replaced === true));
+  const plain = await cli(["code", "--json", "-c", 'print("café 😀")']);
+  assert.doesNotMatch(plain.stdout, /replaced/);
+  assert.doesNotMatch(plain.stderr, /UTF-8/);
+});
