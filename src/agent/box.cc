@@ -80,20 +80,27 @@ Result<json::value> ParseNet(const std::string& text) {
   return json::object{{"allow", std::move(hosts)}};
 }
 
+std::string AddOrigin(const std::optional<std::string>& image, const std::optional<std::string>& runtime,
+                      const std::optional<std::string>& snapshot, json::object* body) {
+  if (image) (*body)["image"] = *image;
+  if (snapshot) (*body)["source"] = json::object{{"type", "snapshot"}, {"snapshotId", *snapshot}};
+  const bool by_runtime = runtime && !image && !snapshot;
+  if (by_runtime) (*body)["runtime"] = *runtime;
+  // Version 3 of the API: without an image and a runtime, the server's default image.
+  return by_runtime ? "/v2/sandboxes" : "/v3/sandboxes";
+}
+
 Task<Box> CreateBox(client::ApiClient* api, BoxSpec spec) {
   SB_CO_TRY(json::value policy, ParseNet(spec.net));
   json::object body{{"projectId", client::kProject},
                     {"timeout", spec.timeout_ms},
                     {"persistent", false},
                     {"networkPolicy", std::move(policy)}};
-  if (spec.image) body["image"] = *spec.image;
-  if (spec.snapshot) body["source"] = json::object{{"type", "snapshot"}, {"snapshotId", *spec.snapshot}};
-  if (!spec.image && !spec.snapshot) body["runtime"] = spec.runtime.value_or("node24");
+  std::string path = AddOrigin(spec.image, spec.runtime, spec.snapshot, &body);
   json::object demand;
   if (spec.engine) demand["engine"] = *spec.engine;
   if (spec.min_class) demand["minClass"] = *spec.min_class;
   if (!demand.empty()) body["isolation"] = std::move(demand);
-  std::string path = spec.image ? "/v3/sandboxes" : "/v2/sandboxes";
   json::value sent = std::move(body);
   SB_CO_TRY(json::object view, co_await api->Call("POST", std::move(path), std::move(sent)));
   co_return ReadBox(view);

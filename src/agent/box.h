@@ -19,7 +19,7 @@ namespace json = boost::json;
 
 struct Box {
   std::string name, session, cwd;
-  std::string describe;  // "node24, class 1 (namespaces), network deny-all"
+  std::string describe;  // "vercel/sandbox/universal, class 1 (namespaces), network deny-all"
 };
 
 struct BoxSpec {
@@ -33,6 +33,10 @@ struct BoxSpec {
 // "deny", "allow" or "allow:host,host" as the API's network policy.
 Result<json::value> ParseNet(const std::string& text);
 
+// Says in the body of a create what the sandbox starts from: an image, a snapshot or a runtime; with none of them, the
+// server's default image. Returns the path of that create.
+std::string AddOrigin(const std::optional<std::string>& image, const std::optional<std::string>& runtime,
+                      const std::optional<std::string>& snapshot, json::object* body);
 Task<Box> CreateBox(client::ApiClient* api, BoxSpec spec);
 // One that exists; started when it is stopped.
 Task<Box> OpenBox(client::ApiClient* api, std::string name);

@@ -131,10 +131,7 @@ class Worker {
     if (there || there.error().code != Code::kNotFound) co_return there;
     SB_CO_TRY(json::value policy, ParseNet(options_.net));
     json::object body{{"name", name}, {"timeout", options_.timeout_ms}, {"networkPolicy", std::move(policy)}};
-    if (options_.image) body["image"] = *options_.image;
-    if (options_.from) body["source"] = json::object{{"type", "snapshot"}, {"snapshotId", *options_.from}};
-    if (!options_.image && !options_.from) body["runtime"] = options_.runtime.value_or("node24");
-    std::string path = options_.image ? "/v3/sandboxes" : "/v2/sandboxes";
+    std::string path = AddOrigin(options_.image, options_.runtime, options_.from, &body);
     json::value sent = std::move(body);
     SB_CO_TRYV(co_await api_->Call("POST", std::move(path), std::move(sent)));
     co_return co_await OpenBox(api_, std::move(name));

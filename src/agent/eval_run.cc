@@ -204,6 +204,8 @@ Task<std::string> EvalRunner::Prepare(const EvalCase* c) {
   using namespace asio::experimental::awaitable_operators;
   const EvalSetup setup = c->body.setup.value_or(EvalSetup());
   BoxSpec spec{setup.image, setup.runtime, setup.snapshot, setup.net.value_or("deny"), kSetupMs + kGraceMs};
+  // A case means the same on every server, whatever image its operator has made the default.
+  if (!spec.image && !spec.snapshot && !spec.runtime) spec.runtime = "node24";
   // Its forks inherit the demand.
   spec.engine = options_.engine;
   spec.min_class = options_.min_class;

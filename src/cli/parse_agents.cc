@@ -77,7 +77,7 @@ void AddAgent(CLI::App* app, Raw* raw) {
   AddLimits(sub, &o->limits, &raw->agent_timeout);
   auto* image = sub->add_option("--image", o->image, "image, e.g. vercel/sandbox/universal");
   auto* runtime =
-      sub->add_option("--runtime", o->runtime, "node24 (default), node22, python3.13, bun")->excludes(image);
+      sub->add_option("--runtime", o->runtime, "or its runtime: node24, node22, python3.13, bun")->excludes(image);
   auto* from = sub->add_option("--from", o->from, "a snapshot to start from")->excludes(image)->excludes(runtime);
   auto* net = sub->add_option("--net", o->net, "deny (default), allow or allow:host,host");
   AddIsolation(sub, &raw->agent_isolation);
@@ -105,7 +105,7 @@ void AddClaudeWorker(CLI::App* app, Raw* raw) {
   sub->add_option("--environment", o->environment, "id of the self-hosted environment (or ANTHROPIC_ENVIRONMENT_ID)");
   auto* image = sub->add_option("--image", o->image, "image of the sandboxes");
   auto* runtime =
-      sub->add_option("--runtime", o->runtime, "node24 (default), node22, python3.13, bun")->excludes(image);
+      sub->add_option("--runtime", o->runtime, "or its runtime: node24, node22, python3.13, bun")->excludes(image);
   sub->add_option("--from", o->from, "a snapshot to start from")->excludes(image)->excludes(runtime);
   sub->add_option("--net", o->net, "deny (default), allow or allow:host,host");
   sub->add_option("--timeout", raw->worker_timeout, "of a sandbox (default 1h)")->check(CheckDuration);

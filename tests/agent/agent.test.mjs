@@ -83,6 +83,13 @@ for (const shape of ["anthropic", "openai"]) {
   });
 }
 
+test("without an image: the server's default, as for every other sandbox", async () => {
+  const service = await models(({ results }) => (results.length ? { text: results[0].split("\n").at(-1) } : { tool: "run_command", input: { command: "python3 -c 'print(6 * 7)'" } }));
+  const got = await agent(["--model", "anthropic:m", "x"], { env: service.anthropic });
+  assert.deepEqual([got.code, got.stdout], [0, "42\n"], got.stderr);
+  assert.match(got.stderr, /vercel\/sandbox\/universal, class/);
+});
+
 test("429, 529, a cut, a malformed stream: tried again with the wait that was asked for, and told", async () => {
   const number = random(1000, 9999);
   const failures = [

@@ -14,8 +14,8 @@ after(async () => {
   await server.stop();
 });
 
-function worker(claude, args = ["--once"], env = {}) {
-  const child = spawn(binary, ["claude-worker", "--environment", "env_1", "--max-idle", "500ms", "--runtime", "python3.13", ...args], {
+function worker(claude, args = ["--once"], env = {}, origin = ["--runtime", "python3.13"]) {
+  const child = spawn(binary, ["claude-worker", "--environment", "env_1", "--max-idle", "500ms", ...origin, ...args], {
     env: { ...process.env, SANDBAR_URL: server.url, SANDBAR_TOKEN: server.token, ANTHROPIC_BASE_URL: claude.url, ANTHROPIC_ENVIRONMENT_KEY: claude.key, HOST_SECRET: hostSecret, ...env },
     stdio: ["ignore", "pipe", "pipe"],
   });
@@ -55,6 +55,16 @@ test("the fake is what the official worker expects", async () => {
   await new Promise((done) => child.on("close", done));
   assert.deepEqual(claude.failures, [], err);
   assert.deepEqual(session.results.map((r) => [r.isError, r.text]), [[false, `ran echo $((${n} + 1))`]]);
+});
+
+test("without an image: the server's default", async () => {
+  const claude = await managedAgents();
+  const session = claude.session(({ results }) => (results.length === 0 ? use("bash", { command: "node -p 6*7; python3 -c 'print(6*7)'" }) : "terminate"));
+  claude.queue(session);
+  const child = worker(claude, ["--once"], {}, []);
+  await finished(child, claude);
+  assert.deepEqual(session.results.map((r) => r.text), ["42\n42\n"]);
+  assert.match(child.output, /vercel\/sandbox\/universal, class/);
 });
 
 test("six tools: the agent repairs its program, the shell keeps its state", async () => {
