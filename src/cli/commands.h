@@ -114,8 +114,9 @@ void AddDemand(const IsolationOptions& isolation, json::object* body);
 Result<json::value> ReadPolicy(const std::string& word);
 // One remark per host that the session's policy denied since then.
 Task<> NoteDenials(ApiClient* api, std::string session, int64_t since_ms);
-// The current session id of a named sandbox.
-// Its session; `resume`: one that runs, when it has stopped and kept its files.
+// The error of a call for a named sandbox. Where there is none of that name, with the command that lists them.
+Error WithListHint(Error error);
+// The id of the session of a named sandbox; `resume`: one that runs, when it has stopped and kept its files.
 Task<std::string> SessionOf(ApiClient* api, std::string name, bool resume = false);
 
 }  // namespace sandbar::cli

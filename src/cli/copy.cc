@@ -126,7 +126,8 @@ Source SourceOf(const std::string& path) {
 Task<std::optional<GuestFile>> StatInGuest(ApiClient* api, std::string session, std::string path) {
   if (!wire::IsUtf8(path))
     co_return Fail(Code::kBadRequest, "the path in the sandbox is no UTF-8 text: copy the directory that it is in");
-  GuestScript script{"if [ -e \"$1\" ]; then exec stat -L -c '%f %Y' -- \"$1\"; fi", {std::move(path)}, {}, false};
+  GuestScript script{
+      ": sandbar cp; if [ -e \"$1\" ]; then exec stat -L -c '%f %Y' -- \"$1\"; fi", {std::move(path)}, {}, false};
   SB_CO_TRY(Ran ran, co_await RunInGuest(api, std::move(session), std::move(script)));
   if (ran.code != 0) co_return Fail(Code::kUnavailable, "in the sandbox: " + Printable(ran.err.substr(0, 400)));
   if (ran.out.empty()) co_return std::nullopt;
@@ -154,10 +155,9 @@ Task<int> CopyIn(ApiClient* api, bool as_json, std::string from, Place to) {
   const Source source = SourceOf(from);
   std::error_code ec;
   const bool directory = fs::is_directory(source.path, ec);
-  SB_CO_TRY(
-      json::object got,
-      co_await api->Call("GET", "/v2/sandboxes/" + wire::EncodeComponent(to.sandbox) + "?resume=true", std::nullopt));
-  const json::object& session = Object(got, "session");
+  auto got = co_await api->Call("GET", NamedPath(to.sandbox) + "?resume=true", std::nullopt);
+  if (!got) co_return std::unexpected(WithListHint(std::move(got).error()));
+  const json::object& session = Object(*got, "session");
   SB_CO_TRY(std::string name, co_await TargetInGuest(api, &session, &source, to.path, directory));
   if (name.empty() && !directory) co_return Fail(Code::kBadRequest, "the target has no name");
   SB_CO_TRY(Collected all, Collect(source.path, name));

@@ -25,10 +25,10 @@ namespace fs = std::filesystem;
 // One archive in the sandbox, in a scratch directory whose name we choose: so it can be deleted at any time. The
 // archive leaves out the scratch directory and other file systems.
 constexpr char kPack[] =
-    "umask 077; d=\"${TMPDIR:-/tmp}/$2\"; mkdir -- \"$d\" || exit; echo \"$d\"; "
+    ": sandbar cp; umask 077; d=\"${TMPDIR:-/tmp}/$2\"; mkdir -- \"$d\" || exit; echo \"$d\"; "
     "LC_ALL=C exec tar -C \"$1\" --format=gnu --hard-dereference --one-file-system --exclude=\"$2\" "
     "-cf \"$d/tree\" .";
-constexpr char kCleanUp[] = "rm -rf -- \"${TMPDIR:-/tmp}/$1\"";
+constexpr char kCleanUp[] = ": sandbar cp; rm -rf -- \"${TMPDIR:-/tmp}/$1\"";
 
 Task<std::unique_ptr<net::ClientResponse>> ReadInGuest(ApiClient* api, std::string session, std::string path) {
   json::object body{{"path", std::move(path)}};

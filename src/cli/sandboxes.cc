@@ -123,6 +123,12 @@ Task<int> ExecAttached(ApiClient* api, const Options* options, std::string sessi
   co_return 128 + number;
 }
 
+Task<json::object> RemoveOne(ApiClient* api, std::string name) {
+  auto gone = co_await api->Call("DELETE", NamedPath(name), std::nullopt);
+  if (!gone) co_return std::unexpected(WithListHint(std::move(gone).error()));
+  co_return gone;
+}
+
 }  // namespace
 
 std::string NamedPath(const std::string& name) {
@@ -139,10 +145,16 @@ const json::array& Array(const json::object& object, std::string_view key) {
   return value != nullptr && value->is_array() ? value->as_array() : kEmpty;
 }
 
+Error WithListHint(Error error) {
+  if (error.code != Code::kNotFound) return error;
+  return FailWithFix(error.code, error.message, "sandbar ps -a   # lists the sandboxes").error();
+}
+
 Task<std::string> SessionOf(ApiClient* api, std::string name, bool resume) {
   std::string path = NamedPath(name) + (resume ? "?resume=true" : "");
-  SB_CO_TRY(json::object got, co_await api->Call("GET", std::move(path), std::nullopt));
-  std::string id = Text(Object(got, "session"), "id");
+  auto got = co_await api->Call("GET", std::move(path), std::nullopt);
+  if (!got) co_return std::unexpected(WithListHint(std::move(got).error()));
+  std::string id = Text(Object(*got, "session"), "id");
   if (id.empty()) co_return Fail(Code::kNotFound, name + " has no session");
   co_return id;
 }
@@ -168,8 +180,12 @@ Task<int> Logs(ApiClient* api, const Options* options, LogsCommand command) {
   SB_CO_TRY(std::string session, co_await SessionOf(api, command.name));
   if (command.command.empty()) co_return co_await ListCommands(api, options->json, std::move(session));
   std::string path = SessionPath(session) + "/cmd/" + wire::EncodeComponent(command.command);
-  SB_CO_TRY(json::object got, co_await api->Call("GET", path, std::nullopt));
-  bool running = !Object(got, "command").at("exitCode").is_int64();
+  auto got = co_await api->Call("GET", path, std::nullopt);
+  if (!got && got.error().code == Code::kNotFound)
+    co_return FailWithFix(Code::kNotFound, command.name + " has no command " + command.command,
+                          "sandbar logs " + ShellWord(command.name) + "   # lists its commands");
+  if (!got) co_return std::unexpected(std::move(got).error());
+  bool running = !Object(*got, "command").at("exitCode").is_int64();
   net::ClientRequest request = api->Request("GET", path + "/logs", "");
   SB_CO_TRY(auto response, co_await api->Open(std::move(request)));
   NdjsonReader lines(response.get());
@@ -226,7 +242,7 @@ Task<int> Stop(ApiClient* api, const Options* options, StopCommand command) {
 }
 
 Task<int> Rm(ApiClient* api, const Options* options, RmCommand command) {
-  auto remove = [api](const std::string& name) { return api->Call("DELETE", NamedPath(name), std::nullopt); };
+  auto remove = [api](const std::string& name) { return RemoveOne(api, name); };
   co_return co_await ForEach(&command.names, options->json, remove);
 }
 

@@ -173,7 +173,9 @@ Task<SandboxView> ServiceImpl::CreateFrom(Scope scope, NewSandbox wanted) {
     auto created = store.CreateSandbox(sandbox, row, claimed);
     if (created) return row;
     if (created.error().code != Code::kConflict) return std::unexpected(std::move(created).error());
-    return Fail(Code::kNameTaken, "a sandbox named \"" + sandbox.name + "\" exists already in this project");
+    return Fail(Code::kNameTaken,
+                "a sandbox named \"" + sandbox.name +
+                    "\" exists already in this project: choose another name, or delete that one first");
   };
   auto inserted = co_await core_.Db(std::move(insert));
   if (!inserted && booting) co_await DropBooted(booting);

@@ -77,6 +77,21 @@ test("rm goes on after a name that is not there, and says so at the end", async 
   assert.equal(got.code, 125);
 });
 
+test("a name that is not there, or is taken, comes with the way on", async () => {
+  for (const args of [["exec", "nobody", "--", "true"], ["rm", "nobody"], ["stop", "nobody"], ["logs", "nobody"], ["cp", "nobody:x", "."], ["cp", ".", "nobody:"]]) {
+    const got = await cli(args);
+    assert.equal(got.code, 125, args.join(" "));
+    assert.match(got.stderr, /sandbox not found: nobody\n\s+fix: \S*sandbar ps -a/, args.join(" "));
+  }
+  assert.equal((await cli(["run", "--keep", "--name", "once", "--", "true"])).code, 0);
+  assert.match((await cli(["logs", "once", "cmd_none"])).stderr, /once has no command cmd_none\n\s+fix: \S*sandbar logs once/);
+  assert.match((await cli(["run", "--name", "once", "--", "true"])).stderr, /named "once" exists already in this project: choose another name, or delete that one first/);
+  // What cp did in the sandbox can be told from the user's own commands.
+  assert.equal((await cli(["cp", "once:/etc/os-release", "/dev/null"])).code, 0);
+  assert.match((await cli(["logs", "once"])).stdout, /sh -c : sandbar cp;/);
+  await cli(["rm", "once"]);
+});
+
 test("--json: errors are JSON on stderr", async () => {
   const got = await cli(["inspect", "nobody", "--json"]);
   assert.equal(got.code, 125);
