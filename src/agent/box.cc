@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "wire/ndjson.h"
+#include "wire/percent.h"
 #include "wire/url.h"
 
 namespace sandbar::agent {
@@ -39,22 +40,6 @@ Result<Box> ReadBox(const json::object& view) {
 
 Task<std::string> Produce(client::TarStream* tar) {
   co_return tar->Next();
-}
-
-int HexValue(char c) {
-  return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
-// "/a%20b", as the server writes the names of files, -> "/a b".
-std::string DecodeName(std::string_view name) {
-  std::string out;
-  for (size_t i = 0; i < name.size(); ++i) {
-    const bool escaped =
-        name[i] == '%' && i + 2 < name.size() && HexValue(name[i + 1]) >= 0 && HexValue(name[i + 2]) >= 0;
-    out += escaped ? static_cast<char>(HexValue(name[i + 1]) * 16 + HexValue(name[i + 2])) : name[i];
-    if (escaped) i += 2;
-  }
-  return out;
 }
 
 void AddOutput(std::string* out, const std::string& piece, size_t keep, bool* truncated) {
@@ -186,8 +171,8 @@ Task<std::vector<BoxChange>> DiffBoxes(client::ApiClient* api, std::string befor
   for (const json::value& row : rows->as_array()) {
     if (!row.is_object()) continue;
     const json::object& change = row.as_object();
-    changes.push_back({DecodeName(Text(change, "path")), Text(change, "change") == "deleted", Text(change, "type"),
-                       static_cast<uint64_t>(std::max<int64_t>(0, Number(change, "size")))});
+    changes.push_back({wire::DecodeEscapes(Text(change, "path")), Text(change, "change") == "deleted",
+                       Text(change, "type"), static_cast<uint64_t>(std::max<int64_t>(0, Number(change, "size")))});
   }
   co_return changes;
 }

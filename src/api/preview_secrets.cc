@@ -4,6 +4,7 @@
 
 #include "api/auth.h"
 #include "sandbox/routes.h"
+#include "wire/percent.h"
 #include "wire/text.h"
 
 namespace sandbar::api {
@@ -49,25 +50,6 @@ std::vector<std::string> Split(std::string_view text) {
     const size_t end = std::min(text.find_first_of(kBlanks), text.size());
     if (end > 0 && end <= kLongest) out.emplace_back(text.substr(0, end));
     text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return out;
-}
-
-int HexDigit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
-
-// Percent signs undone; what is no escape stays.
-std::string Unescaped(std::string_view text) {
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const bool escape =
-        text[i] == '%' && i + 2 < text.size() && HexDigit(text[i + 1]) >= 0 && HexDigit(text[i + 2]) >= 0;
-    out += escape ? static_cast<char>(HexDigit(text[i + 1]) * 16 + HexDigit(text[i + 2])) : text[i];
-    if (escape) i += 2;
   }
   return out;
 }
@@ -143,7 +125,7 @@ Task<bool> PreviewSecrets::AnyIs(std::vector<std::string> words) {
 }
 
 Task<bool> PreviewSecrets::Carries(std::string text) {
-  const std::string plain = Unescaped(text);
+  const std::string plain = wire::DecodeEscapes(text);
   std::vector<std::string> words = Words(plain);
   for (const std::string& run : Runs(plain, IsBase64Char)) {
     for (std::string& word : Words(FromBase64(run))) words.push_back(std::move(word));

@@ -21,6 +21,7 @@
 #include "cli/zstd_file.h"
 #include "client/tar_stream.h"
 #include "wire/ndjson.h"
+#include "wire/percent.h"
 #include "wire/tar.h"
 #include "wire/url.h"
 
@@ -78,21 +79,6 @@ Result<std::string> ReadWhole(const std::string& path, size_t max) {
   return text;
 }
 
-int HexValue(char c) {
-  return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
-// "/a%20b" as the server says it -> "./a b".
-std::string RawName(std::string_view path) {
-  std::string out = ".";
-  for (size_t i = 0; i < path.size(); ++i) {
-    const bool escaped = path[i] == '%' && i + 2 < path.size() && HexValue(path[i + 1]) >= 0;
-    out += escaped ? static_cast<char>(HexValue(path[i + 1]) * 16 + HexValue(path[i + 2])) : path[i];
-    if (escaped) i += 2;
-  }
-  return out;
-}
-
 // Runs a script as root of the sandbox; its output. A status that is not 0 is an error with what it said.
 Task<std::string> RunAsRoot(ApiClient* api, std::string session, std::string text) {
   GuestScript script{"set -e; cd /; " + std::move(text), {}, "/", true};
@@ -139,7 +125,8 @@ Result<> WriteLists(const json::object& diff, const WorkDir& work) {
   for (const auto& item : diff.at("changes").as_array()) {
     const json::object& change = item.as_object();
     std::string& list = Text(change, "change") == "deleted" ? deleted : kept;
-    list += RawName(Text(change, "path"));
+    // "/a%20b" as the server says it is "./a b" for tar.
+    list += "." + wire::DecodeEscapes(Text(change, "path"));
     list += '\0';
   }
   if (deleted.size() > kMaxDeletedList) return Fail(Code::kTooLarge, "too much was deleted");

@@ -4,6 +4,7 @@
 #include <boost/beast/http/status.hpp>
 #include <charconv>
 
+#include "wire/percent.h"
 #include "wire/text.h"
 
 namespace sandbar::wire {
@@ -21,13 +22,6 @@ bool IsTokenChar(char c) {
 
 bool IsControl(char c) {
   return (static_cast<unsigned char>(c) < 0x20 && c != '\t') || c == 0x7f;
-}
-
-int HexDigit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
 }
 
 std::optional<uint64_t> ParseLength(std::string_view s) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "wire/percent.h"
 #include "wire/text.h"
 
 namespace sandbar::wire {
@@ -9,13 +10,6 @@ namespace sandbar::wire {
 namespace {
 
 constexpr size_t kMaxPairs = 256;
-
-int HexDigit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
 
 Result<std::string> Decode(std::string_view s, bool plus_is_space) {
   std::string out;
