@@ -216,15 +216,15 @@ Task<> TrialJudge::RunInPlace(Box box, const CheckerCheck* check, std::string co
   co_return Result<>{};
 }
 
-// The solution's own code runs in a sandbox that gives no verdict: only what it prints leaves it.
-Task<> TrialJudge::RunSolution(const CheckerCheck* check, std::string command, Ran* ran) {
+// Work in a fork of the prepared sandbox, without a network, that nobody has touched. The fork goes afterwards.
+Task<> TrialJudge::InFreshFork(const CheckerCheck* check, std::function<Task<>(Box)> work) {
   std::string from = bench_.prepared;
   std::optional<std::string> net = "deny";
   const int64_t life = check->timeout_ms.value_or(kCheckerMs) + kGraceMs;
   SB_CO_TRY(Box box, co_await ForkBox(bench_.api, std::move(from), life, std::move(net)));
   bench_.boxes->push_back(box.name);
-  Task<> running = RunInPlace(box, check, std::move(command), ran);
-  SB_CO_TRYV(co_await bench_.interruptible(std::move(running)));
+  Task<> working = work(box);
+  SB_CO_TRYV(co_await bench_.interruptible(std::move(working)));
   co_return co_await Drop(box.name);
 }
 
@@ -270,7 +270,11 @@ Task<> TrialJudge::RunChecker(const CheckerCheck* check, CheckResult* out) {
   std::vector<client::TarItem> said;
   for (const auto& [name, command] : check->runs) {
     Ran ran;
-    SB_CO_TRYV(co_await RunSolution(check, command, &ran));
+    // The solution's own code runs in a sandbox that gives no verdict: only what it prints leaves it.
+    std::function<Task<>(Box)> run = [this, check, &command, &ran](Box box) {
+      return RunInPlace(std::move(box), check, command, &ran);
+    };
+    SB_CO_TRYV(co_await InFreshFork(check, std::move(run)));
     if (ran.exit_code != 0 || ran.truncated) {
       out->message = fmt::format("'{}' of `runs` ", OneLine(command, 80));
       out->message += ran.truncated ? fmt::format("printed more than {} MiB", kMaxRun >> 20)
@@ -279,14 +283,10 @@ Task<> TrialJudge::RunChecker(const CheckerCheck* check, CheckResult* out) {
     }
     said.push_back({name, "", std::move(ran.out)});
   }
-  std::string from = bench_.prepared;
-  std::optional<std::string> net = "deny";
-  const int64_t life = check->timeout_ms.value_or(kCheckerMs) + kGraceMs;
-  SB_CO_TRY(Box box, co_await ForkBox(bench_.api, std::move(from), life, std::move(net)));
-  bench_.boxes->push_back(box.name);
-  Task<> judging = RunVerdict(box, check, std::move(said), out);
-  SB_CO_TRYV(co_await bench_.interruptible(std::move(judging)));
-  co_return co_await Drop(box.name);
+  std::function<Task<>(Box)> judge = [this, check, &said, out](Box box) {
+    return RunVerdict(std::move(box), check, std::move(said), out);
+  };
+  co_return co_await InFreshFork(check, std::move(judge));
 }
 
 Task<std::vector<CheckResult>> TrialJudge::Check(const Outcome* outcome) {

@@ -47,7 +47,7 @@ class TrialJudge {
   Task<> ReadOutputs(Box reader);
   Task<> Put(Box box, const CheckerCheck* check);
   Task<> RunChecker(const CheckerCheck* check, CheckResult* out);
-  Task<> RunSolution(const CheckerCheck* check, std::string command, Ran* ran);
+  Task<> InFreshFork(const CheckerCheck* check, std::function<Task<>(Box)> work);
   Task<> RunInPlace(Box box, const CheckerCheck* check, std::string command, Ran* ran);
   Task<> RunVerdict(Box box, const CheckerCheck* check, std::vector<client::TarItem> said, CheckResult* out);
   Task<std::string> Serve(Box box, const ServeSpec* serve);
