@@ -159,7 +159,7 @@ const known = new Map(Object.entries({
   "./sandbar image build podman": {},
   "./sandbar run --nesting --image sandbar/podman -- sudo podman info": { refused: stronger },
   "./sandbar code box --lang python -c 'x = 6 * 7; x'": { prints: /^42$/m },
-  "claude mcp add sandbar -- ./sandbar mcp": { prints: /"serverInfo"/ },
+  'claude mcp add sandbar -- "$PWD/sandbar" mcp': { prints: /"serverInfo"/ },
   './sandbar agent --model anthropic:ID "…"': { as: () => './sandbar agent --model anthropic:test "How much is six times seven?"', prints: /42/ },
   "./sandbar eval examples/evals": {},
   "./sandbar skill": { prints: /npm install @vercel\/sandbox/ },
