@@ -6,6 +6,7 @@
 
 #include "cli/output.h"
 #include "wire/json_decode.h"
+#include "wire/url.h"
 
 namespace sandbar::cli {
 namespace {
@@ -13,6 +14,19 @@ namespace {
 std::string Environment(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? std::string() : std::string(value);
+}
+
+bool IsLoopbackName(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
+// Whether a URL that the user gave leads to the server of this data directory, whose token may go nowhere else.
+bool LeadsTo(const std::string& url, const std::string& data) {
+  auto endpoint = ReadEndpoint(data);
+  if (!endpoint) return false;
+  if (endpoint->url == url) return true;
+  auto given = wire::ParseUrl(url), local = wire::ParseUrl(endpoint->url);
+  return given && local && given->port == local->port && IsLoopbackName(given->host) && IsLoopbackName(local->host);
 }
 
 }  // namespace
@@ -66,6 +80,10 @@ Result<ServerRef> FindServer(const Options& options) {
   }
   while (server.url.ends_with('/')) server.url.pop_back();
   if (!server.token.empty()) return server;
+  if (EnvironmentNamesServer(options) && !LeadsTo(server.url, options.data))
+    return FailWithFix(Code::kForbidden,
+                       "no API token for " + server.url + ": SANDBAR_URL is set and SANDBAR_TOKEN is not",
+                       "export SANDBAR_TOKEN=…   # what `sudo sandbar token` prints on that server's machine");
   auto token = ReadToken(options.data);
   if (!token)
     return FailWithFix(Code::kForbidden, "no API token: SANDBAR_TOKEN is not set and " + token.error().message,

@@ -193,3 +193,23 @@ test("a forwarded port: another port of loopback, the same server", async () => 
     tunnel.close();
   }
 });
+
+test("the token of this machine's server goes to no other server", async () => {
+  const heard = [];
+  const other = net.createServer((s) => s.on("data", (d) => {
+    heard.push(String(d));
+    s.end("HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}");
+  }));
+  await new Promise((done) => other.listen(0, "127.0.0.1", done));
+  try {
+    const refused = await cli(["ps"], { env: { SANDBAR_DATA: server.data, SANDBAR_URL: `http://127.0.0.1:${other.address().port}` } });
+    assert.equal(refused.code, 125, refused.stdout);
+    assert.match(refused.stderr, /SANDBAR_URL is set and SANDBAR_TOKEN is not/);
+    assert.ok(!heard.join("").includes(server.token), heard.join("\n"));
+  } finally {
+    other.close();
+  }
+  // Another name of the same server is the same server.
+  const own = await cli(["ps"], { env: { SANDBAR_DATA: server.data, SANDBAR_URL: `http://localhost:${server.port}/` } });
+  assert.equal(own.code, 0, own.stderr);
+});
