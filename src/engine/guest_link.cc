@@ -50,8 +50,10 @@ class Link : public GuestLink {
     return CallMakeDir(core_, std::move(request));
   }
   Task<Fd> Dial(uint16_t port) override { return CallDial(core_, port); }
-  Task<wire::Quiesced> Quiesce(std::chrono::milliseconds grace) override { return CallQuiesce(core_, grace); }
-  Task<wire::Quiesced> WriteOut() override { return CallQuiesce(core_, kWriteOut, true); }
+  Task<wire::Quiesced> Quiesce(std::chrono::milliseconds grace, std::chrono::milliseconds silence) override {
+    return CallQuiesce(core_, {grace, silence, false});
+  }
+  Task<wire::Quiesced> WriteOut() override { return CallQuiesce(core_, {kWriteOut, {}, true}); }
 
   Task<> Renew(wire::Renew request) override { return CallRenew(core_, std::move(request)); }
 

@@ -77,8 +77,11 @@ class GuestLink {
   // A connected, non-blocking byte stream to a server in the machine, through the agent; it ends with the link. Errors
   // as for Machine::Dial, and kTooMany.
   virtual Task<Fd> Dial(uint16_t port) = 0;
-  virtual Task<wire::Quiesced> Quiesce(std::chrono::milliseconds grace) = 0;
-  // Files are written out, and everything goes on.
+  // Ends the programs and writes the files out. That may take long, but an agent that gives no sign of life for
+  // `silence` meanwhile (0: LinkDeadlines::silence) is not waited for: kTimeout.
+  virtual Task<wire::Quiesced> Quiesce(std::chrono::milliseconds grace,
+                                       std::chrono::milliseconds silence = std::chrono::milliseconds(0)) = 0;
+  // Files are written out, and everything goes on. A silent agent is not waited for either.
   virtual Task<wire::Quiesced> WriteOut() = 0;
   // For a machine that went on from a saved memory: see wire/guest_frames.h. Close the link afterwards and open
   // another.
@@ -92,9 +95,10 @@ class GuestLink {
 // How long a silent agent is waited for.
 struct LinkDeadlines {
   std::chrono::milliseconds hello{10000};
-  std::chrono::milliseconds call{30000};   // answer to Exec, opening of a file, mkdir; Quiesce beyond its grace
-  std::chrono::milliseconds stall{60000};  // between two steps of a file transfer
-  std::chrono::milliseconds frame{10000};  // between two bytes of one frame; then the agent has broken the protocol
+  std::chrono::milliseconds call{30000};     // answer to Exec, opening of a file, mkdir; Quiesce beyond its grace
+  std::chrono::milliseconds stall{60000};    // between two steps of a file transfer
+  std::chrono::milliseconds frame{10000};    // between two bytes of one frame; then the agent has broken the protocol
+  std::chrono::milliseconds silence{10000};  // without a sign of life during Quiesce or WriteOut
 };
 
 // Performs the Hello exchange; with a key (Machine::AgentKey), an agent that does not say it is refused. `events`

@@ -5,6 +5,8 @@
 namespace sandbar::engine {
 namespace {
 
+constexpr std::chrono::milliseconds kBeforeProbe{200};  // most machines are quiet by then
+
 bool HasNul(const std::vector<std::string>& strings) {
   return std::any_of(strings.begin(), strings.end(), [](const auto& s) { return s.find('\0') != std::string::npos; });
 }
@@ -154,7 +156,7 @@ Task<> CallInput(std::shared_ptr<LinkCore> core, std::string command, std::strin
   co_return Result<>{};
 }
 
-Task<wire::Quiesced> CallQuiesce(std::shared_ptr<LinkCore> core, std::chrono::milliseconds grace, bool go_on) {
+Task<wire::Quiesced> CallQuiesce(std::shared_ptr<LinkCore> core, QuiesceRequest request) {
   if (core->closed()) co_return std::unexpected(core->Unavailable());
   if (core->quiesce != nullptr) co_return Fail(Code::kConflict, "the machine is being quiesced already");
   LinkCore::QuiesceCall call{Waiter(core->executor()), std::nullopt};
@@ -163,10 +165,25 @@ Task<wire::Quiesced> CallQuiesce(std::shared_ptr<LinkCore> core, std::chrono::mi
     ~Detach() { core.quiesce = nullptr; }
   } detach{*core};
   core->quiesce = &call;
-  core->Send(wire::Quiesce{static_cast<uint64_t>(std::max<int64_t>(grace.count(), 0)), go_on});
-  SB_CO_TRYV(co_await call.waiter.Wait(LinkClock::now() + grace + core->limits().call));
-  if (!call.result) co_return std::unexpected(core->Unavailable());
-  co_return *call.result;
+  core->Send(wire::Quiesce{static_cast<uint64_t>(std::max<int64_t>(request.grace.count(), 0)), request.go_on});
+  const auto silence = request.silence.count() > 0 ? request.silence : core->limits().silence;
+  const auto deadline = LinkClock::now() + request.grace + core->limits().call;
+  // Long work of an agent that answers is waited for, a silent agent is not. So it is asked something else meanwhile.
+  auto pause = std::min(kBeforeProbe, silence);
+  std::shared_ptr<LinkCore::Stream> probe;
+  LinkClock::time_point asked;
+  for (;;) {
+    auto woken = co_await call.waiter.Wait(std::min(deadline, LinkClock::now() + pause));
+    if (call.result) co_return *call.result;
+    if (core->closed()) co_return std::unexpected(core->Unavailable());
+    const bool late = !woken && woken.error().code == Code::kTimeout && LinkClock::now() < deadline;
+    if (!late) co_return std::unexpected(woken ? core->Unavailable() : std::move(woken).error());
+    if (probe && !probe->end && !core->HeardSince(asked))
+      co_return Fail(Code::kTimeout, "the machine's agent gives no sign of life");
+    asked = LinkClock::now();
+    if (!probe || probe->end) probe = core->Probe();
+    pause = silence;
+  }
 }
 
 Task<> CallRenew(std::shared_ptr<LinkCore> core, wire::Renew request) {

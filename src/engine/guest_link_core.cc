@@ -95,6 +95,11 @@ Task<> LinkCore::WaitRoom(LinkClock::time_point deadline) {
   co_return Result<>{};
 }
 
+bool LinkCore::HeardSince(LinkClock::time_point when) const {
+  boost::system::error_code ignored;
+  return heard_ > when || socket_.available(ignored) > 0;
+}
+
 Task<> LinkCore::Handshake(std::string key) {
   wire::Hello hello;
   FillRandom(&hello.nonce, sizeof hello.nonce);

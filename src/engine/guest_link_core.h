@@ -121,6 +121,11 @@ class LinkCore {
   // Takes a slot (waiting for one) and a fresh id.
   Task<std::shared_ptr<Stream>> OpenStream(bool upload);
   Result<std::shared_ptr<Stream>> OpenDial();
+  // Asks the agent for something that takes it no work, without waiting for a slot. Whatever it answers ends the
+  // stream.
+  std::shared_ptr<Stream> Probe();
+  // Whether anything has come from the agent since then, or is there to be read.
+  bool HeardSince(LinkClock::time_point when) const;
   void EndInput(Stream& stream);
   void Abort(const std::shared_ptr<Stream>& stream);
   TaskGroup* tasks = nullptr;  // of the link: there as long as this is not closed
@@ -176,7 +181,12 @@ class LinkCore {
 // The calls, each a coroutine that holds the core.
 Task<> CallExec(std::shared_ptr<LinkCore> core, wire::Exec request);
 Task<> CallInput(std::shared_ptr<LinkCore> core, std::string command, std::string bytes);
-Task<wire::Quiesced> CallQuiesce(std::shared_ptr<LinkCore> core, std::chrono::milliseconds grace, bool go_on = false);
+struct QuiesceRequest {
+  std::chrono::milliseconds grace;
+  std::chrono::milliseconds silence;  // 0: as the link's limits say
+  bool go_on = false;
+};
+Task<wire::Quiesced> CallQuiesce(std::shared_ptr<LinkCore> core, QuiesceRequest request);
 Task<> CallRenew(std::shared_ptr<LinkCore> core, wire::Renew request);
 Task<std::unique_ptr<FileStream>> CallReadFile(std::shared_ptr<LinkCore> core, wire::ReadFile request);
 Task<std::unique_ptr<FileStream>> CallPackTree(std::shared_ptr<LinkCore> core, wire::PackTree request);

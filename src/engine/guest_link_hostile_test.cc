@@ -112,6 +112,62 @@ TEST_F(LinkTest, SilentAgentHangsNobody) {
   Run(scenario(this));
 }
 
+// The call's own limits would end it after hours.
+TEST_F(LinkTest, ASilentAgentIsNotWaitedForToQuiesce) {
+  auto scenario = [](LinkTest* t) -> asio::awaitable<void> {
+    t->limits_.call = std::chrono::hours(1);
+    t->limits_.silence = std::chrono::milliseconds(300);
+    co_await t->Open();
+    auto quiesced = co_await t->link_->Quiesce(std::chrono::hours(1));
+    EXPECT_FALSE(quiesced);
+    EXPECT_EQ(quiesced.error().code, Code::kTimeout);
+    co_await t->peer_->Expect<wire::Quiesce>();
+    co_await t->peer_->Expect<wire::MakeDir>();
+    auto written = co_await t->link_->WriteOut();
+    EXPECT_FALSE(written);
+    EXPECT_EQ(written.error().code, Code::kTimeout);
+    co_await t->Close();
+  };
+  Run(scenario(this));
+}
+
+TEST_F(LinkTest, TheCallerMayHaveLessPatienceWithASilentAgent) {
+  auto scenario = [](LinkTest* t) -> asio::awaitable<void> {
+    t->limits_.call = t->limits_.silence = std::chrono::hours(1);
+    co_await t->Open();
+    auto quiesced = co_await t->link_->Quiesce(std::chrono::hours(1), std::chrono::milliseconds(50));
+    EXPECT_FALSE(quiesced);
+    EXPECT_EQ(quiesced.error().code, Code::kTimeout);
+    co_await t->Close();
+  };
+  Run(scenario(this));
+}
+
+TEST_F(LinkTest, AnAgentThatAnswersIsWaitedForHoweverLongItTakes) {
+  auto scenario = [](LinkTest* t) -> asio::awaitable<void> {
+    t->limits_.silence = std::chrono::milliseconds(500);
+    co_await t->Open();
+    std::optional<Result<wire::Quiesced>> result;
+    auto call = t->link_->Quiesce(std::chrono::hours(1));
+    t->group_.Spawn(t->Into(std::move(call), &result));
+    co_await t->peer_->Expect<wire::Quiesce>();
+    // Each of these comes when the time of silence would have been over.
+    for (int i = 0; i < 3; ++i) {
+      auto probe = co_await t->peer_->Expect<wire::MakeDir>();
+      EXPECT_EQ(probe.path, "/");
+      EXPECT_FALSE(result);
+      wire::GuestFrame refused = wire::FileError{probe.stream, wire::FileErrorKind::kOther, "the machine is stopping"};
+      co_await t->peer_->Send(std::move(refused));
+    }
+    wire::GuestFrame done = wire::Quiesced{true, 0};
+    co_await t->peer_->Send(std::move(done));
+    while (!result) co_await asio::post(t->io_, kToken);
+    EXPECT_TRUE(*result);
+    co_await t->Close();
+  };
+  Run(scenario(this));
+}
+
 TEST_F(LinkTest, ReadThatStallsHalfWayComesBack) {
   auto scenario = [](LinkTest* t) -> asio::awaitable<void> {
     t->limits_.stall = std::chrono::milliseconds(50);

@@ -12,6 +12,9 @@ namespace {
 constexpr int kReconnects = 6;
 constexpr std::chrono::milliseconds kFirstPause{20};
 constexpr std::chrono::milliseconds kFirstPatience{1'500};
+// Where files are on the host's filesystem as soon as they are written, a silent agent holds nothing back. A guest with
+// a kernel of its own does, and it may be slow, so its agent is given LinkDeadlines' own time.
+constexpr std::chrono::milliseconds kSilence{3'000};
 
 // What the caller is told of a machine with which no connection was made: the words are ours, not the guest's.
 Error NotUp(Error why) {
@@ -146,6 +149,7 @@ Task<> LiveMachine::Dial() {
   closed_early_ = false;
   engine::LinkDeadlines deadlines;
   deadlines.hello = patience_;
+  if (!apart_) deadlines.silence = kSilence;
   std::string key = agent_key_;
   auto open = engine::OpenGuestLink(std::move(socket), this, deadlines, std::move(key));
   auto link = co_await WithTimeout(std::move(open), patience_);

@@ -388,22 +388,6 @@ TEST_F(DomainTest, ABrokenProtocolIsTheReasonAndFilesAreKept) {
   EXPECT_EQ(after->sandbox.current_snapshot, *world.host.snapshots.begin());
 }
 
-TEST_F(DomainTest, ADeleteDoesNotWaitForAnAgentThatIsSilent) {
-  Boot();
-  CreateSpec spec;
-  spec.name = "gone";
-  spec.persistent = false;
-  auto view = world.Create(spec);
-  world.Machine(view)->agent.deaf = true;
-  std::optional<bool> deleted;
-  auto remove = world.service->Delete(world.scope, "gone", false);
-  asio::co_spawn(world.ioc.get_executor(), std::move(remove),
-                 [&](std::exception_ptr, auto done) { deleted = done.has_value(); });
-  // Less than an agent gets that has files to write out.
-  EXPECT_TRUE(world.Until([&] { return deleted.has_value() && world.host.ids().empty(); }));
-  EXPECT_TRUE(deleted.value_or(false));
-}
-
 TEST_F(DomainTest, UpdateListAndTotals) {
   Boot();
   CreateSpec spec;

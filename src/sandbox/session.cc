@@ -17,7 +17,8 @@ using std::chrono::milliseconds;
 // The supervisor's deadline lies this far behind ours: it is for the case that we are dead or stuck.
 constexpr milliseconds kDeadlineSlack{2000};
 constexpr milliseconds kStopMargin{30000};
-constexpr milliseconds kShortMargin{5000};  // for an agent whose machine leaves nothing behind
+constexpr milliseconds kShortMargin{5000};   // for an agent whose machine leaves nothing behind
+constexpr milliseconds kShortSilence{1000};  // the same
 constexpr milliseconds kMemorySaving{600'000};
 constexpr milliseconds kDrainTime{2000};
 
@@ -281,12 +282,14 @@ Task<> Session::Drain(bool graceful) {
   for (auto& [id, run] : running) run->log->ReleasePins();
   auto link = live_ ? live_->link() : nullptr;
   if (graceful && link) {
-    // Files that are kept have to reach the disk, and that takes its time. Otherwise a silent agent is not waited for.
+    // Files that are kept have to reach the disk, and that takes its time. A silent agent is not waited for.
     const bool leaves_files = !row_.snapshot.empty() || HoldsDrive();
     const milliseconds enough = core_->config.stop_grace + (leaves_files ? kStopMargin : kShortMargin);
-    auto quiesce = link->Quiesce(core_->config.stop_grace);
+    auto quiesce = link->Quiesce(core_->config.stop_grace, leaves_files ? milliseconds(0) : kShortSilence);
     auto quiesced = co_await WithTimeout(std::move(quiesce), enough);
     if (!quiesced) log::Warn("session {}: quiesce: {}", row_.id, quiesced.error().message);
+    // Then it will not tell how its commands ended either.
+    if (!quiesced && quiesced.error().code == Code::kTimeout) graceful = false;
   }
   // Exits are on their way; each needs its row. An agent that keeps them back does not hold us up.
   const int64_t until = NowMs() + kDrainTime.count();
