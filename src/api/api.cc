@@ -7,6 +7,7 @@
 #include "api/client_mistakes.h"
 #include "api/create_answers.h"
 #include "api/errors.h"
+#include "api/expiring_exchange.h"
 #include "api/fresh_shells.h"
 #include "api/mcp_calls.h"
 #include "api/openapi.h"
@@ -163,7 +164,11 @@ Task<> Api::Dispatch(net::HttpExchange* exchange) {
   std::shared_ptr<void> in_use;
   if (auto it = call.params.find("session"); it != call.params.end()) in_use = service_->Use(call.scope, it->second);
   call.first_use = fresh_shells_->FirstUse(call.params);
+  std::optional<ExpiringExchange> expiring;
+  if (call.expires_at_ms) call.exchange = &expiring.emplace(exchange, *call.expires_at_ms);
   auto done = co_await match.route->handler(&call);
+  const bool cut = !done && (done.error().code == Code::kClosed || done.error().code == Code::kUnauthenticated);
+  if (cut && expiring && expiring->ended()) co_return co_await expiring->End(std::move(call.last_words));
   if (!done && done.error().code == Code::kNotFound) done.error().message += UnsetValueHint(call.params);
   co_return done;
 }

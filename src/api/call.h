@@ -47,7 +47,9 @@ struct Call {
   int version = 0;         // the N of /vN
   bool first_use = false;  // of a sandbox that was made for an interactive shell
   store::Token token;
-  std::optional<int64_t> expires_at_ms;  // of the caller's credential; whatever it makes of it ends no later
+  // Of the caller's credential; whatever it makes of it ends no later. `exchange` sees to it (expiring_exchange.h).
+  std::optional<int64_t> expires_at_ms;
+  std::string last_words;  // of a stream that ends with the credential; empty: its format's usual error
   Wanted wanted;
   sandbox::Scope scope;
 

@@ -91,6 +91,7 @@ class FakeService : public sandbox::Service {
   int64_t number = 0;
   std::string written;
   int readers = 0;  // log readers alive
+  int files = 0;    // readers of files alive
   int waits = 0;    // WaitCommand calls pending
   int calls = 0;    // of anything but CheckToken
 
@@ -408,7 +409,8 @@ class FakeService : public sandbox::Service {
 
   class File : public engine::FileStream {
    public:
-    explicit File(FakeService* service) : service_(service) {}
+    explicit File(FakeService* service) : service_(service) { ++service_->files; }
+    ~File() override { --service_->files; }
     Task<std::string> Next() override {
       if (at_ < service_->pieces.size()) co_return service_->pieces[at_++];
       if (service_->read_ends_with) co_return std::unexpected(*service_->read_ends_with);

@@ -8,6 +8,7 @@
 #include "api/api.h"
 #include "api/call.h"
 #include "api/errors.h"
+#include "api/expiring_exchange.h"
 #include "api/handlers.h"
 #include "api/mcp_calls.h"
 #include "api/vercel_requests.h"
@@ -139,10 +140,14 @@ Task<> Work(Running* r) {
   co_return Result<>{};
 }
 
+bool Expired(const Call& call) {
+  return call.expires_at_ms && CredentialLeft(*call.expires_at_ms).count() == 0;
+}
+
 Task<> Closed(Running* r) {
   auto closed = co_await r->call->exchange->WaitClosed();
   // Seen before the work is cancelled, which may be at a point where it cannot stop.
-  if (closed) r->waited.abandoned = true;
+  if (closed && !Expired(*r->call)) r->waited.abandoned = true;
   co_return closed;
 }
 
@@ -161,6 +166,8 @@ Task<> RunToAnswer(Running* r) {
   // The server closes: sandboxes go on, and so does what runs in them.
   SB_CO_TRYV(co_await CheckCancelled());
   if (first.index() == 0) co_return std::get<0>(std::move(first));
+  // What it started goes on: the client can ask for it with another token.
+  if (Expired(*r->call)) co_return Fail(Code::kUnauthenticated, std::string(ExpiringExchange::kWhy));
   mcp::Waited waited = r->waited;
   auto ended = co_await mcp::Abandon(r->host, std::move(waited));
   if (!ended) log::Warn("ending a command whose client is gone: {}", ended.error().message);
@@ -183,6 +190,8 @@ Task<> ServeOne(Call* call, const mcp::Host* host, mcp::Message message) {
   if (running.message.method == "tools/call" && !running.message.progress_token.is_null() && takes_events) {
     running.progress = std::make_unique<SseProgress>(call->exchange, running.message.progress_token);
     call->exchange->LimitStalls(kStall);
+    mcp::RpcError expired{mcp::kInvalidRequest, std::string(ExpiringExchange::kWhy), std::nullopt};
+    call->last_words = SseEvent(mcp::ErrorMessage(running.message.id, expired));
     SB_CO_TRYV(co_await call->StartStream("text/event-stream"));
   }
   SB_CO_TRYV(co_await RunToAnswer(&running));

@@ -4,6 +4,7 @@
 #include "api/api.h"
 #include "api/call.h"
 #include "api/errors.h"
+#include "api/expiring_exchange.h"
 #include "api/handlers.h"
 #include "api/kept_stream.h"
 #include "wire/json_decode.h"
@@ -74,6 +75,9 @@ Task<> RunCode(Call* call) {
   std::string name = call->Param("name");
   auto events = co_await call->service->RunCode(call->scope, std::move(name), std::move(spec));
   if (!events) co_return std::unexpected(std::move(events).error());
+  json::object expired{
+      {"type", "error"}, {"name", "SandbarError"}, {"value", ExpiringExchange::kWhy}, {"traceback", ""}};
+  call->last_words = wire::NdjsonLine(expired);
   SB_CO_TRYV(co_await call->StartStream("application/x-ndjson"));
   auto ex = co_await asio::this_coro::executor;
   KeptStream stream(call->exchange, "\n", call->config->stream_keep_alive, ex);

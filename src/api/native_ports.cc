@@ -1,9 +1,9 @@
 // Ports beyond the protocol: tokens for routes, and a raw byte stream to any port for `sandbar forward`.
-#include <algorithm>
 #include <boost/json.hpp>
 #include <charconv>
 
 #include "api/call.h"
+#include "api/expiring_exchange.h"
 #include "api/handlers.h"
 #include "base/ids.h"
 #include "net/http_stream.h"
@@ -15,7 +15,6 @@ namespace {
 namespace json = boost::json;
 
 constexpr std::chrono::hours kForwardIdle{24};
-constexpr int64_t kLongestMs = 365LL * 24 * 3600 * 1000;  // of a wait
 
 Result<int> PortOf(const std::string& text) {
   int port = 0;
@@ -63,8 +62,7 @@ Task<> ForwardPort(Call* call) {
   auto pipe = net::PipeStreams(client, machine.get(), std::move(nothing), kForwardIdle);
   if (!call->expires_at_ms) co_return co_await std::move(pipe);
   // A connection is a credential too: it ends with the one that opened it.
-  const int64_t ms = *call->expires_at_ms + kLeewayMs - NowMs();
-  const std::chrono::milliseconds left(std::clamp<int64_t>(ms, 0, kLongestMs));
+  const std::chrono::milliseconds left = CredentialLeft(*call->expires_at_ms);
   co_return co_await WithTimeout(std::move(pipe), left);
 }
 

@@ -5,6 +5,7 @@
 
 #include "api/call.h"
 #include "api/create_answers.h"
+#include "api/expiring_exchange.h"
 #include "api/fresh_shells.h"
 #include "api/handlers.h"
 #include "api/vercel_requests.h"
@@ -44,10 +45,11 @@ void NoteShell(Call* call, const sandbox::SandboxView& view, json::object* body)
   call->fresh_shells->Add(view.sandbox.name, view.session.id);
 }
 
-// Says so when the client goes away, and then waits to be cancelled.
-Task<> WatchClient(net::HttpExchange* exchange, bool* gone) {
-  SB_CO_TRYV(co_await exchange->WaitClosed());
-  *gone = true;
+// Says so when the client goes away, and then waits to be cancelled. One whose token has expired meanwhile is still
+// there for its answer.
+Task<> WatchClient(Call* call, bool* gone) {
+  SB_CO_TRYV(co_await call->exchange->WaitClosed());
+  *gone = !call->expires_at_ms || CredentialLeft(*call->expires_at_ms).count() > 0;
   co_return co_await Sleep(std::chrono::hours(24));
 }
 
@@ -55,7 +57,7 @@ Task<> WatchClient(net::HttpExchange* exchange, bool* gone) {
 Task<sandbox::SandboxView> CreateWatched(Call* call, sandbox::CreateSpec spec, bool* gone) {
   using namespace asio::experimental::awaitable_operators;
   auto create = call->service->Create(call->scope, std::move(spec));
-  auto first = co_await (std::move(create) || WatchClient(call->exchange, gone));
+  auto first = co_await (std::move(create) || WatchClient(call, gone));
   if (first.index() == 0) co_return std::get<0>(std::move(first));
   co_return Fail(Code::kCancelled, "the server is shutting down");
 }
