@@ -56,12 +56,20 @@ int MoveAway(int fd) {
   return moved;
 }
 
-// `probe`: that it runs was the question.
-int RunVm(bool probe) {
-  if (probe) return ::reboot(RB_AUTOBOOT);
+sandbar::Result<sandbar::guest::VmStart> StartVm(const std::vector<std::string_view>& words) {
+  std::vector<int> fds;
+  if (words.size() == 4 && words[1] == sandbar::guest::kVmRestored && ParseFds(words[2], 3, fds) &&
+      ParseFds(words[3], 3, fds))
+    return sandbar::guest::ResumeVm(sandbar::Fd(fds[0]), sandbar::Fd(fds[1]));
   // The console, for what goes wrong before there is anybody to tell.
   for (int fd = ::open("/dev/console", O_RDWR); fd >= 0 && fd < 2;) fd = ::dup(fd);
-  auto vm = sandbar::guest::BecomeVm();
+  return sandbar::guest::BecomeVm();
+}
+
+int RunVm(const std::vector<std::string_view>& words) {
+  // That it runs was the question.
+  if (words.size() > 1 && words[1] == "probe") return ::reboot(RB_AUTOBOOT);
+  auto vm = StartVm(words);
   if (!vm) {
     std::fprintf(stderr, "sandbar-guest: %s\n", vm.error().message.c_str());
     ::sync();
@@ -105,8 +113,7 @@ int RunEntered(int control, int told) {
 
 int main(int argc, char** argv) {
   if (argc > 0 && argv[0] == sandbar::guest::kElevateWord) return sandbar::guest::RunElevateClient(argc, argv, environ);
-  if (::getpid() == 1 && std::string_view(argv[0]) == "/init")
-    return RunVm(argc > 1 && std::string_view(argv[1]) == "probe");
+  if (::getpid() == 1 && std::string_view(argv[0]) == "/init") return RunVm({argv, argv + argc});
   if (argc == 5 && std::string_view(argv[1]) == "--enter") return RunEntered(std::atoi(argv[2]), std::atoi(argv[4]));
   std::vector<int> listen, stream, join;
   std::string elevated, elevate_at;

@@ -6,6 +6,7 @@
 #include <linux/random.h>
 #include <signal.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
@@ -134,13 +135,11 @@ Result<> NudgeHost() {
   return {};
 }
 
-Result<VmConfig> ReadConfig() {
-  SB_TRY(Fd port, OpenPort(kVmConfigPort));
-  SB_TRYV(NudgeHost());
-  SB_TRY(std::string head, ReadExactly(port.get(), 4));
+Result<VmConfig> ReadConfig(int port) {
+  SB_TRY(std::string head, ReadExactly(port, 4));
   uint32_t size = ByteReader(head).U32();
   if (size > kMaxVmConfig) return Fail(Code::kProtocol, "the configuration is too long");
-  SB_TRY(std::string body, ReadExactly(port.get(), size));
+  SB_TRY(std::string body, ReadExactly(port, size));
   return DecodeVmConfig(body);
 }
 
@@ -337,11 +336,29 @@ Result<> SetKernel(const VmConfig& config) {
   return {};
 }
 
+// An agent out of a template's memory has that template's addresses and stack guard, as have all its siblings. Begun
+// anew, it gets its own from the kernel, whose random numbers are fresh by now. Returns only when that cannot be done.
+Result<> BeginAnew(const VmConfig& config, int agent) {
+  Fd kept(::memfd_create("config", 0));
+  if (!kept) return FailErrno("keep the configuration");
+  const std::string text = EncodeVmConfig(config);
+  for (size_t at = 0; at < text.size();) {
+    ssize_t n = ::write(kept.get(), text.data() + at, text.size() - at);
+    if (n <= 0) return FailErrno("keep the configuration");
+    at += static_cast<size_t>(n);
+  }
+  if (::lseek(kept.get(), 0, SEEK_SET) != 0) return FailErrno("keep the configuration");
+  Fd port(::dup(agent));  // this one passes through
+  std::string config_fd = std::to_string(kept.get()), agent_fd = std::to_string(port.get());
+  std::string name = "/init", word = kVmRestored;
+  std::array<char*, 5> argv{name.data(), word.data(), config_fd.data(), agent_fd.data(), nullptr};
+  ::execv("/init", argv.data());
+  return FailErrno("execute /init");
+}
+
 // All that follows the configuration is the machine's own life.
-Result<VmStart> Start() {
+Result<VmStart> Start(const VmConfig& config) {
   VmStart out;
-  SB_TRY(VmConfig config, ReadConfig());
-  SB_TRYV(RefreshKernel(config.entropy, config.clock_ns));
   SB_TRYV(MountRoot(config));
   out.written = Fd(::open("/disk/upper", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!out.written) return FailErrno("open /disk/upper");
@@ -352,8 +369,30 @@ Result<VmStart> Start() {
   SB_TRYV(AttachDrives(config, drives));
   SB_TRYV(SetKernel(config));
   SB_TRYV(ConfigureNetwork(VmMac(config.key)));
-  out.machine_key = std::move(config.key);
+  out.machine_key = config.key;
   return out;
+}
+
+Result<VmStart> StartFrom(Result<VmConfig> config, Fd agent) {
+  auto started = config ? Start(*config) : std::unexpected(std::move(config).error());
+  if (started) {
+    started->agent = std::move(agent);
+    return started;
+  }
+  // For a daemon that is there and waits for the agent.
+  ::fcntl(agent.get(), F_SETFL, O_NONBLOCK);
+  const std::string words = kVmFailure + started.error().message;
+  [[maybe_unused]] ssize_t n = ::write(agent.get(), words.data(), words.size());
+  return started;
+}
+
+// What the template's kernel knew is put right before anything else draws from it.
+Result<VmConfig> TakeConfig() {
+  SB_TRY(Fd port, OpenPort(kVmConfigPort));
+  SB_TRYV(NudgeHost());
+  SB_TRY(VmConfig config, ReadConfig(port.get()));
+  SB_TRYV(RefreshKernel(config.entropy, config.clock_ns));
+  return config;
 }
 
 }  // namespace
@@ -365,16 +404,15 @@ Result<VmStart> BecomeVm() {
   SB_TRYV(LoadModules("/modules.list"));
   // Opened before a template is made.
   SB_TRY(Fd agent, OpenPort(kVmAgentPort));
-  auto started = Start();
-  if (started) {
-    started->agent = std::move(agent);
-    return started;
+  auto config = TakeConfig();
+  if (config && config->restored) {
+    if (auto r = BeginAnew(*config, agent.get()); !r) log::Warn("{}", r.error().message);
   }
-  // For a daemon that is there and waits for the agent.
-  ::fcntl(agent.get(), F_SETFL, O_NONBLOCK);
-  const std::string words = kVmFailure + started.error().message;
-  [[maybe_unused]] ssize_t n = ::write(agent.get(), words.data(), words.size());
-  return started;
+  return StartFrom(std::move(config), std::move(agent));
+}
+
+Result<VmStart> ResumeVm(Fd config, Fd agent) {
+  return StartFrom(ReadConfig(config.get()), std::move(agent));
 }
 
 }  // namespace sandbar::guest

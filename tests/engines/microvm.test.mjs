@@ -64,6 +64,11 @@ test("two machines from one template share nothing that should be their own", as
     openssl genpkey -algorithm ed25519 | tail -2 | head -1; node -p 'crypto.randomUUID()'; mktemp -u`;
   const boxes = await Promise.all([sandbox(small), sandbox(small)]);
   const [x, y] = await Promise.all(boxes.map(async (box) => (await sh(box, script)).stdout.trim().split("\n")));
+  // Where the agent has its stack and the kernel's page, and where a program that it started has them.
+  const maps = await Promise.all(boxes.map((box) => sh(box, "sudo grep -E 'stack|vdso' /proc/1/maps | cut -d' ' -f1; grep -E 'stack|vdso' /proc/self/maps | cut -d' ' -f1")));
+  const [p, q] = maps.map((m) => m.stdout.trim().split("\n"));
+  assert.equal(p.length, 4, maps[0].stdout + maps[0].stderr);
+  p.forEach((range, i) => assert.notEqual(range, q[i], "addresses of user space"));
   assert.equal(x.length, 8, x.join("\n"));
   x.forEach((line, i) => assert.notEqual(line, y[i]));
   assert.match(x[3], /^[0-9a-f]{32}$/);
