@@ -267,8 +267,10 @@ Keys TopLevel(Config* c) {
                {"pool_bytes", Int(&c->disk_pool_bytes, 0, kTerabyte * 64)}};
   Keys gvisor = {{"runsc", Str(&c->runsc)},
                  {"platform", OneOf(&c->gvisor_platform, {"auto", "systrap", "ptrace", "kvm"})}};
-  Keys microvm = {
-      {"kernel", Str(&c->kernel)}, {"qemu", Str(&c->qemu)}, {"start_timeout", Duration(&c->domain.kernel_start_ms)}};
+  Keys microvm = {{"kernel", Str(&c->kernel)},
+                  {"qemu", Str(&c->qemu)},
+                  {"start", OneOf(&c->vm_start, {"restore", "boot"})},
+                  {"start_timeout", Duration(&c->domain.kernel_start_ms)}};
   api::Prices& p = c->prices;
   Keys prices = {{"currency", Str(&p.currency)},
                  {"cpu_hour", Number(&p.cpu_hour.each)},

@@ -46,6 +46,7 @@ struct Config {
   std::string runsc;                     // gVisor's program; empty: looked for; "none": not used
   std::string gvisor_platform = "auto";  // of runsc
   std::string kernel, qemu;              // of microVMs: directory, program; empty: beside the images, Debian's
+  std::string vm_start = "restore";      // of microVMs: from templates, or "boot"
   std::string force_fallback;            // for tests: mechanisms to pretend this kernel lacks
   sandbox::Config domain;
   api::Prices prices;  // for `sandbar usage`

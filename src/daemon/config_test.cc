@@ -135,6 +135,7 @@ pool_bytes = 1000000
 [microvm]
 kernel = "/k"
 qemu = "/q"
+start = "boot"
 start_timeout = "30s"
 [gvisor]
 runsc = "/opt/runsc"
@@ -155,6 +156,7 @@ unnamed = "2h"
   EXPECT_EQ(c.gvisor_platform, "ptrace");
   EXPECT_EQ(c.kernel, "/k");
   EXPECT_EQ(c.qemu, "/q");
+  EXPECT_EQ(c.vm_start, "boot");
   EXPECT_EQ(c.domain.kernel_start_ms, 30'000);
   EXPECT_EQ(c.domain.scrub_every_ms, 86'400'000);
   EXPECT_EQ(c.domain.collect_unnamed_ms, 7'200'000);

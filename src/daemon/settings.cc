@@ -87,9 +87,9 @@ Result<Named> NamedSettings(const Config& config, const cli::ServeCommand& flags
 
 // The spawner has it from its own start, and it outlives the server.
 bool SpawnersOwn(const std::string& key) {
-  static const std::set<std::string> kKeys = {"images.dir",   "limits.host_share", "microvm.kernel",
-                                              "microvm.qemu", "extra_ca",          "allow_nesting_on_class1",
-                                              "user"};
+  static const std::set<std::string> kKeys = {
+      "images.dir",    "limits.host_share", "microvm.kernel",          "microvm.qemu",
+      "microvm.start", "extra_ca",          "allow_nesting_on_class1", "user"};
   return kKeys.contains(key) || key.starts_with("disk.") || key.starts_with("gvisor.");
 }
 

@@ -63,6 +63,7 @@ std::vector<std::string> SpawnerWords(const Config& c, Identity daemon) {
   add("--force-fallback", c.force_fallback);
   add("--kernel", c.kernel);
   add("--qemu", c.qemu);
+  add("--vm-start", c.vm_start == "restore" ? "" : c.vm_start);
   add("--runsc", c.runsc);
   add("--gvisor-platform", c.gvisor_platform == "auto" ? "" : c.gvisor_platform);
   if (c.ephemeral) words.push_back("--ephemeral");

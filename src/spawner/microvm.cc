@@ -300,6 +300,7 @@ Result<std::unique_ptr<Microvm>> PrepareMicrovm(const Options& options, const st
   vm->containers = ::faccessat(dir->get(), "containers.list", F_OK, 0) == 0;
   vm->modules = !modules->empty();
   vm->tsc_khz = MeasureTscKhz();
+  vm->templates.used = options.vm_restore;
   vm->templates.most_mib = (static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGESIZE) >> 20) / 8;
   SB_TRY(vm->version, Identify(vm->program.get()));
   vm->cpu = HostCpu();

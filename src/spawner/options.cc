@@ -42,13 +42,19 @@ Result<> LogLevel(const std::string& text, log::Level* out) {
   return {};
 }
 
+Result<> VmStart(const std::string& text, bool* out) {
+  if (text != "restore" && text != "boot") return Fail(Code::kBadRequest, "--vm-start is restore or boot");
+  *out = text == "restore";
+  return {};
+}
+
 }  // namespace
 
 std::string Usage() {
   return "usage: sandbar-spawner --data DIR --images DIR --guest FILE --daemon-uid N --daemon-gid N [--ephemeral]\n"
          "         [--foreground] [--extra-ca FILE] [--host-share PERCENT] [--disk-pool-bytes N]\n"
-         "         [--disk-limit btrfs|none] [--walker FILE] [--kernel DIR] [--qemu FILE] [--runsc FILE|none]\n"
-         "         [--gvisor-platform systrap|ptrace|kvm] [--force-fallback overlay,erofs,quota]\n"
+         "         [--disk-limit btrfs|none] [--walker FILE] [--kernel DIR] [--qemu FILE] [--vm-start restore|boot]\n"
+         "         [--runsc FILE|none] [--gvisor-platform systrap|ptrace|kvm] [--force-fallback overlay,erofs,quota]\n"
          "         [--allow-nesting] [--log debug|info|warn|error] [--stage FILE]\n";
 }
 
@@ -76,6 +82,7 @@ Result<Options> ParseOptions(const std::vector<std::string>& args) {
       {"--host-share", [&](const std::string& v) { return Number(v, &o.host_share); }},
       {"--disk-pool-bytes", [&](const std::string& v) { return Number(v, &o.disk_pool_bytes); }},
       {"--log", [&](const std::string& v) { return LogLevel(v, &o.log); }},
+      {"--vm-start", [&](const std::string& v) { return VmStart(v, &o.vm_restore); }},
       {"--disk-limit", [&](const std::string& v) { return DiskLimit(v, &o.disk_limits); }},
       {"--force-fallback", [&](const std::string& v) { return Fallbacks(v, &o.force_fallback); }},
   };

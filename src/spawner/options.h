@@ -13,10 +13,11 @@ namespace sandbar::spawner {
 
 struct Options {
   std::string data, images, guest;
-  std::string stage;   // for tests with another agent: the real one, which enters machines and then becomes that
-  std::string kernel;  // directory with the guest kernel of microVMs
-  std::string qemu;    // QEMU's program; empty: Debian's
-  std::string walker;  // sandbar-walker; empty: snapshots cannot be checked nor compared
+  std::string stage;       // for tests with another agent: the real one, which enters machines and then becomes that
+  std::string kernel;      // directory with the guest kernel of microVMs
+  std::string qemu;        // QEMU's program; empty: Debian's
+  bool vm_restore = true;  // microVMs start from templates; false: each one boots
+  std::string walker;      // sandbar-walker; empty: snapshots cannot be checked nor compared
   uint32_t daemon_uid = 0, daemon_gid = 0;
   bool ephemeral = false;       // end, machines and all, when the daemon's connection does
   bool foreground = false;      // do not detach (for a service manager and for tests)

@@ -35,6 +35,8 @@ TEST(Options, AllOfThem) {
                               "/r",
                               "--qemu",
                               "/q",
+                              "--vm-start",
+                              "boot",
                               "--gvisor-platform",
                               "ptrace"}));
   ASSERT_TRUE(o) << o.error().message;
@@ -49,6 +51,7 @@ TEST(Options, AllOfThem) {
   EXPECT_EQ(o->runsc, "/r");
   EXPECT_EQ(o->gvisor_platform, "ptrace");
   EXPECT_EQ(o->qemu, "/q");
+  EXPECT_FALSE(o->vm_restore);
   EXPECT_EQ(o->force_fallback, (std::set<std::string>{"overlay", "quota"}));
 }
 
@@ -62,6 +65,7 @@ TEST(Options, RefusesWhatItDoesNotUnderstand) {
                                                         {"--host-share", "0"},
                                                         {"--host-share", "101"},
                                                         {"--disk-limit", "xfs"},
+                                                        {"--vm-start", "fast"},
                                                         {"--force-fallback", "overlay,x"}})
     EXPECT_FALSE(ParseOptions(With(bad))) << bad[0];
 }

@@ -196,6 +196,7 @@ bool MakeRoom(VmTemplates& t, const VmSize& size, int64_t now) {
 
 const VmTemplate* FindTemplate(Microvm& vm, VmSize size) {
   VmTemplates& t = vm.templates;
+  if (!t.used) return nullptr;
   const bool busy = CollectTemplate(vm);
   if (auto it = t.ready.find(size); it != t.ready.end()) {
     it->second.used_at = os::BootTimeMs();
