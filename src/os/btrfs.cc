@@ -29,20 +29,6 @@ Result<btrfs_ioctl_vol_args> Name(const std::string& name) {
   return args;
 }
 
-// Where the kernel shows what this filesystem is doing.
-Result<std::string> SysPath(int root) {
-  btrfs_ioctl_fs_info_args info{};
-  if (::ioctl(root, BTRFS_IOC_FS_INFO, &info) != 0) return FailErrno("btrfs information");
-  static constexpr char kHex[] = "0123456789abcdef";
-  std::string path = "/sys/fs/btrfs/";
-  for (size_t i = 0; i < sizeof info.fsid; ++i) {
-    if (i == 4 || i == 6 || i == 8 || i == 10) path += '-';
-    path += kHex[info.fsid[i] >> 4];
-    path += kHex[info.fsid[i] & 15];
-  }
-  return path;
-}
-
 // The keys of a tree from `from` to `to`, all of one type, each with the bytes of its item.
 template <class F>
 Result<> Search(int root, uint64_t tree, uint32_t type, std::pair<uint64_t, uint64_t> objects,
@@ -88,6 +74,19 @@ Result<> Relate(int root, uint64_t member, uint64_t group, bool join) {
 
 }  // namespace
 
+Result<std::string> BtrfsSysPath(int root) {
+  btrfs_ioctl_fs_info_args info{};
+  if (::ioctl(root, BTRFS_IOC_FS_INFO, &info) != 0) return FailErrno("btrfs information");
+  static constexpr char kHex[] = "0123456789abcdef";
+  std::string path = "/sys/fs/btrfs/";
+  for (size_t i = 0; i < sizeof info.fsid; ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) path += '-';
+    path += kHex[info.fsid[i] >> 4];
+    path += kHex[info.fsid[i] & 15];
+  }
+  return path;
+}
+
 Result<QuotaMode> EnableQuota(int root, bool force_full) {
   btrfs_ioctl_quota_ctl_args args{};
   args.cmd = kEnableSimpleQuota;
@@ -98,7 +97,7 @@ Result<QuotaMode> EnableQuota(int root, bool force_full) {
     if (::ioctl(root, BTRFS_IOC_QUOTA_CTL, &args) != 0 && errno != EEXIST) return FailErrno("enable btrfs quotas");
   }
   // The kernel answers the same for one that was enabled before, in whichever mode. One that cannot say has one only.
-  SB_TRY(std::string path, SysPath(root));
+  SB_TRY(std::string path, BtrfsSysPath(root));
   std::ifstream file(path + "/qgroups/mode");
   std::string mode;
   file >> mode;
@@ -236,7 +235,7 @@ Result<bool> SubvolumeExists(int root, uint64_t id) {
 }
 
 Result<uint64_t> QuotaGroupUsage(int root, uint64_t group) {
-  SB_TRY(std::string path, SysPath(root));
+  SB_TRY(std::string path, BtrfsSysPath(root));
   const uint64_t number = group & ((1ULL << 48) - 1);
   std::ifstream file(path + "/qgroups/" + std::to_string(GroupLevel(group)) + "_" + std::to_string(number) +
                      "/referenced");
@@ -276,14 +275,14 @@ Result<BtrfsSpace> SpaceOf(int root) {
 }
 
 Result<> SetMetadataChunkSize(int root, uint64_t bytes) {
-  SB_TRY(std::string path, SysPath(root));
+  SB_TRY(std::string path, BtrfsSysPath(root));
   std::ofstream file(path + "/allocation/metadata/chunk_size");
   if (file << bytes << std::flush) return {};
   return Fail(Code::kUnsupported, "the size of metadata chunks cannot be set");
 }
 
 void ReclaimDataChunks(int root) {
-  auto path = SysPath(root);
+  auto path = BtrfsSysPath(root);
   if (!path) return;
   // Kernel 6.11: by need, in the background. A file that is not there stays so.
   for (const char* name : {"dynamic_reclaim", "periodic_reclaim"})

@@ -19,6 +19,9 @@ namespace sandbar::os {
 
 enum class QuotaMode { kSimple, kFull };
 
+// Where the kernel shows what this filesystem is doing.
+Result<std::string> BtrfsSysPath(int root);
+
 // Simple quotas (kernel 6.7) count at allocation: what a subvolume wrote, not what it shares with the one that it was
 // copied from. Full ones are the fallback, and count both. A filesystem keeps the mode that it has already.
 Result<QuotaMode> EnableQuota(int root, bool force_full);

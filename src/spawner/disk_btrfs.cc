@@ -33,6 +33,8 @@ constexpr off_t kMagicOffset = 0x10040;
 constexpr std::string_view kMagic = "_BHRfS_M";
 constexpr size_t kMaxSnapshotName = 64;
 constexpr const char* kMemoryFile = "/memory";
+// What a machine on a snapshot that fills its limit may still write: enough to start and to delete.
+constexpr uint64_t kLeastGrowth = 8ULL << 20, kLeastToDelete = 1ULL << 20;
 constexpr const char* kHalf = ".half";  // behind the name of a memory that is being written: no snapshot's name
 
 Result<Fd> OpenImage(int data) {
@@ -157,10 +159,9 @@ class BtrfsDisk : public Disk {
 
   Result<> SetLimit(const DiskSlot& slot, uint64_t bytes, uint64_t inherited) override {
     // Simple quotas count what the copy writes, full ones also what it shares.
-    if (bytes != 0 && inherited != 0 && groups_.mode() == os::QuotaMode::kSimple)
-      bytes = std::max(bytes - std::min(bytes, inherited), kLeastGrowth);
-    return os::SetSubvolumeLimit(root_.get(), slot.id, bytes);
+    return os::SetSubvolumeLimit(root_.get(), slot.id, limits_own_bytes() ? OwnLimit(bytes, inherited) : bytes);
   }
+  bool limits_own_bytes() const override { return groups_.mode() == os::QuotaMode::kSimple; }
   Result<uint64_t> Usage(const DiskSlot& slot) const override { return os::SubvolumeUsage(root_.get(), slot.id); }
 
   Result<> Destroy(const DiskSlot& slot) override {
@@ -436,6 +437,14 @@ class BtrfsDisk : public Disk {
 };
 
 }  // namespace
+
+uint64_t OwnLimit(uint64_t limit, uint64_t inherited) {
+  if (limit == 0 || inherited == 0) return limit;
+  if (inherited + kLeastGrowth <= limit) return limit - inherited;
+  // What one session got beyond the limit, the next one does not get once more.
+  const uint64_t beyond = inherited - std::min(inherited, limit);
+  return std::max(kLeastGrowth - std::min(kLeastGrowth, beyond), kLeastToDelete);
+}
 
 Result<> CopySlot(const SlotCopy& copy) {
   return os::SnapshotSubvolume(copy.source.get(), copy.parent.get(), copy.slot.name, true, copy.slot.group);

@@ -73,6 +73,7 @@ class PlainDisk : public Disk {
       return Fail(Code::kUnsupported, "this server cannot limit a machine's disk ([disk] limit = \"none\")");
     return {};
   }
+  bool limits_own_bytes() const override { return false; }
   Result<uint64_t> Usage(const DiskSlot&) const override { return 0; }
 
   Result<> Destroy(const DiskSlot& slot) override { return MoveToTrash(machines_.get(), slot.name); }

@@ -30,6 +30,8 @@ Slots SlotsOf(JobKind kind) {
     case JobKind::kConvert:
       // Making a filesystem can take the square of the number of files, and whoever made the files chose that.
       return {4, 2, 540'000, "snapshots and drives are being converted"};
+    case JobKind::kMeasure:
+      return {8, 2, 60'000, "disks are being measured"};
     case JobKind::kTidy:
       return {1, 1, 0, "the disk is being tidied"};
   }

@@ -126,8 +126,8 @@ Result<bool> Machine::NeedsCopy(const ConfigureReq& request) {
 
 Result<> Machine::Adopt(SlotCopy copy, uint64_t inherited) {
   SB_TRYV(host_->disk->Adopt(parts_.disk, std::move(copy)));
-  return host_->disk->SetLimit(parts_.disk, host_->options.disk_limits ? launch_->SlotLimit(limits_) : 0,
-                               launch_->Inherited(inherited));
+  return room_.Begin(host_->disk.get(), parts_.disk, host_->options.disk_limits ? launch_->SlotLimit(limits_) : 0,
+                     launch_->Inherited(inherited));
 }
 
 Result<> Machine::Configure(const ConfigureReq& request) {
@@ -195,8 +195,8 @@ MachineEntry Machine::entry() const {
 Result<> Machine::SetLimits(const Limits& limits, uint64_t inherited) {
   SB_TRYV(CheckLimits(limits));
   SB_TRYV(parts_.group->SetLimits(launch_->GroupLimits(limits)));
-  SB_TRYV(host_->disk->SetLimit(parts_.disk, host_->options.disk_limits ? launch_->SlotLimit(limits) : 0,
-                                launch_->Inherited(inherited)));
+  SB_TRYV(room_.SetLimit(host_->disk.get(), parts_.disk, host_->options.disk_limits ? launch_->SlotLimit(limits) : 0,
+                         launch_->Inherited(inherited)));
   limits_ = limits;
   return {};
 }
@@ -272,6 +272,7 @@ Result<> Machine::BeginDestroy(const std::string& keep_as) {
   Kill();
   parts_.entrant = {};
   launch_->LetGo();
+  room_.End();
   ::unlinkat(host_->agents.get(), socket_name().c_str(), 0);
   listener_.Reset();
   state_ = State::kEnding;

@@ -17,6 +17,7 @@
 #include "base/fd.h"
 #include "base/result.h"
 #include "os/child.h"
+#include "spawner/disk_room.h"
 #include "spawner/host.h"
 #include "spawner/job.h"
 #include "spawner/launch.h"
@@ -74,6 +75,10 @@ class Machine {
 
   // `inherited`: what of its disk limit the snapshot takes that it began with.
   Result<> SetLimits(const Limits& limits, uint64_t inherited);
+  // What its disk limit leaves it.
+  DiskRoom& room() { return room_; }
+  Result<> Measured(const Measurement& found) { return room_.Measured(host_->disk.get(), parts_.disk, found); }
+  Result<> EndMeasuring(int64_t now) { return room_.Ended(host_->disk.get(), parts_.disk, now); }
   // Its disk belongs to this project from now on. For one that was booted before anybody wanted it.
   Result<> Assign(const Owner& owner);
   Result<UsageResp> Usage() const;
@@ -129,6 +134,7 @@ class Machine {
   Result<> kept_;
   std::vector<std::string> drives_;  // names
   std::string project_;
+  DiskRoom room_;
 };
 
 }  // namespace sandbar::spawner

@@ -114,6 +114,7 @@ void Server::OnEvent(uint64_t key, uint32_t events) {
   if (kind == Kind::kJob) return OnJob(key >> 3);
   auto it = slots_.find(key >> 3);
   if (it == slots_.end()) return;
+  if (kind == Kind::kMeasured) return OnMeasured(it->second);
   OnMachine(it->second);
 }
 
@@ -246,6 +247,7 @@ void Server::OnStatus(Slot& slot, bool ended) {
     if (!running) ReplyError(owed->tag, running.error());
   }
   slot.machine->AfterStart();
+  rooms_at_ = 0;
 }
 
 Result<> Server::BeginDestroy(Slot& slot, const std::string& keep_as) {
@@ -254,6 +256,7 @@ Result<> Server::BeginDestroy(Slot& slot, const std::string& keep_as) {
     return Fail(Code::kUnavailable, "the machine's files are still being copied; try again later");
   SB_TRYV(slot.machine->BeginDestroy(keep_as));
   slot.waits.reset();
+  EndMeasuring(slot);
   if (auto owed = std::exchange(slot.configure, std::nullopt))
     ReplyTo(*owed, ErrorResp{static_cast<int32_t>(Code::kStopped), "the machine was destroyed", 0});
   slot.start_limit = 0;
@@ -295,6 +298,7 @@ int Server::Tick() {
   }
   if (const int64_t at = jobs_.Expire(now); at != 0 && (next == 0 || at < next)) next = at;
   TidyIfNeeded(now, &next);
+  WatchRooms(now, &next);
   if (housekeep_at_ != 0 && now >= housekeep_at_) {
     housekeep_at_ = 0;
     background_ = true;

@@ -51,11 +51,13 @@ class Server {
     std::optional<Owed> configure;
     std::optional<ConfigureReq> waits;  // for a copy of its snapshot
     std::vector<Owed> destroy;
+    Fd measured;              // what the process says that measures its disk
+    int64_t look_at = 0;      // when its disk is looked at again
     int64_t start_limit = 0;  // when a machine that still has not exec'd is given up
   };
 
   // What an event of epoll is about: the kind in the low three bits, above them the serial of a machine or a job.
-  enum class Kind : uint64_t { kListener, kPeer, kTimer, kSignals, kPidfd, kStatus, kJob };
+  enum class Kind : uint64_t { kListener, kPeer, kTimer, kSignals, kPidfd, kStatus, kJob, kMeasured };
   static constexpr uint64_t Key(Kind kind, uint64_t serial = 0) { return serial << 3 | static_cast<uint64_t>(kind); }
   static ErrorResp ToResponse(const Error& error) {
     return {static_cast<int32_t>(error.code), error.message, error.sys_errno};
@@ -115,6 +117,11 @@ class Server {
   void OnCopied(uint64_t slot, Job& job, const Result<>& copied);
   void StartMachine(Slot& slot, const ConfigureReq& request);
   void Refuse(Slot& slot, const Error& error);
+  // The disks of machines that inherited something: which of them have to be measured.
+  void WatchRooms(int64_t now, int64_t* next);
+  Result<> StartMeasuring(Slot& slot);
+  void OnMeasured(Slot& slot);
+  void EndMeasuring(Slot& slot);
   void TidyIfNeeded(int64_t now, int64_t* next);
   void TidyAtTheEnd();
   bool DriveInUse(const std::string& name) const;
@@ -148,6 +155,7 @@ class Server {
   };
   std::vector<Waiting> conversions_;  // of snapshots that are still settling
   int64_t tidy_at_ = 0;
+  int64_t rooms_at_ = 0;  // when disks are looked at again
   std::map<std::string, uint64_t> by_id_;
   uint64_t next_serial_ = 1;
   bool busy_ = false;       // a machine is starting or ending

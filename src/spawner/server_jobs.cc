@@ -147,6 +147,7 @@ void Server::OnCopied(uint64_t serial, Job& job, const Result<>& copied) {
   if (!copied) return Refuse(slot, copied.error());
   auto adopted = slot.machine->Adopt(static_cast<CopyJob&>(job).Take(), request.inherited_bytes);
   if (!adopted) return Refuse(slot, adopted.error());
+  log::Info("machine {} on {}", slot.machine->id(), slot.machine->disk_path());
   StartMachine(slot, request);
 }
 

@@ -92,3 +92,34 @@ test("fsync works, and the whole store cannot be flushed", { skip: engine !== "n
   assert.match(whole.stderr, /Function not implemented/);
   await stop(session);
 });
+
+test("old files can be rewritten and replaced below the limit, and no number of sessions goes beyond it", { skip: engine === "microvm" && "its disk is a device with a size" }, async () => {
+  const small = await startServer({ config: "[limits]\nmax_running = 8\ndisk_mb = 1024\n" });
+  try {
+    const scope = "projectId=prj_full";
+    let { session } = await small.create({ projectId: "prj_full", name: "full", runtime: "node24", resources: { vcpus: 1 }, timeout: HOUR });
+    const run = async (script) => (await small.exec(session.id, "sh", ["-c", script], { sudo: true })).exitCode;
+    const again = async () => {
+      await small.call("POST", `/v2/sandboxes/sessions/${session.id}/stop`);
+      ({ session } = await small.call("GET", `/v2/sandboxes/full?${scope}&resume=true`));
+    };
+    // 65 files of ten mebibytes. Whoever is faster than the server's watch is refused at first, and tries again.
+    const write = (options) => `n=0; for i in $(seq 65); do until dd if=/dev/zero of=/var/tmp/f$i bs=1M count=10 ${options} 2>/dev/null; do n=$((n+1)); [ $n -lt 200 ] || exit 1; sleep 0.1; done; done; echo refused $n >> /var/tmp/log`;
+    assert.equal(await run(write("")), 0);
+    await again();
+    assert.equal(await run(write("conv=notrunc")), 0, "in place");
+    await again();
+    assert.equal(await run(`rm /var/tmp/f*; ${write("")}`), 0, "deleted and written again");
+    console.log((await small.exec(session.id, "cat", ["/var/tmp/log"])).stdout.replaceAll("\n", ", "));
+    for (let i = 0; i < 3; i++) {
+      await again();
+      await run(`dd if=/dev/zero of=/var/tmp/more${i} bs=1M count=200`);
+      const { stdout } = await small.exec(session.id, "sh", ["-c", "du -sm /var/tmp | cut -f1"], { sudo: true });
+      assert.ok(Number(stdout) <= 1024 + 8, `${stdout.trim()} MiB in a limit of 1024`);
+    }
+    assert.notEqual(await run("fallocate -l 100M /var/tmp/last"), 0);
+    assert.equal(await run("rm /var/tmp/f1 /var/tmp/f2 /var/tmp/f3; n=0; until dd if=/dev/zero of=/var/tmp/last bs=1M count=15 2>/dev/null; do n=$((n+1)); [ $n -lt 200 ] || exit 1; sleep 0.1; done"), 0, "room after deleting");
+  } finally {
+    await small.stop();
+  }
+});

@@ -1,0 +1,49 @@
+// What a writable copy of a btrfs subvolume still holds of its original, and what it has taken since. Simple quotas
+// count only the latter; a limit on both together needs the former. Used by the spawner and by processes that it forks.
+//
+//   SB_TRY(QuotaMeter meter, QuotaMeter::Open(std::move(directory)));
+//   SB_TRY(Held held, meter.Read());                                 // cheap, the same at any size
+//   SB_TRY(uint64_t old, InheritedBytes(subvolume.get(), false));    // takes as long as there are files
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "base/fd.h"
+#include "base/result.h"
+
+namespace sandbar::os {
+
+// What a quota group is charged for, as of this moment. The kernel compares the sum with the group's limit.
+struct Held {
+  uint64_t counted = 0;   // on the disk
+  uint64_t data = 0;      // promised to writes that are under way
+  uint64_t metadata = 0;  // the same, for files' names and places
+  // Of the subvolume: another one when anything in it was changed and committed.
+  uint64_t generation = 0;
+  uint64_t total() const { return counted + data + metadata; }
+  bool operator==(const Held&) const = default;
+};
+
+class QuotaMeter {
+ public:
+  QuotaMeter() = default;
+  // kUnsupported where the kernel shows no such figures.
+  static Result<QuotaMeter> Open(Fd subvolume);
+  Result<Held> Read() const;
+  explicit operator bool() const { return static_cast<bool>(subvolume_); }
+
+ private:
+  Fd subvolume_;
+  uint64_t id_ = 0;
+  std::array<Fd, 4> files_;
+};
+
+// The bytes on the disk, data and metadata, that were there when this copy was made and that it still refers to. They
+// never become more. An extent counts in full as long as one of its blocks is used, because the kernel frees it only as
+// a whole. Metadata is estimated, and never too low. Needs CAP_SYS_ADMIN. Reads the filesystem's own tree, no file.
+// `write_out`: files that hold such bytes are told to write what is in memory, because a block that was written anew in
+// memory only still refers to the old one.
+Result<uint64_t> InheritedBytes(int subvolume, bool write_out);
+
+}  // namespace sandbar::os

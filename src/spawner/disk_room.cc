@@ -1,0 +1,115 @@
+#include "spawner/disk_room.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "os/openat.h"
+
+namespace sandbar::spawner {
+namespace {
+
+constexpr uint64_t kMiB = 1ULL << 20;
+// With less room than a quarter of its limit, within these bounds, it is worth to know how much there really is.
+constexpr uint64_t kNearLeast = 64 * kMiB, kNearMost = 1024 * kMiB;
+constexpr uint64_t kFirst = kMiB;  // who wrote so much is measured once, whatever its room
+constexpr uint64_t kGain = kMiB;   // less is as good as nothing
+constexpr uint64_t kUnwritten = 4 * kMiB;
+constexpr uint64_t kSteps = 64;  // in which a limit follows
+// A guest writes a gibibyte in a second, hardly more. One that does nothing is not looked at as often.
+constexpr uint64_t kBytesPerMs = kMiB;
+constexpr int64_t kSoonestMs = 50, kIdleMs = 250, kLatestMs = 1000;
+// Between measurements that find nothing, near the limit and far from it. One that takes long may not take more than a
+// twentieth of the time.
+constexpr int64_t kFirstWaitMs = 100, kMostWaitMs = 4000, kFarWaitMs = 30'000, kShare = 20;
+
+}  // namespace
+
+int64_t RoomPolicy::Look(int64_t now, const os::Held& held) {
+  const uint64_t room = own_ - std::min(own_, held.total());
+  const bool still = held == seen_;
+  seen_ = held;
+  // Near is also who could have more room than it has.
+  const uint64_t inherited = limit_ - std::min(limit_, own_);
+  const bool near = room < std::max(std::clamp(limit_ / 4, kNearLeast, kNearMost), inherited);
+  const bool first = !known_ && held.total() >= kFirst;
+  const bool worth = near || first || (known_ && now >= ended_ + kFarWaitMs);
+  wants_ = worth && !running_ && now >= not_before_ && held != judged_;
+  const auto pace = static_cast<int64_t>(std::min(room / kBytesPerMs, static_cast<uint64_t>(kLatestMs)));
+  return now + std::max(pace, still || running_ ? kIdleMs : kSoonestMs);
+}
+
+void RoomPolicy::Began() {
+  wants_ = false;
+  running_ = true;
+  gained_ = took_ms_ = 0;
+  judged_ = seen_;
+}
+
+void RoomPolicy::Gained(uint64_t bytes, uint64_t took_ms) {
+  known_ = true;
+  gained_ += bytes;
+  took_ms_ = std::max(took_ms_, took_ms);
+}
+
+void RoomPolicy::Ended(int64_t now) {
+  running_ = false;
+  wait_ms_ = gained_ >= kGain ? kFirstWaitMs : std::clamp(2 * wait_ms_, kFirstWaitMs, kMostWaitMs);
+  const auto share = static_cast<int64_t>(std::min<uint64_t>(took_ms_, 3'600'000)) * kShare;
+  ended_ = now;
+  not_before_ = now + std::max(wait_ms_, share);
+}
+
+Result<> DiskRoom::Begin(Disk* disk, const DiskSlot& slot, uint64_t limit, uint64_t inherited) {
+  *this = {};
+  SB_TRYV(SetLimit(disk, slot, limit, inherited));
+  if (limit == 0 || !disk->limits_own_bytes() || inherited == 0) return {};
+  SB_TRY(Fd dir, os::OpenPath(slot.path, O_RDONLY | O_DIRECTORY));
+  // Without it the limit is as strict as it was.
+  auto meter = os::QuotaMeter::Open(std::move(dir));
+  if (!meter) log::Warn("disk of {}: {}", slot.name, meter.error().message);
+  if (meter) meter_ = std::move(*meter);
+  return {};
+}
+
+Result<> DiskRoom::SetLimit(Disk* disk, const DiskSlot& slot, uint64_t limit, uint64_t inherited) {
+  if (!measured_) inherited_ = found_ = inherited;
+  limit_ = limit;
+  policy_.Set(limit, OwnLimit(limit, inherited_));
+  return disk->SetLimit(slot, limit, inherited_);
+}
+
+int64_t DiskRoom::Look(int64_t now) {
+  auto held = meter_.Read();
+  // The slot is on its way out.
+  if (!held) return now + kLatestMs;
+  held_ = *held;
+  return policy_.Look(now, held_);
+}
+
+bool DiskRoom::unwritten() const {
+  return held_.data >= kUnwritten;
+}
+
+Result<> DiskRoom::Measured(Disk* disk, const DiskSlot& slot, const Measurement& found) {
+  policy_.Gained(found_ - std::min(found_, found.inherited), found.took_ms);
+  found_ = found.inherited;
+  measured_ = true;
+  // Setting a limit costs the kernel something: small steps wait for the end.
+  const uint64_t gain = inherited_ - std::min(inherited_, found_);
+  return found_ > inherited_ || gain >= limit_ / kSteps ? Apply(disk, slot) : Result<>{};
+}
+
+Result<> DiskRoom::Ended(Disk* disk, const DiskSlot& slot, int64_t now) {
+  policy_.Ended(now);
+  return Apply(disk, slot);
+}
+
+Result<> DiskRoom::Apply(Disk* disk, const DiskSlot& slot) {
+  if (found_ == inherited_) return {};
+  inherited_ = found_;
+  return SetLimit(disk, slot, limit_, inherited_);
+}
+
+}  // namespace sandbar::spawner
