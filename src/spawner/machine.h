@@ -57,6 +57,8 @@ class Machine {
   // here on the machine has the request's drives. kNotFound, kConflict: there is no such snapshot, or it does not fit.
   Result<bool> NeedsCopy(const ConfigureReq& request);
   Result<> Adopt(SlotCopy copy, uint64_t inherited);
+  // The request was refused: its drives are free again.
+  void LetGoOfDrives() { drives_.clear(); }
   // Mounts, and tells the first process; the result arrives through status_fd() and OnStatus().
   Result<> Configure(const ConfigureReq& request);
   int status_fd() const { return child_.status.get(); }

@@ -94,6 +94,7 @@ void Server::Handle(uint32_t tag, const ConfigureReq& r) {
 }
 
 void Server::Refuse(Slot& slot, const Error& error) {
+  slot.machine->LetGoOfDrives();
   if (auto owed = std::exchange(slot.configure, std::nullopt)) ReplyTo(*owed, ToResponse(error));
 }
 
