@@ -1,11 +1,15 @@
 // The processes that do what takes as long as there are files or bytes: nobody else waits for them, each owner has a
 // share, they end with what they work on, and leave nothing behind.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <set>
@@ -14,7 +18,9 @@
 #include "os/openat.h"
 #include "os/process.h"
 #include "os/unix_socket.h"
+#include "spawner/disk.h"
 #include "spawner/test_harness.h"
+#include "spawner/tidy_job.h"
 
 namespace sandbar::spawner {
 namespace {
@@ -263,6 +269,41 @@ TEST_F(JobsTest, ManyNamesFitIntoAReadersMemory) {
   auto walk = client_->Call(ManifestReq{"snap_links", false, "a"});
   ASSERT_TRUE(walk) << walk.error().message;
   EXPECT_THAT(Drain(walk->fds.at(0).get()), HasSubstr("end ")) << "and not killed for its memory";
+}
+
+TEST_F(JobsTest, AMachineWhoseCopyWasRefusedHasNoDrives) {
+  Keep("m1", "dd if=/dev/zero of=/opt/f bs=1M count=300 2>/dev/null", "snap_a");
+  ASSERT_TRUE(client_->Call(CreateDriveReq{"drv_a", 1ULL << 30}));
+  ASSERT_TRUE(client_->Call(Roomy("m2")));
+  ConfigureReq configure = From("m2", "snap_a");
+  configure.mounts = {{"drv_a", "/mnt", true, 0, 0}};
+  // The copy ends with its snapshot.
+  std::map<uint32_t, Response> bodies;
+  Times({configure, RemoveSnapshotReq{"snap_a"}}, &bodies);
+  ASSERT_TRUE(std::holds_alternative<ErrorResp>(bodies[1]));
+  auto removed = client_->Call(RemoveDriveReq{"drv_a"});
+  EXPECT_TRUE(removed) << removed.error().message;
+}
+
+TEST(TidyJobTest, OneThatNeverFinishedLeavesItsWorkToTheNext) {
+  std::string dir = "/var/tmp/sandbar-tidy-XXXXXX";
+  ASSERT_NE(::mkdtemp(dir.data()), nullptr);
+  auto data = os::OpenPath(dir, O_RDONLY | O_DIRECTORY);
+  ASSERT_TRUE(data);
+  ASSERT_EQ(::mkdir((dir + "/mount").c_str(), 0700), 0);
+  auto disk = OpenPlainDisk({.data = data->get(), .mount_point = dir + "/mount"});
+  ASSERT_TRUE(disk) << disk.error().message;
+  auto slot = (*disk)->Create();
+  ASSERT_TRUE(slot) << slot.error().message;
+  ASSERT_TRUE((*disk)->Destroy(*slot));
+  ASSERT_TRUE((*disk)->untidy());
+  auto job = TidyJob::Start(nullptr, disk->get());
+  ASSERT_TRUE(job) << job.error().message;
+  EXPECT_FALSE((*disk)->untidy());
+  job->reset();
+  EXPECT_TRUE((*disk)->untidy());
+  disk->reset();
+  std::filesystem::remove_all(dir);
 }
 
 }  // namespace

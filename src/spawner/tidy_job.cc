@@ -9,16 +9,18 @@ Result<std::unique_ptr<Job>> TidyJob::Start(JobGroup group, Disk* disk) {
     SB_TRYV(disk->Tidy());
     return std::string();
   };
-  auto begun = job->Fork(disk->tidy_fds(), work);
-  if (!begun) {
-    disk->EndTidy(false);
-    return std::unexpected(std::move(begun).error());
-  }
+  SB_TRYV(job->Fork(disk->tidy_fds(), work));
   return job;
+}
+
+TidyJob::~TidyJob() {
+  Kill();
+  if (!finished_) disk_->EndTidy(false);
 }
 
 Result<> TidyJob::Finish() {
   auto done = Collect();
+  finished_ = true;
   disk_->EndTidy(done.has_value());
   if (!done) return std::unexpected(std::move(done).error().Context("tidy the disk"));
   return {};

@@ -13,12 +13,15 @@ namespace sandbar::spawner {
 class TidyJob final : public Job {
  public:
   static Result<std::unique_ptr<Job>> Start(JobGroup group, Disk* disk);
+  // One that did not finish leaves its work to the next one.
+  ~TidyJob() override;
   Result<> Finish() override;
 
  private:
   TidyJob(JobGroup group, Disk* disk) : Job({.kind = JobKind::kTidy}, group), disk_(disk) {}
 
   Disk* disk_;
+  bool finished_ = false;
 };
 
 }  // namespace sandbar::spawner
