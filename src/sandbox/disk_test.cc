@@ -104,6 +104,34 @@ TEST_F(DiskTest, AGuessIsCorrectedWhenTheLayerWasRead) {
   EXPECT_EQ(world.Machine(back)->limits.disk_bytes, 1000 * kMiB);
 }
 
+TEST_F(DiskTest, ACorrectionThatComesWhileASessionStartsIsNotLost) {
+  world.host.layer_bytes = 100 * kMiB;
+  world.host.faults.manifest[""] = Code::kUnavailable;
+  BootCopying();
+  auto view = Named("box");
+  world.Machine(view)->usage.disk_bytes = 400 * kMiB;
+  auto kept = Stop(view);
+  world.host.slow_starts = true;
+  std::optional<Result<SandboxView>> back;
+  auto done = [&back](std::exception_ptr e, Result<SandboxView> r) {
+    SB_CHECK(!e);
+    back.emplace(std::move(r));
+  };
+  asio::co_spawn(world.ioc.get_executor(), world.service->Get(world.scope, "box", true), done);
+  auto told = [&] {
+    const auto ids = world.host.ids();
+    return ids.empty() ? 0 : world.host.Find(ids.back())->rootfs.inherited_bytes;
+  };
+  ASSERT_TRUE(world.Until([&] { return told() >= 400 * kMiB; }));
+  world.host.faults.manifest.clear();
+  ASSERT_TRUE(world.Run(world.service->VerifySnapshot(world.scope, kept.id)));
+  ASSERT_TRUE(Durable(kept.id));
+  world.host.slow_starts = false;
+  ASSERT_TRUE(world.Until([&] { return back.has_value(); }));
+  ASSERT_TRUE(*back) << back->error().message;
+  EXPECT_LT(world.Machine(**back)->rootfs.inherited_bytes, 101 * kMiB);
+}
+
 TEST_F(DiskTest, NothingNewStandsOnMoreThanItMayHold) {
   world.host.layer_bytes = 1200 * kMiB;
   BootCopying();

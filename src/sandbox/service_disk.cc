@@ -65,10 +65,7 @@ Task<> ServiceImpl::CorrectLimits(store::Layer layer) {
     const bool on_it = !row.snapshot_layers.empty() && row.snapshot_layers.front() == layer.name;
     if (on_it && core_.ladder.Of(row.engine).copies_snapshots) standing.push_back(live.session);
   }
-  for (const auto& session : standing) {
-    auto corrected = co_await session->SetInherited(sandbox::BytesOf(layer));
-    if (!corrected) log::Warn("disk limit of {}: {}", session->row().id, corrected.error().message);
-  }
+  for (const auto& session : standing) SB_CO_TRYV(co_await session->SetInherited(sandbox::BytesOf(layer)));
   co_return Result<>{};
 }
 

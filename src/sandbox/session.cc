@@ -131,6 +131,7 @@ Task<> Session::Run(std::unique_ptr<LiveMachine> live, std::optional<SourceSpec>
   }
   // Only a policy that is on record may open the network.
   live_->egress().SetPolicy(policy_);
+  SB_CO_TRYV(co_await TellInherited());
   phase_ = Phase::kRunning;
   tasks_.Spawn(Clock());
   started_->Set(true);
@@ -172,6 +173,7 @@ Task<> Session::Reattach(std::vector<store::Command> unfinished, bool present, b
     // What was killed for memory before is known already.
     auto usage = co_await live_->machine().GetUsage();
     if (usage) oom_kills_ = usage->oom_kills;
+    SB_CO_TRYV(co_await TellInherited());
     tasks_.Spawn(Clock());
     tasks_.Spawn(TrustCaAgain());
   }
@@ -337,9 +339,20 @@ Task<bool> Session::EndMachine(engine::Usage* usage) {
 
 Task<> Session::SetInherited(uint64_t bytes) {
   inherited_bytes_ = bytes;
-  if (!live_ || phase_ != Phase::kRunning) co_return Result<>{};
-  const engine::Limits limits = BootOf(*core_, row_.engine, row_.vcpus).limits;
-  co_return co_await live_->machine().SetLimits(limits, bytes);
+  corrected_ = true;
+  // One that starts is told when it runs.
+  if (live_ && phase_ == Phase::kRunning) co_await TellInherited();
+  co_return Result<>{};
+}
+
+Task<> Session::TellInherited() {
+  // Another correction may come while one is told.
+  while (std::exchange(corrected_, false)) {
+    const engine::Limits limits = BootOf(*core_, row_.engine, row_.vcpus).limits;
+    auto told = co_await live_->machine().SetLimits(limits, inherited_bytes_);
+    if (!told) log::Warn("disk limit of {}: {}", row_.id, told.error().message);
+  }
+  co_return Result<>{};
 }
 
 store::Snapshot Session::MakeSnapshot(const engine::Usage& usage) const {

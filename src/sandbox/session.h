@@ -108,7 +108,8 @@ class Session final : public MachineListener {
   // before allow.
   Task<> SetNetwork(net::PolicyRef policy);
   void SetEnv(std::map<std::string, std::string> env) { env_ = std::move(env); }
-  // What of its disk limit the snapshot takes that it began with. The second tells the machine, too.
+  // What of its disk limit the snapshot takes that it began with. The second tells the machine, too, as soon as it
+  // runs.
   void NoteInherited(uint64_t bytes) { inherited_bytes_ = bytes; }
   Task<> SetInherited(uint64_t bytes);
   // It stops when no command ran and nobody held a Use for so long.
@@ -157,6 +158,7 @@ class Session final : public MachineListener {
 
   // memory_session.cc
   Task<> Inherit(Heritage heritage);
+  Task<> TellInherited();
   // Under a new name; nothing when it is not one that was idle then.
   std::optional<std::string> InheritContext(const Heritage& heritage, const std::string& driver);
   // Ends the machine's life with its memory in the snapshot. When that fails only the files are left to be kept.
@@ -226,6 +228,7 @@ class Session final : public MachineListener {
   std::shared_ptr<Outcome<bool>> started_;
   std::unique_ptr<LiveMachine> live_;
   uint64_t inherited_bytes_ = 0;
+  bool corrected_ = false;                  // and the machine does not know it yet
   std::unique_ptr<SourceRun> source_;       // while it is fetched
   net::PolicyRef policy_ = net::DenyAll();  // on record; in force as well unless SetNetwork is under way or failed
   uint64_t policy_changes_ = 0;             // calls of SetNetwork

@@ -83,6 +83,9 @@ class FakeMachine final : public Machine {
       if (format->second != rootfs.format) co_return Fail(Code::kConflict, "it has the other format");
     }
     state_->rootfs = std::move(rootfs);
+    while (host_->slow_starts) {
+      SB_CO_TRYV(co_await Sleep(std::chrono::milliseconds(5)));
+    }
     state_->state = MachineState::kConfigured;
     co_return Result<>{};
   }
