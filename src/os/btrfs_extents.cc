@@ -192,6 +192,10 @@ Result<Held> QuotaMeter::Read() const {
     if (std::from_chars(text.data(), text.data() + n, values[i]).ec != std::errc{})
       return Fail(Code::kInternal, "a quota group shows no number");
   }
+  return Held{values[0], values[1], values[2] + values[3]};
+}
+
+Result<uint64_t> QuotaMeter::Generation() const {
   btrfs_ioctl_search_args search{};
   search.key.tree_id = BTRFS_ROOT_TREE_OBJECTID;
   search.key.min_objectid = search.key.max_objectid = id_;
@@ -202,7 +206,7 @@ Result<Held> QuotaMeter::Read() const {
   btrfs_root_item item{};
   if (search.key.nr_items == 0) return Fail(Code::kNotFound, "there is no such subvolume");
   std::memcpy(&item, search.buf + sizeof(btrfs_ioctl_search_header), sizeof item);
-  return Held{values[0], values[1], values[2] + values[3], le64toh(item.generation)};
+  return le64toh(item.generation);
 }
 
 Result<uint64_t> InheritedBytes(int subvolume, bool write_out) {

@@ -19,7 +19,7 @@ struct Held {
   uint64_t counted = 0;   // on the disk
   uint64_t data = 0;      // promised to writes that are under way
   uint64_t metadata = 0;  // the same, for files' names and places
-  // Of the subvolume: another one when anything in it was changed and committed.
+  // Of the subvolume: another one when anything in it was changed and committed. Not read with the others.
   uint64_t generation = 0;
   uint64_t total() const { return counted + data + metadata; }
   bool operator==(const Held&) const = default;
@@ -30,7 +30,9 @@ class QuotaMeter {
   QuotaMeter() = default;
   // kUnsupported where the kernel shows no such figures.
   static Result<QuotaMeter> Open(Fd subvolume);
+  // Without the generation, which changes only with a commit and need not be read as often.
   Result<Held> Read() const;
+  Result<uint64_t> Generation() const;
   explicit operator bool() const { return static_cast<bool>(subvolume_); }
 
  private:

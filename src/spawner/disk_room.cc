@@ -84,6 +84,11 @@ int64_t DiskRoom::Look(int64_t now) {
   auto held = meter_.Read();
   // The slot is on its way out.
   if (!held) return now + kLatestMs;
+  held->generation = held_.generation;
+  if (now >= generation_at_) {
+    generation_at_ = now + kLatestMs;
+    if (auto generation = meter_.Generation()) held->generation = *generation;
+  }
   held_ = *held;
   return policy_.Look(now, held_);
 }

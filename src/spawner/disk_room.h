@@ -72,6 +72,7 @@ class DiskRoom {
   RoomPolicy policy_;
   os::Held held_;
   uint64_t limit_ = 0, inherited_ = 0, found_ = 0;  // what the limit was set by, and what was found last
+  int64_t generation_at_ = 0;                       // when that is read again
   bool measured_ = false;
 };
 
