@@ -47,9 +47,10 @@ struct Call {
   int version = 0;         // the N of /vN
   bool first_use = false;  // of a sandbox that was made for an interactive shell
   store::Token token;
-  // Of the caller's credential; whatever it makes of it ends no later. `exchange` sees to it (expiring_exchange.h).
+  // When the caller's credential expires. `exchange` ends streams then (expiring_exchange.h); tokens that are made for
+  // the caller expire no later.
   std::optional<int64_t> expires_at_ms;
-  std::string last_words;  // of a stream that ends with the credential; empty: its format's usual error
+  std::string last_words;  // ends a stream whose credential has expired; empty: the usual error of its format
   Wanted wanted;
   sandbox::Scope scope;
 

@@ -22,7 +22,7 @@ struct ErrorAnswer {
 };
 
 ErrorAnswer AnswerFor(Code code);
-// The same; nothing for a number that is no code.
+// The same as AnswerFor, but std::nullopt for a number that is no Code.
 std::optional<ErrorAnswer> FindAnswer(Code code);
 
 // What the caller may read: the error's message, or for a fault a reference to the log line that has it.

@@ -11,7 +11,7 @@ namespace sandbar::api {
 namespace {
 
 constexpr int64_t kLongestMs = 365LL * 24 * 3600 * 1000;  // of a wait
-constexpr std::chrono::milliseconds kClocksDiffer{50};    // the one that timers use, and that of the day
+constexpr std::chrono::milliseconds kClocksDiffer{50};    // between the timers' clock and the time of day
 
 }  // namespace
 

@@ -1,9 +1,10 @@
-// An exchange whose caller's credential ends at a known time: what the credential opened ends with it. Every handler of
-// such a caller talks through this one, so none has to look at the clock. Lives in the frame of Api::Dispatch.
+// The exchange of a caller whose credential expires at a known time: streams that the credential opened end then. Every
+// handler of such a caller gets this exchange in place of the connection's own. Lives in the frame of Api::Dispatch.
 //
-// At that time a body that is being read or a stream that is being written fails with kUnauthenticated, and WaitClosed
-// completes as if the client had gone. The handler returns then, and End() says why in the stream's own format. A call
-// that only works on its one answer is not cut off: it was allowed when it began, and it ends by itself.
+// At the expiry, reading a body and writing a stream fail with kUnauthenticated. WaitClosed completes as if the client
+// had gone: a handler that cancels work for a client that is gone has to ask CredentialLeft() which of the two it was.
+// The handler returns, and End() writes the reason in the stream's own format. A call that is only working on its one
+// answer is not cut off: it was allowed when it began, and it ends by itself.
 #pragma once
 
 #include <optional>
@@ -19,10 +20,11 @@ class ExpiringExchange final : public net::HttpExchange {
 
   static constexpr std::string_view kWhy = "the token that opened this has expired; get another one and ask again";
 
-  // The credential's end has ended something here.
+  // Whether a read, a write or a wait on this exchange ended because the credential expired.
   bool ended() const { return ended_; }
-  // Once that is so and the handler has returned. `last_words`: what ends the stream instead of its format's usual
-  // error. A stream whose format has none is cut, so that a part is never taken for the whole.
+  // Call it when ended() is true and the handler has returned. Writes `last_words` to the stream, or the usual error of
+  // the stream's format when `last_words` is empty. A stream whose format has no error is cut, so that the client never
+  // takes a part for the whole.
   Task<> End(std::string last_words);
 
   const net::HttpRequest& request() const override { return inner_->request(); }
@@ -37,7 +39,7 @@ class ExpiringExchange final : public net::HttpExchange {
   bool started() const override { return inner_->started(); }
   Task<> WaitClosed() override;
   bool wants_upgrade() const override { return inner_->wants_upgrade(); }
-  // The stream is the handler's: it has to end it in time (Left).
+  // The handler owns the upgraded stream and has to end it in time itself (CredentialLeft).
   Task<net::ByteStream*> Upgrade(std::vector<net::Header> headers) override {
     return inner_->Upgrade(std::move(headers));
   }
@@ -47,7 +49,7 @@ class ExpiringExchange final : public net::HttpExchange {
  private:
   std::chrono::milliseconds Left() const;
   Error Expired();
-  // The error of something that was given Left() to finish.
+  // Turns a timeout that is due to the expiry into Expired(); other errors stay as they are.
   Error Judge(Error error);
 
   net::HttpExchange* inner_;
@@ -57,7 +59,7 @@ class ExpiringExchange final : public net::HttpExchange {
   bool ended_ = false;
 };
 
-// How long a credential lasts from now on, with the leeway that it is given.
+// How long a credential that expires at this time is still taken: until then and kLeewayMs more; 0 when that is over.
 std::chrono::milliseconds CredentialLeft(int64_t expires_at_ms);
 
 }  // namespace sandbar::api

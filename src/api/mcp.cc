@@ -166,7 +166,7 @@ Task<> RunToAnswer(Running* r) {
   // The server closes: sandboxes go on, and so does what runs in them.
   SB_CO_TRYV(co_await CheckCancelled());
   if (first.index() == 0) co_return std::get<0>(std::move(first));
-  // What it started goes on: the client can ask for it with another token.
+  // The command that the call started goes on: the client can ask for it with another token.
   if (Expired(*r->call)) co_return Fail(Code::kUnauthenticated, std::string(ExpiringExchange::kWhy));
   mcp::Waited waited = r->waited;
   auto ended = co_await mcp::Abandon(r->host, std::move(waited));

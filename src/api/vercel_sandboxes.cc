@@ -45,8 +45,8 @@ void NoteShell(Call* call, const sandbox::SandboxView& view, json::object* body)
   call->fresh_shells->Add(view.sandbox.name, view.session.id);
 }
 
-// Says so when the client goes away, and then waits to be cancelled. One whose token has expired meanwhile is still
-// there for its answer.
+// Sets `gone` when the client goes away, and then waits to be cancelled. WaitClosed also completes when the client's
+// token expires: then the client is still there for its answer.
 Task<> WatchClient(Call* call, bool* gone) {
   SB_CO_TRYV(co_await call->exchange->WaitClosed());
   *gone = !call->expires_at_ms || CredentialLeft(*call->expires_at_ms).count() > 0;

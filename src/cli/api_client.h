@@ -24,8 +24,8 @@ Result<ServerRef> FindServer(const Options& options);
 
 // Whether SANDBAR_URL says which server to use.
 bool EnvironmentNamesServer(const Options& options);
-// Whether that is the server of the data directory, called with its own token. Then what this machine has of it (the
-// key, the preload beside this program) may be used in its place.
+// Whether `server` is the server of the data directory, with that directory's own token. Then `sandbar env` can use
+// that server's key and the preload beside this program, and need not ask the server.
 bool IsLocalServer(const Options& options, const ServerRef& server);
 
 // The endpoint file of a data directory: written by the server when it listens, removed when it stops.

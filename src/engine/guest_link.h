@@ -81,7 +81,7 @@ class GuestLink {
   // `silence` meanwhile (0: LinkDeadlines::silence) is not waited for: kTimeout.
   virtual Task<wire::Quiesced> Quiesce(std::chrono::milliseconds grace,
                                        std::chrono::milliseconds silence = std::chrono::milliseconds(0)) = 0;
-  // Files are written out, and everything goes on. A silent agent is not waited for either.
+  // Writes the files out; the programs go on. Gives up on a silent agent as Quiesce does.
   virtual Task<wire::Quiesced> WriteOut() = 0;
   // For a machine that went on from a saved memory: see wire/guest_frames.h. Close the link afterwards and open
   // another.

@@ -168,7 +168,7 @@ Task<wire::Quiesced> CallQuiesce(std::shared_ptr<LinkCore> core, QuiesceRequest 
   core->Send(wire::Quiesce{static_cast<uint64_t>(std::max<int64_t>(request.grace.count(), 0)), request.go_on});
   const auto silence = request.silence.count() > 0 ? request.silence : core->limits().silence;
   const auto deadline = LinkClock::now() + request.grace + core->limits().call;
-  // Long work of an agent that answers is waited for, a silent agent is not. So it is asked something else meanwhile.
+  // Writing files out may take long, and the agent reports only its end. Probes tell a busy agent from a silent one.
   auto pause = std::min(kBeforeProbe, silence);
   std::shared_ptr<LinkCore::Stream> probe;
   LinkClock::time_point asked;

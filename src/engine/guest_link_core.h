@@ -121,7 +121,7 @@ class LinkCore {
   // Takes a slot (waiting for one) and a fresh id.
   Task<std::shared_ptr<Stream>> OpenStream(bool upload);
   Result<std::shared_ptr<Stream>> OpenDial();
-  // Asks the agent for something that takes it no work, without waiting for a slot. Whatever it answers ends the
+  // Asks the agent to make a directory that exists, which is no work, without waiting for a slot. Any answer ends the
   // stream.
   std::shared_ptr<Stream> Probe();
   // Whether anything has come from the agent since then, or is there to be read.

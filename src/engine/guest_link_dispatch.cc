@@ -246,8 +246,8 @@ Result<std::shared_ptr<LinkCore::Stream>> LinkCore::OpenDial() {
   return s;
 }
 
-// Every version of the agent knows this request. One that ends its programs refuses it at once; another one looks at
-// a directory that is there. There are fewer streams than the agent allows, so one more is not too many.
+// Every version of the agent knows MakeDir. An agent that is ending its programs refuses it at once; otherwise it finds
+// that "/" exists. The link opens fewer streams than the agent allows, so the agent has room for this one.
 std::shared_ptr<LinkCore::Stream> LinkCore::Probe() {
   static_assert(kMaxOpenStreams < static_cast<ptrdiff_t>(wire::kMaxStreams));
   auto s = std::make_shared<Stream>();

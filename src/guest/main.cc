@@ -67,7 +67,7 @@ sandbar::Result<sandbar::guest::VmStart> StartVm(const std::vector<std::string_v
 }
 
 int RunVm(const std::vector<std::string_view>& words) {
-  // That it runs was the question.
+  // The spawner only wants to know whether this kernel starts the agent.
   if (words.size() > 1 && words[1] == "probe") return ::reboot(RB_AUTOBOOT);
   auto vm = StartVm(words);
   if (!vm) {

@@ -336,8 +336,9 @@ Result<> SetKernel(const VmConfig& config) {
   return {};
 }
 
-// An agent out of a template's memory has that template's addresses and stack guard, as have all its siblings. Begun
-// anew, it gets its own from the kernel, whose random numbers are fresh by now. Returns only when that cannot be done.
+// An agent that was restored from a template has the addresses and the stack guard of all other agents of that
+// template. Executes /init again, so that the kernel, whose random numbers are fresh by now, gives it new ones. Returns
+// only with an error.
 Result<> BeginAnew(const VmConfig& config, int agent) {
   Fd kept(::memfd_create("config", 0));
   if (!kept) return FailErrno("keep the configuration");
@@ -348,7 +349,7 @@ Result<> BeginAnew(const VmConfig& config, int agent) {
     at += static_cast<size_t>(n);
   }
   if (::lseek(kept.get(), 0, SEEK_SET) != 0) return FailErrno("keep the configuration");
-  Fd port(::dup(agent));  // this one passes through
+  Fd port(::dup(agent));  // without O_CLOEXEC, so it stays open in the new program
   std::string config_fd = std::to_string(kept.get()), agent_fd = std::to_string(port.get());
   std::string name = "/init", word = kVmRestored;
   std::array<char*, 5> argv{name.data(), word.data(), config_fd.data(), agent_fd.data(), nullptr};
@@ -386,7 +387,7 @@ Result<VmStart> StartFrom(Result<VmConfig> config, Fd agent) {
   return started;
 }
 
-// What the template's kernel knew is put right before anything else draws from it.
+// Gives the kernel fresh entropy and the time before anything uses its random numbers.
 Result<VmConfig> TakeConfig() {
   SB_TRY(Fd port, OpenPort(kVmConfigPort));
   SB_TRYV(NudgeHost());

@@ -89,7 +89,7 @@ class FakeInterceptor final : public Interceptor {
   }
   std::string CaCertificate(const CompiledPolicy&) override { return {}; }
 
-  std::vector<std::string> hosts;  // of the loop
+  std::vector<std::string> hosts;  // change it on the loop's thread only
 };
 
 inline PolicyRef Custom(const std::vector<std::string>& domains, const std::vector<std::string>& allow = {},

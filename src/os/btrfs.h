@@ -19,7 +19,7 @@ namespace sandbar::os {
 
 enum class QuotaMode { kSimple, kFull };
 
-// Where the kernel shows what this filesystem is doing.
+// The directory of /sys/fs/btrfs in which the kernel shows the figures of this filesystem.
 Result<std::string> BtrfsSysPath(int root);
 
 // Simple quotas (kernel 6.7) count at allocation: what a subvolume wrote, not what it shares with the one that it was

@@ -104,7 +104,7 @@ class OldExtents {
 
   Result<> Take(const btrfs_ioctl_search_header& header, const char* bytes) {
     if (header.objectid != inode_) EndFile(header.objectid);
-    // The transaction that a header names is its leaf's.
+    // A header names the transaction in which its whole leaf was written, not its item.
     if (header.transid <= birth_.transaction) metadata_ += header.len + kItemHead;
     if (header.type == BTRFS_INODE_ITEM_KEY && header.len >= sizeof(btrfs_inode_item)) {
       btrfs_inode_item item{};
@@ -152,7 +152,7 @@ class OldExtents {
     std::memcpy(handle->f_handle, &inode_, 8);
     std::memcpy(handle->f_handle + 8, &id_, 8);
     std::memcpy(handle->f_handle + 16, &generation, 4);
-    // One that is gone meanwhile needs nothing.
+    // A file that was deleted meanwhile cannot be opened and needs nothing.
     const Fd file(::open_by_handle_at(subvolume_, handle, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
     if (file) ::sync_file_range(file.get(), 0, 0, SYNC_FILE_RANGE_WRITE);
   }

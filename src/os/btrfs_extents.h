@@ -1,5 +1,6 @@
-// What a writable copy of a btrfs subvolume still holds of its original, and what it has taken since. Simple quotas
-// count only the latter; a limit on both together needs the former. Used by the spawner and by processes that it forks.
+// How many bytes a writable copy of a btrfs subvolume still shares with its original, and how many it has written
+// since. Simple quotas count only the bytes written; a limit on both together needs the shared ones too. Used by the
+// spawner and by processes that it forks.
 //
 //   SB_TRY(QuotaMeter meter, QuotaMeter::Open(std::move(directory)));
 //   SB_TRY(Held held, meter.Read());                                 // cheap, the same at any size
@@ -19,7 +20,7 @@ struct Held {
   uint64_t counted = 0;   // on the disk
   uint64_t data = 0;      // promised to writes that are under way
   uint64_t metadata = 0;  // the same, for files' names and places
-  // Of the subvolume: another one when anything in it was changed and committed. Not read with the others.
+  // Of the subvolume: grows when a change in it is committed. QuotaMeter::Read leaves it 0, see Generation.
   uint64_t generation = 0;
   uint64_t total() const { return counted + data + metadata; }
   bool operator==(const Held&) const = default;
@@ -43,9 +44,9 @@ class QuotaMeter {
 
 // The bytes on the disk, data and metadata, that were there when this copy was made and that it still refers to. They
 // never become more. An extent counts in full as long as one of its blocks is used, because the kernel frees it only as
-// a whole. Metadata is estimated, and never too low. Needs CAP_SYS_ADMIN. Reads the filesystem's own tree, no file.
-// `write_out`: files that hold such bytes are told to write what is in memory, because a block that was written anew in
-// memory only still refers to the old one.
+// a whole. The estimate for metadata is never too low. Needs CAP_SYS_ADMIN. Reads the filesystem's own tree, no file.
+// `write_out`: the kernel begins to write such files out, because a block that was overwritten only in memory still
+// keeps its old block on the disk.
 Result<uint64_t> InheritedBytes(int subvolume, bool write_out);
 
 }  // namespace sandbar::os

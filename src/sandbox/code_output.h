@@ -1,6 +1,6 @@
 // One output stream of a cell, bounded: the first bytes pass at once, of the rest the last ones are kept until Flush,
-// and what lay between is counted. Text comes out as valid
-// UTF-8; a piece says when bytes had to be replaced for that. Single owner.
+// and what lay between is counted. Text comes out as valid UTF-8; a piece says when bytes had to be replaced for that.
+// Single owner.
 //
 //   CappedOutput out;
 //   emit(out.Feed(bytes));

@@ -12,8 +12,8 @@ namespace {
 constexpr int kReconnects = 6;
 constexpr std::chrono::milliseconds kFirstPause{20};
 constexpr std::chrono::milliseconds kFirstPatience{1'500};
-// Where files are on the host's filesystem as soon as they are written, a silent agent holds nothing back. A guest with
-// a kernel of its own does, and it may be slow, so its agent is given LinkDeadlines' own time.
+// For agents of class 1: their guests write into the host's page cache, so a silent agent holds no files back. A guest
+// with a kernel of its own may hold files back and be slow; its agent gets the longer default of LinkDeadlines.
 constexpr std::chrono::milliseconds kSilence{3'000};
 
 // What the caller is told of a machine with which no connection was made: the words are ours, not the guest's.

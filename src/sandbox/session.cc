@@ -17,8 +17,8 @@ using std::chrono::milliseconds;
 // The supervisor's deadline lies this far behind ours: it is for the case that we are dead or stuck.
 constexpr milliseconds kDeadlineSlack{2000};
 constexpr milliseconds kStopMargin{30000};
-constexpr milliseconds kShortMargin{5000};   // for an agent whose machine leaves nothing behind
-constexpr milliseconds kShortSilence{1000};  // the same
+constexpr milliseconds kShortMargin{5000};   // where no files are kept
+constexpr milliseconds kShortSilence{1000};  // of the agent, where no files are kept
 constexpr milliseconds kMemorySaving{600'000};
 constexpr milliseconds kDrainTime{2000};
 
@@ -284,13 +284,13 @@ Task<> Session::Drain(bool graceful) {
   for (auto& [id, run] : running) run->log->ReleasePins();
   auto link = live_ ? live_->link() : nullptr;
   if (graceful && link) {
-    // Files that are kept have to reach the disk, and that takes its time. A silent agent is not waited for.
+    // Files that are kept have to reach the disk, which takes time. Quiesce gives up on an agent that is silent.
     const bool leaves_files = !row_.snapshot.empty() || HoldsDrive();
     const milliseconds enough = core_->config.stop_grace + (leaves_files ? kStopMargin : kShortMargin);
     auto quiesce = link->Quiesce(core_->config.stop_grace, leaves_files ? milliseconds(0) : kShortSilence);
     auto quiesced = co_await WithTimeout(std::move(quiesce), enough);
     if (!quiesced) log::Warn("session {}: quiesce: {}", row_.id, quiesced.error().message);
-    // Then it will not tell how its commands ended either.
+    // An agent that is silent will not report the exits of its commands either.
     if (!quiesced && quiesced.error().code == Code::kTimeout) graceful = false;
   }
   // Exits are on their way; each needs its row. An agent that keeps them back does not hold us up.
@@ -340,13 +340,13 @@ Task<bool> Session::EndMachine(engine::Usage* usage) {
 Task<> Session::SetInherited(uint64_t bytes) {
   inherited_bytes_ = bytes;
   corrected_ = true;
-  // One that starts is told when it runs.
+  // A machine that still starts is told by Run or Reattach.
   if (live_ && phase_ == Phase::kRunning) co_await TellInherited();
   co_return Result<>{};
 }
 
 Task<> Session::TellInherited() {
-  // Another correction may come while one is told.
+  // SetInherited may be called again while SetLimits is under way.
   while (std::exchange(corrected_, false)) {
     const engine::Limits limits = BootOf(*core_, row_.engine, row_.vcpus).limits;
     auto told = co_await live_->machine().SetLimits(limits, inherited_bytes_);

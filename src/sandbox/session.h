@@ -108,8 +108,8 @@ class Session final : public MachineListener {
   // before allow.
   Task<> SetNetwork(net::PolicyRef policy);
   void SetEnv(std::map<std::string, std::string> env) { env_ = std::move(env); }
-  // What of its disk limit the snapshot takes that it began with. The second tells the machine, too, as soon as it
-  // runs.
+  // How many bytes of its disk limit the snapshot takes that the session began from. SetInherited also tells the
+  // machine, as soon as the machine runs.
   void NoteInherited(uint64_t bytes) { inherited_bytes_ = bytes; }
   Task<> SetInherited(uint64_t bytes);
   // It stops when no command ran and nobody held a Use for so long.
@@ -228,7 +228,7 @@ class Session final : public MachineListener {
   std::shared_ptr<Outcome<bool>> started_;
   std::unique_ptr<LiveMachine> live_;
   uint64_t inherited_bytes_ = 0;
-  bool corrected_ = false;                  // and the machine does not know it yet
+  bool corrected_ = false;                  // the machine has not been told `inherited_bytes_` yet
   std::unique_ptr<SourceRun> source_;       // while it is fetched
   net::PolicyRef policy_ = net::DenyAll();  // on record; in force as well unless SetNetwork is under way or failed
   uint64_t policy_changes_ = 0;             // calls of SetNetwork

@@ -36,7 +36,8 @@ struct SlotCopy {
   DiskSlot slot;
 };
 
-// What a machine may write whose limit is `limit` (0: none) and that has `inherited` bytes of a snapshot.
+// How many bytes a machine may write itself when its limit is `limit` (0: none) and it shares `inherited` bytes with a
+// snapshot.
 uint64_t OwnLimit(uint64_t limit, uint64_t inherited);
 
 class Disk {
@@ -63,7 +64,7 @@ class Disk {
   virtual Result<> Adopt(DiskSlot& slot, SlotCopy copy) = 0;
   // 0: none. `inherited` of these bytes it shares with the snapshot that it was copied from.
   virtual Result<> SetLimit(const DiskSlot& slot, uint64_t bytes, uint64_t inherited) = 0;
-  // Whether the kernel counts only what a copy writes, so that what it shares has to be known (SetLimit).
+  // Whether the kernel counts only the bytes that a copy writes. Then SetLimit needs `inherited`.
   virtual bool limits_own_bytes() const = 0;
   virtual Result<uint64_t> Usage(const DiskSlot& slot) const = 0;
   // Only a name goes, here and wherever something is removed; the rest is Tidy's.

@@ -441,7 +441,7 @@ class BtrfsDisk : public Disk {
 uint64_t OwnLimit(uint64_t limit, uint64_t inherited) {
   if (limit == 0 || inherited == 0) return limit;
   if (inherited + kLeastGrowth <= limit) return limit - inherited;
-  // What one session got beyond the limit, the next one does not get once more.
+  // Bytes that earlier sessions wrote beyond the limit are taken off what this session gets beyond it.
   const uint64_t beyond = inherited - std::min(inherited, limit);
   return std::max(kLeastGrowth - std::min(kLeastGrowth, beyond), kLeastToDelete);
 }

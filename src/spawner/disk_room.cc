@@ -11,17 +11,17 @@ namespace sandbar::spawner {
 namespace {
 
 constexpr uint64_t kMiB = 1ULL << 20;
-// With less room than a quarter of its limit, within these bounds, it is worth to know how much there really is.
+// A machine is near its limit with less room than a quarter of the limit, within these bounds.
 constexpr uint64_t kNearLeast = 64 * kMiB, kNearMost = 1024 * kMiB;
-constexpr uint64_t kFirst = kMiB;  // who wrote so much is measured once, whatever its room
-constexpr uint64_t kGain = kMiB;   // less is as good as nothing
+constexpr uint64_t kFirst = kMiB;  // a machine that wrote so much is measured once, however much room it has
+constexpr uint64_t kGain = kMiB;   // a measurement that gains less counts as one without a gain
 constexpr uint64_t kUnwritten = 4 * kMiB;
-constexpr uint64_t kSteps = 64;  // in which a limit follows
-// A guest writes a gibibyte in a second, hardly more. One that does nothing is not looked at as often.
+constexpr uint64_t kSteps = 64;  // during a measurement the limit changes by at least 1/64
+// A guest writes about 1 GiB/s at most. The spawner looks less often at a guest that writes nothing.
 constexpr uint64_t kBytesPerMs = kMiB;
 constexpr int64_t kSoonestMs = 50, kIdleMs = 250, kLatestMs = 1000;
-// Between measurements that find nothing, near the limit and far from it. One that takes long may not take more than a
-// twentieth of the time.
+// Pauses between measurements without a gain: near the limit from the first to the most, far from it always the same.
+// The pause is also at least kShare times as long as one reading of the tree took.
 constexpr int64_t kFirstWaitMs = 100, kMostWaitMs = 4000, kFarWaitMs = 30'000, kShare = 20;
 
 }  // namespace
@@ -30,7 +30,7 @@ int64_t RoomPolicy::Look(int64_t now, const os::Held& held) {
   const uint64_t room = own_ - std::min(own_, held.total());
   const bool still = held == seen_;
   seen_ = held;
-  // Near is also who could have more room than it has.
+  // A machine with less room than it inherited counts as near its limit: a measurement may find that much more.
   const uint64_t inherited = limit_ - std::min(limit_, own_);
   const bool near = room < std::max(std::clamp(limit_ / 4, kNearLeast, kNearMost), inherited);
   const bool first = !known_ && held.total() >= kFirst;
@@ -66,7 +66,7 @@ Result<> DiskRoom::Begin(Disk* disk, const DiskSlot& slot, uint64_t limit, uint6
   SB_TRYV(SetLimit(disk, slot, limit, inherited));
   if (limit == 0 || !disk->limits_own_bytes() || inherited == 0) return {};
   SB_TRY(Fd dir, os::OpenPath(slot.path, O_RDONLY | O_DIRECTORY));
-  // Without it the limit is as strict as it was.
+  // Without a meter nobody measures, and the limit stays as it is now: too strict after old files were deleted.
   auto meter = os::QuotaMeter::Open(std::move(dir));
   if (!meter) log::Warn("disk of {}: {}", slot.name, meter.error().message);
   if (meter) meter_ = std::move(*meter);
@@ -82,7 +82,7 @@ Result<> DiskRoom::SetLimit(Disk* disk, const DiskSlot& slot, uint64_t limit, ui
 
 int64_t DiskRoom::Look(int64_t now) {
   auto held = meter_.Read();
-  // The slot is on its way out.
+  // The figures go away with the slot.
   if (!held) return now + kLatestMs;
   held->generation = held_.generation;
   if (now >= generation_at_) {

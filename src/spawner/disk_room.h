@@ -1,7 +1,8 @@
-// The disk limit of a machine whose slot began as a copy of a snapshot. The kernel counts what the machine writes, not
-// what it still has of the snapshot, so its own limit is the sandbox's limit less the latter. That becomes less when
-// old files are deleted or written anew. This says when to look, and when looking at all files is worth it. Single
-// thread; nothing here waits, and nothing takes longer when there are more files.
+// The disk limit of a machine whose slot began as a copy of a snapshot. The kernel counts the bytes that the machine
+// writes, not those that it still shares with the snapshot. So the limit of its own bytes is the sandbox's limit less
+// the shared bytes. These become fewer when the machine deletes or overwrites old files. DiskRoom decides when to read
+// the kernel's figures (Look), and when it is worth to measure the shared bytes, which takes as long as there are files
+// (wants, MeasureJob). Single thread; nothing here waits.
 //
 //   DiskRoom room;
 //   SB_TRYV(room.Begin(disk, slot, limit, inherited));
@@ -17,13 +18,13 @@
 
 namespace sandbar::spawner {
 
-// One look at all that a slot still has of its snapshot.
+// What a MeasureJob found: how many bytes a slot still shares with its snapshot.
 struct Measurement {
   uint64_t inherited = 0;
   uint64_t took_ms = 0;
 };
 
-// When to look again, and when to measure: figures only, so that it can be tested without a disk.
+// Decides when to look again and when to measure. Works on figures only, so tests need no disk.
 class RoomPolicy {
  public:
   // `limit` is the sandbox's, `own` the limit of what the machine writes.
@@ -51,15 +52,15 @@ class DiskRoom {
  public:
   // The slot is a copy, of which so many bytes are the snapshot's. Sets its limit; 0: none.
   Result<> Begin(Disk* disk, const DiskSlot& slot, uint64_t limit, uint64_t inherited);
-  // Other figures of whoever configures the machine. What was measured is known better.
+  // Another limit. `inherited` is the server's figure: ignored once the machine was measured.
   Result<> SetLimit(Disk* disk, const DiskSlot& slot, uint64_t limit, uint64_t inherited);
   bool watched() const { return static_cast<bool>(meter_); }
-  // It runs no longer, or its disk is another's.
+  // Ends the watch: the machine is being destroyed.
   void End() { meter_ = {}; }
 
   int64_t Look(int64_t now);
   bool wants() const { return policy_.wants(); }
-  // Much of what it wrote is in memory only, and so has not taken the place of anything yet.
+  // Whether much of what the machine wrote is in memory only: it has not freed the old blocks yet.
   bool unwritten() const;
   void Began() { policy_.Began(); }
   Result<> Measured(Disk* disk, const DiskSlot& slot, const Measurement& found);
@@ -71,8 +72,8 @@ class DiskRoom {
   os::QuotaMeter meter_;
   RoomPolicy policy_;
   os::Held held_;
-  uint64_t limit_ = 0, inherited_ = 0, found_ = 0;  // what the limit was set by, and what was found last
-  int64_t generation_at_ = 0;                       // when that is read again
+  uint64_t limit_ = 0, inherited_ = 0, found_ = 0;  // the limit was set with `inherited_`; `found_` was measured last
+  int64_t generation_at_ = 0;                       // when to read the generation again
   bool measured_ = false;
 };
 

@@ -25,7 +25,7 @@ enum class JobKind : uint8_t {
   kSeal,     // the first walk through a layer, which makes it durable
   kRead,     // other walks: checks, differences
   kConvert,  // another form of a snapshot or a drive
-  kMeasure,  // what a machine that runs still has of its snapshot
+  kMeasure,  // counts the bytes that a running machine still shares with its snapshot
   kTidy,     // what was given up leaves the disk, what was published is sealed
 };
 

@@ -77,7 +77,7 @@ class Machine {
 
   // `inherited`: what of its disk limit the snapshot takes that it began with.
   Result<> SetLimits(const Limits& limits, uint64_t inherited);
-  // What its disk limit leaves it.
+  // The watch over its disk limit.
   DiskRoom& room() { return room_; }
   Result<> Measured(const Measurement& found) { return room_.Measured(host_->disk.get(), parts_.disk, found); }
   Result<> EndMeasuring(int64_t now) { return room_.Ended(host_->disk.get(), parts_.disk, now); }

@@ -15,15 +15,15 @@
 namespace sandbar::spawner {
 namespace {
 
-constexpr int64_t kLongestMs = 5000;  // after that somebody else has the place
-constexpr int64_t kPauseMs = 5;       // at least; and three times as long as a look took
-constexpr int64_t kPatienceMs = 200;  // without finding less
+constexpr int64_t kLongestMs = 5000;  // then the job's place goes to another machine
+constexpr int64_t kPauseMs = 5;       // between readings, at least; else three times as long as a reading took
+constexpr int64_t kPatienceMs = 200;  // after the last reading that found less
 constexpr uint64_t kLess = 1ULL << 20;
 
-// What is in memory only goes to the disk: by a process of its own, which may wait for the disk.
+// Has old files written out, in a process of its own, because that waits for the disk.
 class Writer {
  public:
-  // Again and again, one after the other.
+  // Starts the process unless the last one still works.
   Result<> Keep(int slot) {
     if (pid_ > 0 && ::waitpid(pid_, nullptr, WNOHANG) == 0) return {};
     const pid_t parent = ::getpid();
@@ -50,7 +50,7 @@ Result<std::string> Measure(int slot, int report, bool write_out) {
     const int64_t now = os::BootTimeMs();
     if (last == UINT64_MAX || inherited + kLess <= last) {
       const std::array<uint64_t, 2> words = {inherited, static_cast<uint64_t>(now - start)};
-      // A pipe that is full holds enough that nobody has read yet.
+      // When the pipe is full this report is lost: the reader has many others to read first.
       [[maybe_unused]] ssize_t n = ::write(report, words.data(), sizeof words);
       last = inherited;
       gained_at = now;

@@ -1,6 +1,6 @@
-// Finds how much of its snapshot a machine's slot still has (os::InheritedBytes): a process, because that takes as long
-// as there are files. It goes on as long as each look finds less than the one before, because a guest is writing then,
-// and says each time what it found. Single thread; nothing here waits.
+// Measures how many bytes a machine's slot still shares with its snapshot (os::InheritedBytes), in a process of its
+// own, because that takes as long as there are files. With `write_out` the process measures again and again, for
+// seconds at most, as long as the sum goes down; it reports each new sum. Single thread; nothing here waits.
 //
 //   SB_TRY(auto job, MeasureJob::Start(facts, group, slot, true));
 //   Fd said = job->TakeReport();  … readable: ReadMeasurement(said.get()) …
@@ -19,11 +19,11 @@ namespace sandbar::spawner {
 
 class MeasureJob final : public Job {
  public:
-  // `write_out`: what is in memory only goes to the disk first.
+  // `write_out`: has old files written to the disk meanwhile, and goes on as long as that frees old blocks.
   static Result<std::unique_ptr<MeasureJob>> Start(JobFacts facts, JobGroup group, const DiskSlot& slot,
                                                    bool write_out);
   Result<> Finish() override;
-  // Once.
+  // The read end of the reports. Call it once.
   Fd TakeReport() { return std::move(said_); }
 
  private:
@@ -31,7 +31,7 @@ class MeasureJob final : public Job {
   Fd said_;
 };
 
-// The latest that it said; nothing when there is nothing new.
+// The latest report; std::nullopt when there is no new one.
 std::optional<Measurement> ReadMeasurement(int report);
 
 }  // namespace sandbar::spawner

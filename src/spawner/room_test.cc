@@ -16,10 +16,11 @@ namespace {
 using testing::EndsWith;
 
 constexpr uint64_t kMiB = 1ULL << 20;
-constexpr uint64_t kSlack = 8 * kMiB;  // for whoever is at its limit when it starts: to delete something
+constexpr uint64_t kSlack = 8 * kMiB;  // that a machine which starts full gets beyond its limit, to delete something
 constexpr uint64_t kLimit = 768 * kMiB, kOld = 480 * kMiB;
 
-// 48 files of ten mebibytes, in place or anew. Whoever is faster than the watch is refused at first: it tries again.
+// 48 files of ten mebibytes, in place or anew. A write that is faster than the spawner's watch fails at first, so the
+// script tries it again.
 std::string Write(const std::string& options) {
   return "n=0; for i in $(seq 48); do until dd if=/dev/zero of=/opt/f$i bs=1M count=10 " + options +
          " 2>/dev/null; do n=$((n+1)); [ $n -lt 300 ] || exit 1; sleep 0.1; done; done";
@@ -120,7 +121,7 @@ TEST_F(RoomTest, NothingIsGainedOverManySessions) {
     EXPECT_LE(Total(before), kLimit + kSlack) << "session " << i;
     last = "snap_" + std::to_string(i);
     Keep(before, last);
-    // Whoever starts it may be told too little by sizes of files: it is measured.
+    // The server's figure is too low here. The spawner measures the machine and corrects it.
     Start(id, last, kOld);
   }
   EXPECT_TRUE(Eventually([&] { return Run("m6", "fallocate -l 100M /opt/last") != "exit:0\n"; }));
@@ -130,7 +131,7 @@ TEST_F(RoomTest, AnExtentCountsInFullAsLongAsABlockOfItIsUsed) {
   Start("m1");
   ASSERT_EQ(Run("m1", "dd if=/dev/zero of=/opt/f bs=1M count=100 conv=fsync 2>/dev/null"), "exit:0\n");
   Keep("m1", "snap_a");
-  // The sizes of files say a mebibyte more than was ever overwritten.
+  // The server's figure is far too low: 1 MiB of 100.
   Start("m2", "snap_a", kMiB);
   ASSERT_EQ(Run("m2", "dd if=/dev/zero of=/opt/f bs=1M count=99 conv=notrunc,fsync 2>/dev/null"), "exit:0\n");
   EXPECT_GE(Inherited("m2"), 99 * kMiB);
@@ -142,7 +143,7 @@ TEST_F(RoomTest, MeasurementsAgreeWithTheKernel) {
   Fd old = Slot("m2");
   EXPECT_GE(Inherited("m2"), kOld);
   EXPECT_LT(Inherited("m2"), kOld + 4 * kMiB);
-  // In the transaction that follows the copy at once, and later ones.
+  // New bytes do not count as inherited, even when they are committed right after the copy was made.
   ASSERT_EQ(Run("m2", "dd if=/dev/zero of=/opt/new bs=1M count=30 conv=fsync 2>/dev/null; rm /opt/f1 /opt/f2"),
             "exit:0\n");
   EXPECT_TRUE(Eventually([&] { return Inherited("m2") < kOld - 16 * kMiB; }));
@@ -207,7 +208,7 @@ TEST(RoomPolicyTest, MeasuringForNothingIsDoneLessAndLessOftenButWithinSeconds) 
   }
   EXPECT_LT(count, 25);
   EXPECT_GT(count, 10);
-  // What freed something is followed by the next one at once; what takes long is not.
+  // After a gain the next measurement may follow soon, but not after one that took long.
   Measure(policy, now, 10 * kMiB);
   policy.Look(now + 200, {.counted = kOwn, .metadata = ++stir});
   EXPECT_TRUE(policy.wants());

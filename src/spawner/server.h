@@ -51,8 +51,8 @@ class Server {
     std::optional<Owed> configure;
     std::optional<ConfigureReq> waits;  // for a copy of its snapshot
     std::vector<Owed> destroy;
-    Fd measured;              // what the process says that measures its disk
-    int64_t look_at = 0;      // when its disk is looked at again
+    Fd measured;              // reports of the MeasureJob that works on its disk
+    int64_t look_at = 0;      // when to look at its disk again
     int64_t start_limit = 0;  // when a machine that still has not exec'd is given up
   };
 
@@ -117,7 +117,7 @@ class Server {
   void OnCopied(uint64_t slot, Job& job, const Result<>& copied);
   void StartMachine(Slot& slot, const ConfigureReq& request);
   void Refuse(Slot& slot, const Error& error);
-  // The disks of machines that inherited something: which of them have to be measured.
+  // Looks at the disk figures of machines that began from a snapshot, and starts measurements.
   void WatchRooms(int64_t now, int64_t* next);
   Result<> StartMeasuring(Slot& slot);
   void OnMeasured(Slot& slot);
@@ -155,7 +155,7 @@ class Server {
   };
   std::vector<Waiting> conversions_;  // of snapshots that are still settling
   int64_t tidy_at_ = 0;
-  int64_t rooms_at_ = 0;  // when disks are looked at again
+  int64_t rooms_at_ = 0;  // when to look at disks again
   std::map<std::string, uint64_t> by_id_;
   uint64_t next_serial_ = 1;
   bool busy_ = false;       // a machine is starting or ending

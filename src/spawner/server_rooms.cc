@@ -1,5 +1,5 @@
-// The disks of machines that began with a snapshot: whoever comes near its limit is measured, because what it deleted
-// or wrote anew of the snapshot's no longer counts.
+// Disk limits of machines that began from a snapshot. A machine that comes near its limit is measured, because old
+// files that it deleted or overwrote no longer count.
 #include <sys/epoll.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ void Server::WatchRooms(int64_t now, int64_t* next) {
         DiskRoom& room = slot.machine->room();
         slot.look_at = std::max(room.Look(now), now + kTogetherMs);
         if (room.wants()) {
-          // Without a place for it, at the next look.
+          // kTooMany: all places for measurements are taken; the next look tries again.
           auto begun = StartMeasuring(slot);
           if (!begun && begun.error().code != Code::kTooMany)
             log::Warn("disk of {}: {}", slot.machine->id(), begun.error().message);
@@ -68,7 +68,7 @@ Result<> Server::StartMeasuring(Slot& slot) {
   SB_TRYV(AddJob(std::move(*job), std::move(group), then));
   room.Began();
   slot.measured = std::move(said);
-  // If not, it is read at the end.
+  // Without the watch, the report is read when the job ends.
   if (auto watched = Watch(slot.measured.get(), EPOLLIN, Key(Kind::kMeasured, slot.serial)); !watched)
     log::Warn("{}", watched.error().message);
   return {};
@@ -77,7 +77,7 @@ Result<> Server::StartMeasuring(Slot& slot) {
 void Server::OnMeasured(Slot& slot) {
   auto found = slot.measured ? ReadMeasurement(slot.measured.get()) : std::nullopt;
   if (!found) {
-    // Nobody is at the other end any more: the job's own end follows.
+    // The process has closed its end of the pipe: the end of the job follows.
     if (slot.measured) Unwatch(slot.measured.get());
     return;
   }

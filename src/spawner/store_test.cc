@@ -153,12 +153,12 @@ TEST_F(StoreTest, WhatASnapshotHoldsCountsForWhoStandsOnIt) {
   ASSERT_TRUE(Start("m2", 7, kBudget, kLimit, {"snap_a"}, 40 * kMiB));
   EXPECT_THAT(Run("m2", "fallocate -l 40M /opt/g"), EndsWith("exit:1\n")) << "80 MiB in a limit of 64";
   EXPECT_EQ(Run("m2", "fallocate -l 15M /opt/g"), "exit:0\n");
-  // A figure that is too low is followed until the machine was measured, which it is soon.
+  // The server's figure is too low now. It holds until the machine was measured, which happens soon.
   SetLimitsReq limits{"m2", TestHost::SmallMachine("m2").limits, 10 * kMiB};
   limits.limits.disk_bytes = kLimit;
   ASSERT_TRUE(client_->Call(limits));
   EXPECT_TRUE(Eventually([&] { return Run("m2", "fallocate -l 30M /opt/h && rm /opt/h").ends_with("exit:1\n"); }));
-  // So is one that is too high.
+  // A figure that is too high is corrected too.
   ASSERT_TRUE(Start("m3", 7, kBudget, kLimit, {"snap_a"}, 60 * kMiB));
   EXPECT_TRUE(Eventually([&] { return Run("m3", "fallocate -l 20M /opt/g") == "exit:0\n"; }));
   ASSERT_TRUE(Destroy("m3"));

@@ -13,7 +13,7 @@ namespace sandbar::spawner {
 class TidyJob final : public Job {
  public:
   static Result<std::unique_ptr<Job>> Start(JobGroup group, Disk* disk);
-  // One that did not finish leaves its work to the next one.
+  // Without Finish, the disk stays untidy and the next job does the work.
   ~TidyJob() override;
   Result<> Finish() override;
 

@@ -33,7 +33,7 @@ struct VmTemplate {
 };
 
 struct VmTemplates {
-  bool used = true;       // false: none is made, every machine boots
+  bool used = true;       // false: no template is made, every machine boots
   uint64_t most_mib = 0;  // that all of them may hold; those with drives half of it, in addition
   std::map<VmSize, VmTemplate> ready;
   std::map<VmSize, int> failures;  // after a few there will be no other attempt

@@ -1,4 +1,5 @@
-// Hexadecimal digits, and names with %XX escapes as our own server writes them. Pure functions, any thread.
+// Hexadecimal digits, and a lenient decoder of %XX escapes, for file names that our server writes and for texts of
+// clients in which secrets are searched. Pure functions, any thread.
 //
 //   DecodeEscapes("/a%20b")     // "/a b"
 #pragma once

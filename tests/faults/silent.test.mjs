@@ -1,5 +1,6 @@
 // An agent that answers nothing holds nobody up: its sandbox is stopped or deleted, and what it wrote is kept.
-// Nothing here measures time. What must not wait is compared with a stop that has to: its program ignores SIGTERM.
+// The test compares the order of ends: the stop of a busy sandbox, whose program ignores SIGTERM for the grace of 20 s,
+// must end after the stop and the delete of silent ones (3 s and 1 s).
 import assert from "node:assert/strict";
 import { readFile, readlink } from "node:fs/promises";
 import { after, before, test } from "node:test";
@@ -30,7 +31,7 @@ async function agentOf(mark) {
   return null;
 }
 
-// Guest root cannot do this to PID 1 of its namespace; it has other ways to keep it from running.
+// SIGSTOP from the host stands for whatever a guest does to starve its agent. Guest root cannot send it to PID 1.
 async function silence(session, mark) {
   await start(session, `exec sleep ${mark}`);
   const pid = await until(() => agentOf(mark), "the agent's process");

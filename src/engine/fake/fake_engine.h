@@ -74,7 +74,7 @@ class FakeHost {
   std::map<std::string, std::string> damage;    // snapshot -> what a check finds
   int checks = 0;
   std::map<std::string, int> walks;  // snapshot -> how often its manifest was to be written
-  bool slow_starts = false;          // no machine is configured as long as this is set
+  bool slow_starts = false;          // Configure does not return as long as this is set
   std::set<std::string> slow_walks;  // owners whose manifests are not finished as long as they are here
 
   FakeMachineState* Find(const std::string& id);
