@@ -22,7 +22,7 @@ namespace {
 constexpr size_t kBuffer = 256 << 10;     // more than the largest item
 constexpr size_t kMaxExtents = 4 << 20;   // of one file
 constexpr uint64_t kItemHead = 25;        // bytes of a leaf that each item takes beside its own
-constexpr uint64_t kWorstFill = 3;        // the kernel merges leaves that are less than a third full
+constexpr uint64_t kWorstFill = 3;        // the kernel merges most leaves that are less than a third full
 constexpr int kHandleType = 0x4d;         // FILEID_BTRFS_WITHOUT_PARENT
 constexpr unsigned kHandleBytes = 5 * 4;  // of its file handle
 constexpr uint64_t kAll = ~0ULL;

@@ -44,9 +44,9 @@ class QuotaMeter {
 
 // The bytes on the disk, data and metadata, that were there when this copy was made and that it still refers to. They
 // never become more. An extent counts in full as long as one of its blocks is used, because the kernel frees it only as
-// a whole. The estimate for metadata is never too low. Needs CAP_SYS_ADMIN. Reads the filesystem's own tree, no file.
-// `write_out`: the kernel begins to write such files out, because a block that was overwritten only in memory still
-// keeps its old block on the disk.
+// a whole. Metadata counts as if its leaves were a third full. Needs CAP_SYS_ADMIN. Reads the filesystem's own tree, no
+// file. `write_out`: the kernel begins to write such files out, because a block that was overwritten only in memory
+// still keeps its old block on the disk.
 Result<uint64_t> InheritedBytes(int subvolume, bool write_out);
 
 }  // namespace sandbar::os

@@ -1,8 +1,10 @@
 #include "spawner/disk_room.h"
 
 #include <fcntl.h>
+#include <sys/xattr.h>
 
 #include <algorithm>
+#include <cerrno>
 
 #include "base/log.h"
 #include "os/openat.h"
@@ -21,8 +23,18 @@ constexpr uint64_t kSteps = 64;  // during a measurement the limit changes by at
 constexpr uint64_t kBytesPerMs = kMiB;
 constexpr int64_t kSoonestMs = 50, kIdleMs = 250, kLatestMs = 1000;
 // Pauses between measurements without a gain: near the limit from the first to the most, far from it always the same.
-// The pause is also at least kShare times as long as one reading of the tree took.
+// The pause is also at least kShare times as long as one reading of the tree took. A measurement that ended without a
+// report counts as one reading.
 constexpr int64_t kFirstWaitMs = 100, kMostWaitMs = 4000, kFarWaitMs = 30'000, kShare = 20;
+
+// On the directory around upper/, where no guest sees it. Only root of the host can set attributes of this kind.
+constexpr const char* kHeldName = "trusted.sandbar.held";
+
+// 0 when nothing was written down: an older spawner made the snapshot.
+uint64_t ReadHeld(int dir) {
+  uint64_t bytes = 0;
+  return ::fgetxattr(dir, kHeldName, &bytes, sizeof bytes) == sizeof bytes ? bytes : 0;
+}
 
 }  // namespace
 
@@ -40,15 +52,16 @@ int64_t RoomPolicy::Look(int64_t now, const os::Held& held) {
   return now + std::max(pace, still || running_ ? kIdleMs : kSoonestMs);
 }
 
-void RoomPolicy::Began() {
-  wants_ = false;
+void RoomPolicy::Began(int64_t now) {
+  wants_ = reported_ = false;
   running_ = true;
+  began_ = now;
   gained_ = took_ms_ = 0;
   judged_ = seen_;
 }
 
 void RoomPolicy::Gained(uint64_t bytes, uint64_t took_ms) {
-  known_ = true;
+  known_ = reported_ = true;
   gained_ += bytes;
   took_ms_ = std::max(took_ms_, took_ms);
 }
@@ -56,16 +69,17 @@ void RoomPolicy::Gained(uint64_t bytes, uint64_t took_ms) {
 void RoomPolicy::Ended(int64_t now) {
   running_ = false;
   wait_ms_ = gained_ >= kGain ? kFirstWaitMs : std::clamp(2 * wait_ms_, kFirstWaitMs, kMostWaitMs);
-  const auto share = static_cast<int64_t>(std::min<uint64_t>(took_ms_, 3'600'000)) * kShare;
+  const int64_t reading = reported_ ? static_cast<int64_t>(std::min<uint64_t>(took_ms_, 3'600'000)) : now - began_;
   ended_ = now;
-  not_before_ = now + std::max(wait_ms_, share);
+  not_before_ = now + std::max(wait_ms_, reading * kShare);
 }
 
 Result<> DiskRoom::Begin(Disk* disk, const DiskSlot& slot, uint64_t limit, uint64_t inherited) {
   *this = {};
-  SB_TRYV(SetLimit(disk, slot, limit, inherited));
-  if (limit == 0 || !disk->limits_own_bytes() || inherited == 0) return {};
+  if (limit == 0 || !disk->limits_own_bytes() || inherited == 0) return SetLimit(disk, slot, limit, inherited);
   SB_TRY(Fd dir, os::OpenPath(slot.path, O_RDONLY | O_DIRECTORY));
+  held_before_ = ReadHeld(dir.get());
+  SB_TRYV(SetLimit(disk, slot, limit, inherited));
   // Without a meter nobody measures, and the limit stays as it is now: too strict after old files were deleted.
   auto meter = os::QuotaMeter::Open(std::move(dir));
   if (!meter) log::Warn("disk of {}: {}", slot.name, meter.error().message);
@@ -74,10 +88,22 @@ Result<> DiskRoom::Begin(Disk* disk, const DiskSlot& slot, uint64_t limit, uint6
 }
 
 Result<> DiskRoom::SetLimit(Disk* disk, const DiskSlot& slot, uint64_t limit, uint64_t inherited) {
-  if (!measured_) inherited_ = found_ = inherited;
+  if (!measured_) inherited_ = found_ = std::max(inherited, held_before_);
   limit_ = limit;
   policy_.Set(limit, OwnLimit(limit, inherited_));
   return disk->SetLimit(slot, limit, inherited_);
+}
+
+Result<> DiskRoom::Remember(const Disk& disk, const DiskSlot& slot) const {
+  if (limit_ == 0 || !disk.limits_own_bytes()) return {};
+  SB_TRY(Fd dir, os::OpenPath(slot.path, O_RDONLY | O_DIRECTORY));
+  // The figures of the moment: those on the disk are as old as the last commit.
+  SB_TRY(Fd same, os::OpenPath(slot.path, O_RDONLY | O_DIRECTORY));
+  SB_TRY(os::QuotaMeter meter, os::QuotaMeter::Open(std::move(same)));
+  SB_TRY(os::Held held, meter.Read());
+  const uint64_t bytes = inherited_ + held.total();
+  if (::fsetxattr(dir.get(), kHeldName, &bytes, sizeof bytes, 0) != 0) return FailErrno("note what the disk holds");
+  return {};
 }
 
 int64_t DiskRoom::Look(int64_t now) {

@@ -299,6 +299,7 @@ bool Machine::TryFinish() {
   if (!keep_as_.empty() && !parts_.disk.name.empty()) {
     // Not before the kernel let go of the upper directory: until then its bytes may still be on their way.
     if (!launch_->RootReleased()) return false;
+    if (auto noted = room_.Remember(*host_->disk, parts_.disk); !noted) log::Warn("{}: {}", id_, noted.error().message);
     kept_ = host_->disk->Publish(parts_.disk, keep_as_);
     if (!kept_) {
       log::Error("{}: {}", id_, kept_.error().message);

@@ -23,6 +23,15 @@ constexpr uint64_t kLess = 1ULL << 20;
 // Has old files written out, in a process of its own, because that waits for the disk.
 class Writer {
  public:
+  Writer() = default;
+  Writer(const Writer&) = delete;
+  Writer& operator=(const Writer&) = delete;
+  // Waits for the process: a job that has ended has nobody in its control group.
+  ~Writer() {
+    if (pid_ <= 0) return;
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
   // Starts the process unless the last one still works.
   Result<> Keep(int slot) {
     if (pid_ > 0 && ::waitpid(pid_, nullptr, WNOHANG) == 0) return {};

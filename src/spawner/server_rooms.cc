@@ -14,6 +14,8 @@ namespace {
 
 // Looks that are due soon are made in one pass.
 constexpr int64_t kTogetherMs = 50;
+// A measurement that could not begin counts as one that took so long.
+constexpr int64_t kFailedMs = 500;
 
 std::string SubjectOf(const std::string& machine) {
   return "the disk of " + machine;
@@ -33,8 +35,12 @@ void Server::WatchRooms(int64_t now, int64_t* next) {
         if (room.wants()) {
           // kTooMany: all places for measurements are taken; the next look tries again.
           auto begun = StartMeasuring(slot);
-          if (!begun && begun.error().code != Code::kTooMany)
+          if (!begun && begun.error().code != Code::kTooMany) {
             log::Warn("disk of {}: {}", slot.machine->id(), begun.error().message);
+            room.Began(now);
+            if (auto ended = slot.machine->EndMeasuring(now + kFailedMs); !ended)
+              log::Warn("disk of {}: {}", slot.machine->id(), ended.error().message);
+          }
         }
       }
       if (rooms_at_ == 0 || slot.look_at < rooms_at_) rooms_at_ = slot.look_at;
@@ -66,11 +72,11 @@ Result<> Server::StartMeasuring(Slot& slot) {
       log::Warn("disk of {}: {}", machine.id(), set.error().message);
   };
   SB_TRYV(AddJob(std::move(*job), std::move(group), then));
-  room.Began();
+  room.Began(os::BootTimeMs());
   slot.measured = std::move(said);
   // Without the watch, the report is read when the job ends.
   if (auto watched = Watch(slot.measured.get(), EPOLLIN, Key(Kind::kMeasured, slot.serial)); !watched)
-    log::Warn("{}", watched.error().message);
+    log::Warn("disk of {}: its measurement is read at its end only: {}", slot.machine->id(), watched.error().message);
   return {};
 }
 
