@@ -98,7 +98,7 @@ struct LinkDeadlines {
   std::chrono::milliseconds call{30000};     // answer to Exec, opening of a file, mkdir; Quiesce beyond its grace
   std::chrono::milliseconds stall{60000};    // between two steps of a file transfer
   std::chrono::milliseconds frame{10000};    // between two bytes of one frame; then the agent has broken the protocol
-  std::chrono::milliseconds silence{10000};  // without a sign of life during Quiesce or WriteOut
+  std::chrono::milliseconds silence{30000};  // without a sign of life during Quiesce or WriteOut
 };
 
 // Performs the Hello exchange; with a key (Machine::AgentKey), an agent that does not say it is refused. `events`

@@ -97,7 +97,8 @@ Task<> LinkCore::WaitRoom(LinkClock::time_point deadline) {
 
 bool LinkCore::HeardSince(LinkClock::time_point when) const {
   boost::system::error_code ignored;
-  return heard_ > when || socket_.available(ignored) > 0;
+  // A machine that stands still by the daemon's own wish cannot answer.
+  return paused_ > 0 || heard_ > when || socket_.available(ignored) > 0;
 }
 
 Task<> LinkCore::Handshake(std::string key) {

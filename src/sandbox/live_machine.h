@@ -60,6 +60,8 @@ class LiveMachine final : private engine::GuestEvents {
   std::string CaCertificate(const net::CompiledPolicy& policy) { return interceptor_.CaCertificate(policy); }
   // Null while the connection is down. Shared with calls in flight: a link that was replaced must outlive them.
   const std::shared_ptr<engine::GuestLink>& link() const { return link_; }
+  // The guest has a kernel of its own: of its processes the host's kernel knows none.
+  bool has_own_kernel() const { return apart_; }
   // Once it is lost: whether the host has ended it for want of memory.
   bool out_of_memory() const { return out_of_memory_; }
 
@@ -92,7 +94,7 @@ class LiveMachine final : private engine::GuestEvents {
   std::chrono::milliseconds patience_;  // with an agent that has not answered yet
   std::string agent_key_;               // that the agent has to say; empty: whatever it says, until it was renewed
   bool out_of_memory_ = false;
-  bool apart_ = false;   // the guest has a kernel of its own: of its processes the host's kernel knows none
+  bool apart_ = false;   // has_own_kernel
   bool asleep_ = false;  // its kernel ran before we came
   bool closing_ = false;
   bool connecting_ = false;

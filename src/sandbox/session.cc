@@ -17,8 +17,9 @@ using std::chrono::milliseconds;
 // The supervisor's deadline lies this far behind ours: it is for the case that we are dead or stuck.
 constexpr milliseconds kDeadlineSlack{2000};
 constexpr milliseconds kStopMargin{30000};
-constexpr milliseconds kShortMargin{5000};   // where no files are kept
-constexpr milliseconds kShortSilence{1000};  // of the agent, where no files are kept
+constexpr milliseconds kShortMargin{5000};  // where no files are kept
+// Of the agent, where no files are kept. A kernel of its own may keep it from answering for longer.
+constexpr milliseconds kShortSilence{1000};
 constexpr milliseconds kMemorySaving{600'000};
 constexpr milliseconds kDrainTime{2000};
 
@@ -287,7 +288,8 @@ Task<> Session::Drain(bool graceful) {
     // Files that are kept have to reach the disk, which takes time. Quiesce gives up on an agent that is silent.
     const bool leaves_files = !row_.snapshot.empty() || HoldsDrive();
     const milliseconds enough = core_->config.stop_grace + (leaves_files ? kStopMargin : kShortMargin);
-    auto quiesce = link->Quiesce(core_->config.stop_grace, leaves_files ? milliseconds(0) : kShortSilence);
+    auto quiesce = link->Quiesce(core_->config.stop_grace,
+                                 leaves_files || live_->has_own_kernel() ? milliseconds(0) : kShortSilence);
     auto quiesced = co_await WithTimeout(std::move(quiesce), enough);
     if (!quiesced) log::Warn("session {}: quiesce: {}", row_.id, quiesced.error().message);
     // An agent that is silent will not report the exits of its commands either.
