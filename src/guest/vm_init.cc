@@ -406,8 +406,10 @@ Result<VmStart> BecomeVm() {
   // Opened before a template is made.
   SB_TRY(Fd agent, OpenPort(kVmAgentPort));
   auto config = TakeConfig();
+  // A machine that cannot get addresses of its own does not start: every machine is promised them.
   if (config && config->restored) {
-    if (auto r = BeginAnew(*config, agent.get()); !r) log::Warn("{}", r.error().message);
+    auto begun = BeginAnew(*config, agent.get());
+    config = std::unexpected(std::move(begun).error());
   }
   return StartFrom(std::move(config), std::move(agent));
 }
