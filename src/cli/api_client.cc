@@ -6,6 +6,7 @@
 
 #include "cli/output.h"
 #include "wire/json_decode.h"
+#include "wire/loopback.h"
 #include "wire/url.h"
 
 namespace sandbar::cli {
@@ -16,17 +17,14 @@ std::string Environment(const char* name) {
   return value == nullptr ? std::string() : std::string(value);
 }
 
-bool IsLoopbackName(const std::string& host) {
-  return host == "localhost" || host == "::1" || host.starts_with("127.");
-}
-
 // Whether a URL that the user gave leads to the server of this data directory, whose token may go nowhere else.
 bool LeadsTo(const std::string& url, const std::string& data) {
   auto endpoint = ReadEndpoint(data);
   if (!endpoint) return false;
   if (endpoint->url == url) return true;
   auto given = wire::ParseUrl(url), local = wire::ParseUrl(endpoint->url);
-  return given && local && given->port == local->port && IsLoopbackName(given->host) && IsLoopbackName(local->host);
+  return given && local && given->port == local->port && wire::IsLoopbackHost(given->host) &&
+         wire::IsLoopbackHost(local->host);
 }
 
 }  // namespace
@@ -84,6 +82,9 @@ Result<ServerRef> FindServer(const Options& options) {
     return FailWithFix(Code::kForbidden,
                        "no API token for " + server.url + ": SANDBAR_URL is set and SANDBAR_TOKEN is not",
                        "export SANDBAR_TOKEN=…   # what `sudo sandbar token` prints on that server's machine");
+  // Another name of it may lead to another program: on ::1 somebody else may listen. The token goes to the server's
+  // own.
+  if (auto endpoint = ReadEndpoint(options.data)) server.url = endpoint->url;
   auto token = ReadToken(options.data);
   if (!token)
     return FailWithFix(Code::kForbidden, "no API token: SANDBAR_TOKEN is not set and " + token.error().message,

@@ -7,6 +7,7 @@
 
 #include "base/ids.h"
 #include "wire/http1.h"
+#include "wire/loopback.h"
 #include "wire/text.h"
 
 namespace sandbar::cli {
@@ -30,12 +31,11 @@ std::string_view FieldOf(const wire::HttpHead& head, std::string_view name) {
 }
 
 // "localhost:3000", "127.0.0.1", "[::1]:3000".
-bool IsLoopbackName(std::string_view host) {
+bool IsLoopbackAuthority(std::string_view host) {
   const size_t bracket = host.find(']');
-  const size_t colon = host.find(':', bracket == std::string_view::npos ? 0 : bracket);
-  std::string name = wire::LowerCase(host.substr(0, colon));
-  while (name.ends_with('.')) name.pop_back();
-  return name == "localhost" || name == "[::1]" || name.starts_with("127.");
+  if (host.starts_with('[') && bracket != std::string_view::npos)
+    return wire::IsLoopbackHost(host.substr(1, bracket - 1));
+  return wire::IsLoopbackHost(host.substr(0, host.find(':')));
 }
 
 }  // namespace
@@ -64,7 +64,7 @@ std::optional<std::string> AnswerToBrowser(std::string_view bytes, const std::st
   // with a WebSocket's, but then they say which page asks.
   const bool fetches = !FieldOf(head, "sec-fetch-mode").empty() && !FieldOf(head, "sec-fetch-site").empty();
   const bool upgrades = !FieldOf(head, "upgrade").empty() && !FieldOf(head, "origin").empty();
-  if ((!fetches && !upgrades) || !IsLoopbackName(FieldOf(head, "host"))) return "";
+  if ((!fetches && !upgrades) || !IsLoopbackAuthority(FieldOf(head, "host"))) return "";
   const std::string target = head.target.starts_with('/') ? head.target : "/";
   const std::string text =
       "Cookies ignore ports: a page here would share them with everything on this machine's loopback. Use http://" +

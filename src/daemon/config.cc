@@ -13,6 +13,7 @@
 #include "base/log_level.h"
 #include "cli/api_client.h"
 #include "net/address.h"
+#include "wire/loopback.h"
 #include "wire/text.h"
 #include "wire/url.h"
 
@@ -331,7 +332,7 @@ Result<> CheckPreviews(const Config& c) {
 Result<> Check(const Config& c) {
   if (c.tls_cert.empty() != c.tls_key.empty())
     return Fail(Code::kBadRequest, "a certificate needs its key and the other way round: --tls-cert and --tls-key");
-  if (!IsLoopback(c.host) && !c.tls() && !c.insecure_http)
+  if (!wire::IsLoopbackHost(c.host) && !c.tls() && !c.insecure_http)
     return Fail(Code::kBadRequest,
                 fmt::format("{} is not a loopback address, and tokens would travel in the clear\n  fix: --tls-cert "
                             "FILE --tls-key FILE, or --insecure-http when something in front of it speaks TLS",
@@ -354,10 +355,6 @@ Host ThisHost() {
   host.memory_mb = static_cast<int>(
       (static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE))) >> 20);
   return host;
-}
-
-bool IsLoopback(const std::string& host) {
-  return host == "localhost" || host == "::1" || host.starts_with("127.");
 }
 
 // Without a list of registries the last two labels stand for the registrable domain.

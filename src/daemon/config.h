@@ -63,7 +63,6 @@ Result<Config> LoadConfig(const std::string& data, const cli::ServeCommand& flag
 Result<> ApplyToml(const std::string& text, const std::string& name, Config* config);
 // "127.0.0.1:8787", "[::1]:0", "localhost:80".
 Result<> ParseListen(const std::string& text, Config* config);
-bool IsLoopback(const std::string& host);
 // What the operator should know about the preview domain; empty: nothing.
 std::string PreviewRemark(const Config& config);
 

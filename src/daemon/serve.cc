@@ -30,6 +30,7 @@
 #include "net/policy.h"
 #include "os/self_sandbox.h"
 #include "sandbox/domain.h"
+#include "wire/loopback.h"
 #include "wire/ndjson.h"
 #include "wire/url.h"
 
@@ -76,7 +77,7 @@ api::ApiConfig ApiConfigOf(const Config& config, const std::string& jwt_key, con
   api::ApiConfig out;
   out.prices = config.prices;
   out.jwks = std::move(jwks);
-  if (config.host != "0.0.0.0" && config.host != "::" && !IsLoopback(config.host))
+  if (config.host != "0.0.0.0" && config.host != "::" && !wire::IsLoopbackHost(config.host))
     out.host_names.push_back(config.host.contains(':') ? "[" + config.host + "]" : config.host);
   out.port = config.port;
   out.tls = config.tls();

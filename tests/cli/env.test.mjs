@@ -209,6 +209,9 @@ test("the token of this machine's server goes to no other server", async () => {
   } finally {
     other.close();
   }
+  // A name that only begins like an address of loopback is another machine's.
+  const alike = await cli(["ps"], { env: { SANDBAR_DATA: server.data, SANDBAR_URL: `http://127.0.0.1.example.test:${server.port}` } });
+  assert.match(alike.stderr, /SANDBAR_URL is set and SANDBAR_TOKEN is not/);
   // Another name of the same server is the same server.
   const own = await cli(["ps"], { env: { SANDBAR_DATA: server.data, SANDBAR_URL: `http://localhost:${server.port}/` } });
   assert.equal(own.code, 0, own.stderr);
