@@ -81,7 +81,7 @@ Result<std::string> ReadWhole(const std::string& path, size_t max) {
 
 // Runs a script as root of the sandbox; its output. A status that is not 0 is an error with what it said.
 Task<std::string> RunAsRoot(ApiClient* api, std::string session, std::string text) {
-  GuestScript script{"set -e; cd /; " + std::move(text), {}, "/", true};
+  GuestScript script{"set -e; " + std::move(text), {}, "/", true};
   SB_CO_TRY(Ran ran, co_await RunInGuest(api, std::move(session), std::move(script)));
   if (ran.code != 0) co_return Fail(Code::kUnavailable, "in the sandbox: " + Printable(ran.err));
   co_return std::move(ran.out);

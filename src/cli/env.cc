@@ -20,6 +20,7 @@ namespace {
 
 constexpr size_t kMaxScript = 4 << 20;
 constexpr size_t kMaxValues = 1 << 20;
+
 // The lines in a file that only a child of ours sees, whatever their size.
 Result<Fd> ScriptFile(const std::string& lines) {
   Fd file(::memfd_create("sandbar-env", MFD_CLOEXEC));
@@ -60,7 +61,7 @@ Result<std::string> ReadToEnd(int fd, size_t limit) {
     if (n < 0) return FailErrno("read");
     if (n == 0) return out;
     if (out.size() + static_cast<size_t>(n) > limit)
-      return Fail(Code::kTooLarge, "the lines for the shell say too much");
+      return Fail(Code::kTooLarge, "the environment script is larger than " + std::to_string(limit >> 20) + " MiB");
     out.append(buffer.data(), static_cast<size_t>(n));
   }
 }
@@ -90,7 +91,7 @@ Result<wire::Variables> Evaluate(const std::string& lines) {
   }
   if (!text) return std::unexpected(std::move(text).error());
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-    return Fail(Code::kProtocol, "the lines for the shell do not work here");
+    return Fail(Code::kProtocol, "the shell could not run the environment script");
   wire::Variables out;
   for (std::string_view rest = *text; !rest.empty();) {
     const std::string_view pair = rest.substr(0, rest.find('\0'));

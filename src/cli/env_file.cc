@@ -65,11 +65,16 @@ struct OldOptions {
   std::vector<std::string> options;  // of the last line that sets them: that one is in force
   std::string ours;                  // the option that we added
   bool written_before = false;       // by any version of `sandbar env --write`
+  bool unreadable = false;           // that line has escapes or no closing quote: programs read it differently
 
   void Read(std::string_view line) {
     if (line.starts_with(kHeading)) written_before = true;
     if (line.starts_with(kOurOption)) ours = wire::Trim(line.substr(kOurOption.size()));
-    if (NameOf(line) == kOptions) options = SplitOptions(ValueOf(line));
+    if (NameOf(line) != kOptions) return;
+    options = SplitOptions(ValueOf(line));
+    const std::string_view text = wire::Trim(line.substr(line.find('=') + 1));
+    const bool quoted = text.starts_with('"') || text.starts_with('\'') || text.starts_with('`');
+    unreadable = quoted && (text.contains('\\') || text.find(text.front(), 1) == std::string_view::npos);
   }
   // The user's own options with ours behind them.
   std::string With(const std::string& added) const {
@@ -144,6 +149,10 @@ Result<std::string> MergeEnvFile(std::string_view before, const wire::Variables&
     if (!ours) out += std::string(line) + "\n";
     before.remove_prefix(std::min(end + 1, before.size()));
   }
+  if (old.unreadable)
+    return Fail(Code::kBadRequest,
+                "NODE_OPTIONS in this file has a backslash or no closing quote, which programs read differently; write "
+                "it without, or remove the line and set the options elsewhere");
   out += std::string(kHeading) + "; a token of your server's is among them.\n";
   for (const auto& [name, value] : values) {
     const bool options = name == kOptions;

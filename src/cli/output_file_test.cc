@@ -93,14 +93,17 @@ TEST_F(OutputFileTest, APipeAndALinkToADeviceStayWhatTheyAre) {
   EXPECT_TRUE(fs::is_symlink(At("link")));
 }
 
-// /dev/stdout of a shell that redirects to a file leads to a regular file, and must not be replaced by another.
+// /dev/stdout of a shell that redirects to a file leads to a regular file. It is neither replaced by another nor written
+// from its start.
 TEST_F(OutputFileTest, ANameOfAnOpenDescriptorIsWrittenTo) {
   Fd target(::open(At("redirected").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
   auto out = OutputFile::Open("/proc/self/fd/" + std::to_string(target.get()));
   ASSERT_TRUE(out) << out.error().message;
+  ASSERT_TRUE(WriteAll(target.get(), "before "));
   ASSERT_TRUE(WriteAll(out->fd(), "kept"));
   ASSERT_TRUE(out->Commit());
-  EXPECT_EQ(Read(At("redirected")), "kept");
+  ASSERT_TRUE(WriteAll(target.get(), " after"));
+  EXPECT_EQ(Read(At("redirected")), "before kept after");
 }
 
 TEST_F(OutputFileTest, ANewFileBelowDevIsAFile) {

@@ -82,6 +82,8 @@ TEST(EnvFile, AddsToTheOptionsOfNode) {
       {"NODE_OPTIONS=--first\nNODE_OPTIONS=--second\n", "--second "},
       {"NODE_OPTIONS='--import=file:///new/register.mjs --a'\n", "--a "},
       {"NODE_OPTIONS='--import=file:///my/register.mjs'\n", "--import=file:///my/register.mjs "},
+      {"NODE_OPTIONS=\"--require \\\"./a b.js\\\" --b\"\n", nullptr},
+      {"NODE_OPTIONS=\"--a\n", nullptr},
       {"# Set by `sandbar env --write`; x\nNODE_OPTIONS='--import=file:///old/register.mjs'\n", ""},
   };
   for (const auto& [before, kept] : kCases) {
