@@ -11,7 +11,8 @@ namespace sandbar::api {
 namespace {
 
 constexpr int64_t kLongestMs = 365LL * 24 * 3600 * 1000;  // of a wait
-constexpr std::chrono::milliseconds kClocksDiffer{50};    // between the timers' clock and the time of day
+constexpr std::chrono::seconds kLastWordsTime{5};
+constexpr std::chrono::milliseconds kClocksDiffer{50};  // between the timers' clock and the time of day
 
 }  // namespace
 
@@ -77,8 +78,11 @@ Task<> ExpiringExchange::End(std::string last_words) {
   if (last_words.empty() && content_type_ == "application/x-ndjson")
     last_words = wire::ErrorLine(AnswerFor(Code::kUnauthenticated).code, kWhy);
   if (!started() || !whole_ || last_words.empty()) co_return std::unexpected(Expired());
-  SB_CO_TRYV(co_await inner_->Write(std::move(last_words)));
-  co_return co_await inner_->Finish();
+  // A client that does not read does not hold its place for that.
+  auto write = inner_->Write(std::move(last_words));
+  SB_CO_TRYV(co_await WithTimeout(std::move(write), kLastWordsTime));
+  auto finish = inner_->Finish();
+  co_return co_await WithTimeout(std::move(finish), kLastWordsTime);
 }
 
 }  // namespace sandbar::api

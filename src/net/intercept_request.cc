@@ -20,6 +20,7 @@ using wire::HttpHead;
 
 constexpr size_t kMinSecret = 4;  // shorter values occur everywhere
 constexpr std::string_view kRedacted = "<redacted>";
+
 // One spelling of a field's name: CGI and its like make one variable of "X-Key", "x-key" and "X_Key".
 std::string Folded(std::string_view name) {
   std::string out(name);

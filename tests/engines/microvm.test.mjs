@@ -84,14 +84,15 @@ test("where machines are to boot, no two kernels have the same layout", async ()
   const booting = await startServer({ config: `isolation = "${engine.name}"\n[microvm]\nstart = "boot"\n` });
   try {
     const seen = [];
-    for (let i = 0; i < 2; i++) {
+    for (let i = 0; i < 3; i++) {
       const { sandbox: made, session: its } = await booting.create({ runtime: "node24", ...small });
       const look = "sysctl -qw kernel.kptr_restrict=0; grep -m1 ' T schedule$' /proc/kallsyms";
       seen.push((await booting.exec(its.id, "sh", ["-c", look], { sudo: true })).stdout);
       await booting.call("DELETE", `/v2/sandboxes/${made.name}?projectId=prj_test`);
     }
     assert.match(seen[0], /^ffffffff[0-9a-f]{8} T schedule\n$/);
-    assert.notEqual(seen[0], seen[1]);
+    // There are some hundred places for a kernel: two may be alike by chance.
+    assert.ok(new Set(seen).size > 1, seen.join(""));
     assert.ok(!(await booting.spawnerLog()).includes("template of"), "none was made");
   } finally {
     await booting.stop();
