@@ -76,7 +76,7 @@ void RoomPolicy::Ended(int64_t now) {
 
 Result<> DiskRoom::Begin(Disk* disk, const DiskSlot& slot, uint64_t limit, uint64_t inherited) {
   *this = {};
-  if (limit == 0 || !disk->limits_own_bytes() || inherited == 0) return SetLimit(disk, slot, limit, inherited);
+  if (limit == 0 || !disk->limits_own_bytes()) return SetLimit(disk, slot, limit, inherited);
   SB_TRY(Fd dir, os::OpenPath(slot.path, O_RDONLY | O_DIRECTORY));
   held_before_ = ReadHeld(dir.get());
   SB_TRYV(SetLimit(disk, slot, limit, inherited));

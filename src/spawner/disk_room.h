@@ -50,7 +50,8 @@ class RoomPolicy {
 
 class DiskRoom {
  public:
-  // The slot is a copy, of which so many bytes are the snapshot's. Sets its limit; 0: none.
+  // The slot is a copy, of which so many bytes are the snapshot's by the server's figure, which may be far from true.
+  // Sets its limit; 0: none.
   Result<> Begin(Disk* disk, const DiskSlot& slot, uint64_t limit, uint64_t inherited);
   // Another limit. `inherited` is the server's figure: ignored once the machine was measured.
   Result<> SetLimit(Disk* disk, const DiskSlot& slot, uint64_t limit, uint64_t inherited);

@@ -126,8 +126,10 @@ Result<bool> Machine::NeedsCopy(const ConfigureReq& request) {
 
 Result<> Machine::Adopt(SlotCopy copy, uint64_t inherited) {
   SB_TRYV(host_->disk->Adopt(parts_.disk, std::move(copy)));
-  return room_.Begin(host_->disk.get(), parts_.disk, host_->options.disk_limits ? launch_->SlotLimit(limits_) : 0,
-                     launch_->Inherited(inherited));
+  const uint64_t limit = host_->options.disk_limits ? launch_->SlotLimit(limits_) : 0;
+  // The size of a block device is its limit.
+  if (launch_->block()) return room_.SetLimit(host_->disk.get(), parts_.disk, limit, 0);
+  return room_.Begin(host_->disk.get(), parts_.disk, limit, inherited);
 }
 
 Result<> Machine::Configure(const ConfigureReq& request) {
@@ -299,7 +301,8 @@ bool Machine::TryFinish() {
   if (!keep_as_.empty() && !parts_.disk.name.empty()) {
     // Not before the kernel let go of the upper directory: until then its bytes may still be on their way.
     if (!launch_->RootReleased()) return false;
-    if (auto noted = room_.Remember(*host_->disk, parts_.disk); !noted) log::Warn("{}: {}", id_, noted.error().message);
+    auto noted = launch_->block() ? Result<>{} : room_.Remember(*host_->disk, parts_.disk);
+    if (!noted) log::Warn("{}: {}", id_, noted.error().message);
     kept_ = host_->disk->Publish(parts_.disk, keep_as_);
     if (!kept_) {
       log::Error("{}: {}", id_, kept_.error().message);

@@ -118,8 +118,9 @@ TEST_F(RoomTest, NothingIsGainedOverManySessions) {
     // Old files anew, and more and more of others.
     Run(before, "for i in $(seq 48); do dd if=/dev/zero of=/opt/f$i bs=1M count=10 conv=notrunc 2>/dev/null; done");
     Run(before, "dd if=/dev/zero of=/opt/more" + std::to_string(i) + " bs=1M count=200 conv=fsync 2>/dev/null");
-    // A session that begins full gets 1 MiB, without which it could not even delete.
-    EXPECT_LE(Total(before), kLimit + kSlack + static_cast<uint64_t>(i - 2) * kMiB) << "session " << i;
+    // A session that begins full gets 1 MiB, without which it could not even delete. What of that is metadata counts up
+    // to three times when it is inherited (os/btrfs_extents.h).
+    EXPECT_LE(Total(before), kLimit + kSlack + static_cast<uint64_t>(i - 2) * 2 * kMiB) << "session " << i;
     last = "snap_" + std::to_string(i);
     Keep(before, last);
     // The server's figure is too low here. The spawner measures the machine and corrects it.
@@ -136,6 +137,16 @@ TEST_F(RoomTest, SmallFilesThatHoldLargeExtentsGiveTheNextSessionNoRoom) {
   // The server adds up the files, which are small.
   Start("m2", "snap_a", kMiB);
   EXPECT_NE(Run("m2", "fallocate -l 400M /opt/g"), "exit:0\n") << "before anybody has measured";
+}
+
+TEST_F(RoomTest, WithoutAnyFigureOfTheServerALimitHoldsAndIsWatched) {
+  Begin();
+  Keep("m2", "snap_b");
+  // The server has not walked the snapshot yet, and the sessions before had committed nothing when they were asked.
+  Start("m3", "snap_b", 0);
+  EXPECT_NE(Run("m3", "fallocate -l 400M /opt/g"), "exit:0\n") << "480 MiB are there, in a limit of 768";
+  EXPECT_EQ(Run("m3", Write("conv=notrunc")), "exit:0\n");
+  EXPECT_LE(Total("m3"), kLimit + kSlack);
 }
 
 TEST_F(RoomTest, AnExtentCountsInFullAsLongAsABlockOfItIsUsed) {
