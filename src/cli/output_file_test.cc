@@ -93,8 +93,8 @@ TEST_F(OutputFileTest, APipeAndALinkToADeviceStayWhatTheyAre) {
   EXPECT_TRUE(fs::is_symlink(At("link")));
 }
 
-// /dev/stdout of a shell that redirects to a file leads to a regular file. It is neither replaced by another nor written
-// from its start.
+// /dev/stdout of a shell that redirects to a file leads to a regular file. It is neither replaced by another nor
+// written from its start.
 TEST_F(OutputFileTest, ANameOfAnOpenDescriptorIsWrittenTo) {
   Fd target(::open(At("redirected").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
   auto out = OutputFile::Open("/proc/self/fd/" + std::to_string(target.get()));
