@@ -50,8 +50,6 @@ class Launch {
   }
   // What its place on disk may grow to; 0: no limit.
   virtual uint64_t SlotLimit(const Limits& limits) const { return limits.disk_bytes; }
-  // What of that a snapshot takes that the slot began as a copy of.
-  virtual uint64_t Inherited(uint64_t bytes) const { return bytes; }
   // Whether its snapshots hold a block device instead of files.
   virtual bool block() const { return false; }
   // How long it may take until the child says that it runs.

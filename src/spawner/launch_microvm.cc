@@ -104,8 +104,6 @@ class MicrovmLaunch : public Launch {
   uint64_t SlotLimit(const Limits& limits) const override {
     return VmSlotLimit(VmDiskBytes(limits.disk_bytes)) + copied_;
   }
-  // The device's size holds the guest; this limit only holds what the device takes.
-  uint64_t Inherited(uint64_t) const override { return 0; }
   int64_t StartLimitMs() const override { return kStartLimitMs; }
   bool block() const override { return true; }
 

@@ -198,7 +198,7 @@ Result<> Machine::SetLimits(const Limits& limits, uint64_t inherited) {
   SB_TRYV(CheckLimits(limits));
   SB_TRYV(parts_.group->SetLimits(launch_->GroupLimits(limits)));
   SB_TRYV(room_.SetLimit(host_->disk.get(), parts_.disk, host_->options.disk_limits ? launch_->SlotLimit(limits) : 0,
-                         launch_->Inherited(inherited)));
+                         launch_->block() ? 0 : inherited));
   limits_ = limits;
   return {};
 }

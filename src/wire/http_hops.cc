@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
+#include <string_view>
+#include <unordered_set>
 
 #include "wire/text.h"
 
@@ -12,7 +15,15 @@ namespace {
 constexpr std::array<std::string_view, 7> kFixed = {"connection", "keep-alive",    "te", "trailer", "transfer-encoding",
                                                     "upgrade",    "content-length"};
 
-}  // namespace
+class HttpHops {
+ public:
+  // Reads the Connection fields of the message once: they can name thousands.
+  explicit HttpHops(const std::vector<HttpField>& fields);
+  bool Has(std::string_view name) const;
+
+ private:
+  std::unordered_set<std::string> names_;
+};
 
 HttpHops::HttpHops(const std::vector<HttpField>& fields) {
   for (std::string_view name : kFixed) names_.emplace(name);
@@ -31,6 +42,8 @@ bool HttpHops::Has(std::string_view name) const {
   const std::string lower = LowerCase(name);
   return lower.starts_with("proxy-") || names_.contains(lower);
 }
+
+}  // namespace
 
 std::vector<HttpField> EndToEndFields(const std::vector<HttpField>& fields) {
   std::vector<HttpField> out;

@@ -2,28 +2,15 @@
 // the only such table: interception (net/intercept_request) and previews (net/ingress) use it. Any thread.
 #pragma once
 
-#include <string>
-#include <string_view>
-#include <unordered_set>
 #include <vector>
 
 #include "wire/http1.h"
 
 namespace sandbar::wire {
 
-class HttpHops {
- public:
-  // Reads the Connection fields of the message once: they can name thousands.
-  explicit HttpHops(const std::vector<HttpField>& fields);
-  // True for the fixed names (framing too, because each connection has its own), for everything that begins with
-  // "proxy-", and for the names in the message's Connection fields.
-  bool Has(std::string_view name) const;
-
- private:
-  std::unordered_set<std::string> names_;
-};
-
-// The fields of a message without those of its connection, in their order.
+// The fields of a message without those of its connection, in their order. Those are: the fixed names (framing too,
+// because each connection has its own), everything that begins with "proxy-", and the names in the message's Connection
+// fields.
 std::vector<HttpField> EndToEndFields(const std::vector<HttpField>& fields);
 
 }  // namespace sandbar::wire
