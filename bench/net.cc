@@ -34,7 +34,7 @@
 #include <thread>
 #include <vector>
 
-#include "net/egress.h"
+#include "egress/egress.h"
 #include "wire/client_hello_fixture.h"
 #include "wire/dns.h"
 
@@ -197,7 +197,7 @@ void ServeDns(int fd) {
 
 struct Sandbox {
   int ns = -1;
-  std::unique_ptr<net::Egress> egress;
+  std::unique_ptr<egress::Egress> egress;
 };
 
 class Bench {
@@ -208,7 +208,7 @@ class Bench {
  private:
   void SetUp();
   Sandbox MakeSandbox();
-  void SetPolicy(Sandbox& s, const net::PolicyRef& policy);
+  void SetPolicy(Sandbox& s, const egress::PolicyRef& policy);
   double Transfer(int ns, char kind) const;
   void Throughput(int ns, const char* what, char kind);
   static std::vector<double> Connects(int ns, const std::string& opening, int count);
@@ -217,7 +217,7 @@ class Bench {
   int rounds_;
   uint64_t bytes_;
   int server_ = -1, nat_ = -1;
-  net::EgressConfig config_;
+  egress::EgressConfig config_;
   asio::io_context io_;
   asio::executor_work_guard<asio::io_context::executor_type> work_;
   std::thread loop_;
@@ -236,7 +236,7 @@ void Bench::SetUp() {
   std::thread(ServeDns, Bound(SOCK_DGRAM, "127.0.0.1", 5353)).detach();
   config_.resolver = "127.0.0.1:5353";
   config_.allow_addresses = {"10.200.0.0/24"};
-  config_.budget = net::BudgetFromFdLimit();
+  config_.budget = egress::BudgetFromFdLimit();
   loop_ = std::thread([this] { io_.run(); });
 }
 
@@ -254,13 +254,13 @@ Sandbox Bench::MakeSandbox() {
     dns = Bound(SOCK_DGRAM, "0.0.0.0", 53);
   });
   asio::post(io_, asio::use_future([&] {
-               out.egress = net::MakeEgress(io_.get_executor(), Fd(listener), Fd(dns), net::AllowAll(), &config_);
+               out.egress = egress::MakeEgress(io_.get_executor(), Fd(listener), Fd(dns), egress::AllowAll(), &config_);
              }))
       .get();
   return out;
 }
 
-void Bench::SetPolicy(Sandbox& s, const net::PolicyRef& policy) {
+void Bench::SetPolicy(Sandbox& s, const egress::PolicyRef& policy) {
   asio::post(io_, asio::use_future([&] { s.egress->SetPolicy(policy); })).get();
 }
 
@@ -355,14 +355,14 @@ void Bench::Run() {
   auto ours = Connects(box.ns, "X", kConnects), nat = Connects(nat_, "X", kConnects);
   std::printf("%-42s %.0f us, veth+NAT %.0f: +%.0f us\n", "connect and one byte back", Median(ours), Median(nat),
               Median(ours) - Median(nat));
-  net::NetworkPolicy wanted{.mode = net::EgressMode::kCustom};
+  egress::NetworkPolicy wanted{.mode = egress::EgressMode::kCustom};
   wanted.domains = {{kName, {}}};
-  SetPolicy(box, *net::Compile(wanted));
+  SetPolicy(box, *egress::Compile(wanted));
   ours = Connects(box.ns, hello, kConnects);
   nat = Connects(nat_, hello, kConnects);
   std::printf("%-42s %.0f us, veth+NAT %.0f: +%.0f us\n", "ClientHello by name and one byte back", Median(ours),
               Median(nat), Median(ours) - Median(nat));
-  SetPolicy(box, net::AllowAll());
+  SetPolicy(box, egress::AllowAll());
   Many("1,000 connections of one sandbox", {box.ns}, 1000);
   std::vector<Sandbox> boxes;
   std::vector<int> spaces;

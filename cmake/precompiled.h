@@ -1,4 +1,4 @@
-// Parsed once for net/ and the folders above it (sb_precompiled in sandbar.cmake). Nothing relies on it: every file still
+// Parsed once for http/ and the folders above it (sb_precompiled in sandbar.cmake). Nothing relies on it: every file still
 // includes what it uses. No header of our own may stand here: its checksum (tools/precompile.sh) would change with every edit,
 // and with it every file that the compiler cache knows.
 #include <fmt/format.h>

@@ -6,7 +6,7 @@ add_library(sb_asio STATIC ${CMAKE_BINARY_DIR}/asio_impl.cc)
 target_compile_definitions(sb_asio PUBLIC BOOST_ASIO_NO_DEPRECATED BOOST_ASIO_SEPARATE_COMPILATION)
 target_link_libraries(sb_asio PUBLIC Boost::headers Threads::Threads PRIVATE sb_sanitize)
 
-# What nearly every file of net/ and the folders above it includes, parsed once: it halves their compile time.
+# What nearly every file of http/ and the folders above it includes, parsed once: it halves their compile time.
 # Not with g++, whose build shows that every file includes what it needs. Not with CMake's own command either: that puts
 # the build's absolute path into the compiler's arguments, and ccache would know none of these files in another clone.
 function(sb_precompiled target)
@@ -64,7 +64,7 @@ function(sb_module folder)
     add_library(sb_${name} STATIC ${sources})
     target_link_libraries(sb_${name} PUBLIC ${deps} ${M_links})
     set_property(GLOBAL APPEND PROPERTY SB_SOURCES_${name} ${sources})
-    if("net" IN_LIST precompiled)
+    if("http" IN_LIST precompiled)
       sb_precompiled(sb_${name})
     endif()
   else()
@@ -79,7 +79,7 @@ function(sb_module folder)
     endforeach()
     target_link_libraries(${name}_test PRIVATE sb_${name} GTest::gtest GTest::gmock GTest::gtest_main)
     sb_paths(${tests})
-    if("net" IN_LIST precompiled)
+    if("http" IN_LIST precompiled)
       sb_precompiled(${name}_test)
     endif()
     set_target_properties(${name}_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)

@@ -130,7 +130,7 @@ Task<Ran> RunIn(client::ApiClient* api, Box box, std::vector<std::string> argv, 
   for (size_t i = 1; i < argv.size(); ++i) args.emplace_back(argv[i]);
   json::object body{
       {"command", argv.front()}, {"args", std::move(args)}, {"wait", true}, {"logs", true}, {"timeout", timeout_ms}};
-  net::ClientRequest request = api->Request("POST", SessionPath(box.session) + "/cmd", wire::ToAsciiJson(body));
+  http::ClientRequest request = api->Request("POST", SessionPath(box.session) + "/cmd", wire::ToAsciiJson(body));
   SB_CO_TRY(auto response, co_await api->Open(std::move(request)));
   client::NdjsonReader lines(response.get());
   Ran ran;
@@ -185,10 +185,10 @@ Task<> WriteFiles(client::ApiClient* api, Box box, std::vector<client::TarItem> 
     if (item.name.empty()) co_return Fail(Code::kBadRequest, "a file to write has no name");
   }
   client::TarStream tar(std::move(files));
-  net::ClientRequest request = api->Request("POST", SessionPath(box.session) + "/fs/write", "");
+  http::ClientRequest request = api->Request("POST", SessionPath(box.session) + "/fs/write", "");
   request.headers.push_back({"content-type", "application/gzip"});
   request.headers.push_back({"x-cwd", "/"});
-  net::BodyProducer body = [&tar] { return Produce(&tar); };
+  http::BodyProducer body = [&tar] { return Produce(&tar); };
   SB_CO_TRY(auto response, co_await api->Upload(std::move(request), std::move(body)));
   SB_CO_TRYV(co_await response->ReadAll(1 << 20));
   co_return Result<>{};
@@ -196,7 +196,7 @@ Task<> WriteFiles(client::ApiClient* api, Box box, std::vector<client::TarItem> 
 
 Task<std::string> ReadFileIn(client::ApiClient* api, Box box, std::string path, size_t limit) {
   json::object body{{"path", path}, {"cwd", box.cwd}};
-  net::ClientRequest request = api->Request("POST", SessionPath(box.session) + "/fs/read", wire::ToAsciiJson(body));
+  http::ClientRequest request = api->Request("POST", SessionPath(box.session) + "/fs/read", wire::ToAsciiJson(body));
   SB_CO_TRY(auto response, co_await api->Open(std::move(request)));
   co_return co_await response->ReadAll(limit);
 }

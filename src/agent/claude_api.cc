@@ -65,22 +65,22 @@ std::string TokenOfSecret(std::string_view secret) {
 }
 
 ClaudeApi::ClaudeApi(const asio::any_io_executor& ex, std::string base, std::string key)
-    : http_(net::MakeHttpClient(ex)), base_(std::move(base)), key_(std::move(key)) {}
+    : http_(http::MakeHttpClient(ex)), base_(std::move(base)), key_(std::move(key)) {}
 
-net::ClientRequest ClaudeApi::Request(std::string method, const std::string& path, std::string query) const {
-  net::ClientRequest request;
+http::ClientRequest ClaudeApi::Request(std::string method, const std::string& path, std::string query) const {
+  http::ClientRequest request;
   request.method = std::move(method);
   request.url = base_ + path + (query.empty() ? "" : "?" + query);
   request.headers = {{"anthropic-version", "2023-06-01"}, {"anthropic-beta", "managed-agents-2026-04-01"}};
   return request;
 }
 
-Task<std::unique_ptr<net::ClientResponse>> ClaudeApi::Open(net::ClientRequest request, std::string token) {
+Task<std::unique_ptr<http::ClientResponse>> ClaudeApi::Open(http::ClientRequest request, std::string token) {
   const std::string& secret = token.empty() ? key_ : token;
   const std::string what = request.method + " " + request.url.substr(base_.size());
   request.headers.push_back({"authorization", "Bearer " + secret});
   if (!request.body.empty()) request.headers.push_back({"content-type", "application/json"});
-  Task<std::unique_ptr<net::ClientResponse>> sending = http_->Send(std::move(request));
+  Task<std::unique_ptr<http::ClientResponse>> sending = http_->Send(std::move(request));
   auto response = co_await WithTimeout(std::move(sending), kAnswerTime);
   if (!response && response.error().code == Code::kCancelled) co_return std::unexpected(std::move(response).error());
   if (!response) co_return Fail(Code::kUnavailable, what + ": " + response.error().message);
@@ -93,7 +93,7 @@ Task<std::unique_ptr<net::ClientResponse>> ClaudeApi::Open(net::ClientRequest re
   co_return Fail(CodeOf(status), what + ": " + std::to_string(status) + " " + why);
 }
 
-Task<json::object> ClaudeApi::Call(net::ClientRequest request, std::string token) {
+Task<json::object> ClaudeApi::Call(http::ClientRequest request, std::string token) {
   SB_CO_TRY(auto response, co_await Open(std::move(request), std::move(token)));
   Task<std::string> reading = response->ReadAll(kMaxAnswer);
   auto text = co_await WithTimeout(std::move(reading), kAnswerTime);
@@ -109,7 +109,7 @@ Task<json::object> ClaudeApi::Call(net::ClientRequest request, std::string token
 }
 
 Task<std::optional<Work>> ClaudeApi::Poll(std::string environment, std::string worker) {
-  net::ClientRequest request =
+  http::ClientRequest request =
       Request("GET", "/v1/environments/" + wire::EncodeComponent(environment) + "/work/poll", "block_ms=999");
   request.headers.push_back({"anthropic-worker-id", std::move(worker)});
   std::string no_token;
@@ -123,14 +123,14 @@ Task<std::optional<Work>> ClaudeApi::Poll(std::string environment, std::string w
 }
 
 Task<> ClaudeApi::Acknowledge(Work work) {
-  net::ClientRequest request = Request("POST", WorkPath(work, "ack"));
+  http::ClientRequest request = Request("POST", WorkPath(work, "ack"));
   std::string no_token;
   SB_CO_TRYV(co_await Call(std::move(request), std::move(no_token)));
   co_return Result<>{};
 }
 
 Task<Beat> ClaudeApi::Heartbeat(Work work, std::string last) {
-  net::ClientRequest request =
+  http::ClientRequest request =
       Request("POST", WorkPath(work, "heartbeat"), "expected_last_heartbeat=" + wire::EncodeComponent(last));
   SB_CO_TRY(json::object got, co_await Call(std::move(request), std::move(work.token)));
   Beat beat{Text(got, "last_heartbeat"), Number(got, "ttl_seconds") * 1000, false};
@@ -141,14 +141,14 @@ Task<Beat> ClaudeApi::Heartbeat(Work work, std::string last) {
 }
 
 Task<> ClaudeApi::Stop(Work work) {
-  net::ClientRequest request = Request("POST", WorkPath(work, "stop"));
+  http::ClientRequest request = Request("POST", WorkPath(work, "stop"));
   request.body = R"({"force":true})";
   SB_CO_TRYV(co_await Call(std::move(request), std::move(work.token)));
   co_return Result<>{};
 }
 
 Task<> ClaudeApi::GetSession(Work work) {
-  net::ClientRequest request = Request("GET", "/v1/sessions/" + wire::EncodeComponent(work.session));
+  http::ClientRequest request = Request("GET", "/v1/sessions/" + wire::EncodeComponent(work.session));
   SB_CO_TRYV(co_await Call(std::move(request), std::move(work.token)));
   co_return Result<>{};
 }
@@ -158,7 +158,7 @@ Task<std::vector<json::object>> ClaudeApi::Events(Work work) {
   std::string page;
   for (int pages = 0; pages < kMaxPages; ++pages) {
     std::string query = "limit=1000" + (page.empty() ? "" : "&page=" + wire::EncodeComponent(page));
-    net::ClientRequest request = Request("GET", EventsPath(work), std::move(query));
+    http::ClientRequest request = Request("GET", EventsPath(work), std::move(query));
     std::string token = work.token;
     SB_CO_TRY(json::object got, co_await Call(std::move(request), std::move(token)));
     json::value* data = got.if_contains("data");
@@ -172,14 +172,14 @@ Task<std::vector<json::object>> ClaudeApi::Events(Work work) {
   co_return Fail(Code::kBadRequest, "the session has too many events");
 }
 
-Task<std::unique_ptr<net::ClientResponse>> ClaudeApi::Stream(Work work) {
-  net::ClientRequest request = Request("GET", EventsPath(work) + "/stream");
+Task<std::unique_ptr<http::ClientResponse>> ClaudeApi::Stream(Work work) {
+  http::ClientRequest request = Request("GET", EventsPath(work) + "/stream");
   request.headers.push_back({"accept", "text/event-stream"});
   co_return co_await Open(std::move(request), std::move(work.token));
 }
 
 Task<> ClaudeApi::SendResult(Work work, json::object event) {
-  net::ClientRequest request = Request("POST", EventsPath(work));
+  http::ClientRequest request = Request("POST", EventsPath(work));
   json::object body{{"events", json::array{std::move(event)}}};
   request.body = wire::ToAsciiJson(body);
   SB_CO_TRYV(co_await Call(std::move(request), std::move(work.token)));

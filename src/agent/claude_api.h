@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "async/task.h"
-#include "net/http_client.h"
+#include "http/client.h"
 
 namespace sandbar::agent {
 
@@ -41,15 +41,15 @@ class ClaudeApi {
   Task<> Stop(Work work);
   Task<> GetSession(Work work);
   Task<std::vector<json::object>> Events(Work work);
-  Task<std::unique_ptr<net::ClientResponse>> Stream(Work work);
+  Task<std::unique_ptr<http::ClientResponse>> Stream(Work work);
   Task<> SendResult(Work work, json::object event);
 
  private:
-  Task<std::unique_ptr<net::ClientResponse>> Open(net::ClientRequest request, std::string token);
-  Task<json::object> Call(net::ClientRequest request, std::string token);
-  net::ClientRequest Request(std::string method, const std::string& path, std::string query = "") const;
+  Task<std::unique_ptr<http::ClientResponse>> Open(http::ClientRequest request, std::string token);
+  Task<json::object> Call(http::ClientRequest request, std::string token);
+  http::ClientRequest Request(std::string method, const std::string& path, std::string query = "") const;
 
-  std::unique_ptr<net::HttpClient> http_;
+  std::unique_ptr<http::HttpClient> http_;
   std::string base_, key_;
 };
 

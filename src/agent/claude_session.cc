@@ -89,7 +89,7 @@ Task<> ClaudeSession::Reconcile() {
   co_return Result<>{};
 }
 
-Task<std::optional<ClaudeSession::End>> ClaudeSession::Follow(net::ClientResponse* stream) {
+Task<std::optional<ClaudeSession::End>> ClaudeSession::Follow(http::ClientResponse* stream) {
   wire::SseParser sse(4 << 20);
   while (true) {
     // A call that waits for somebody's word keeps an idle session open.

@@ -40,7 +40,7 @@ class ClaudeSession {
  private:
   Task<std::optional<End>> Attached();
   Task<> Reconcile();
-  Task<std::optional<End>> Follow(net::ClientResponse* stream);
+  Task<std::optional<End>> Follow(http::ClientResponse* stream);
   Task<std::optional<End>> Handle(json::object event);
   Task<> Route(json::object call);
   Task<> Execute(json::object call);

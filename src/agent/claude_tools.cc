@@ -110,7 +110,7 @@ Task<ToolResult> ClaudeTools::Bash(json::object input) {
 Task<ToolResult> ClaudeTools::RunCell(std::string code, int64_t timeout_ms) {
   json::object body{{"language", "bash"}, {"code", std::move(code)}, {"timeoutMs", timeout_ms}};
   std::string path = "/x/v1/sandboxes/" + wire::EncodeComponent(box_.name) + "/code";
-  net::ClientRequest request = api_->Request("POST", path, wire::ToAsciiJson(body));
+  http::ClientRequest request = api_->Request("POST", path, wire::ToAsciiJson(body));
   SB_CO_TRY(auto response, co_await api_->Open(std::move(request)));
   client::NdjsonReader lines(response.get());
   std::string output;

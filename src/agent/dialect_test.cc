@@ -138,7 +138,7 @@ TEST(HttpModel, WhatMayPassAndHowLongToWait) {
   for (int status : {408, 429, 500, 502, 503, 529}) EXPECT_TRUE(MayPass(status)) << status;
   for (int status : {400, 401, 403, 404, 413, 422}) EXPECT_FALSE(MayPass(status)) << status;
   auto wait = [](const char* name, const char* value) {
-    net::ClientResponseHead head;
+    http::ClientResponseHead head;
     head.headers = {{name, value}};
     return RetryAfter(head);
   };

@@ -123,7 +123,7 @@ Result<Fd> OpenBelow(int root, const std::string& path) {
 Task<uint64_t> Fetch(client::ApiClient* api, Box box, std::string path, int root, uint64_t allowance) {
   json::object body{{"path", path}, {"cwd", box.cwd}};
   std::string target = "/v2/sandboxes/sessions/" + wire::EncodeComponent(box.session) + "/fs/read";
-  net::ClientRequest request = api->Request("POST", target, wire::ToAsciiJson(body));
+  http::ClientRequest request = api->Request("POST", target, wire::ToAsciiJson(body));
   SB_CO_TRY(auto response, co_await api->Open(std::move(request)));
   SB_CO_TRY(Fd file, OpenBelow(root, path));
   uint64_t total = 0;

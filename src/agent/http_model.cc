@@ -65,7 +65,7 @@ class HttpModel final : public Model {
  public:
   HttpModel(const asio::any_io_executor& ex, std::unique_ptr<Dialect> dialect, ModelEndpoint endpoint,
             RetryPolicy policy)
-      : http_(net::MakeHttpClient(ex)), dialect_(std::move(dialect)), endpoint_(std::move(endpoint)), policy_(policy) {}
+      : http_(http::MakeHttpClient(ex)), dialect_(std::move(dialect)), endpoint_(std::move(endpoint)), policy_(policy) {}
 
   Task<Reply> Next(const Conversation* conversation, Record record) override {
     const std::string body = dialect_->Body(*conversation);
@@ -93,16 +93,16 @@ class HttpModel final : public Model {
  private:
   // An Error only when the whole call was cancelled.
   Task<Attempt> Once(std::string body) {
-    net::ClientRequest request;
+    http::ClientRequest request;
     request.method = "POST";
     request.url = endpoint_.url;
     request.headers = endpoint_.headers;
     request.body = std::move(body);
-    Task<std::unique_ptr<net::ClientResponse>> sending = http_->Send(std::move(request));
+    Task<std::unique_ptr<http::ClientResponse>> sending = http_->Send(std::move(request));
     auto response = co_await WithTimeout(std::move(sending), kFirstByte);
     if (!response && response.error().code == Code::kCancelled) co_return std::unexpected(std::move(response).error());
     if (!response) co_return Failed(std::move(response).error(), true);
-    const net::ClientResponseHead& head = (*response)->head();
+    const http::ClientResponseHead& head = (*response)->head();
     if (head.status < 200 || head.status > 299) co_return co_await Refused(response->get());
     const bool stream = head.Get("content-type").starts_with("text/event-stream");
     Task<Reply> reading = stream ? ReadStream(response->get()) : ReadWhole(response->get());
@@ -117,7 +117,7 @@ class HttpModel final : public Model {
     co_return done;
   }
 
-  Task<Attempt> Refused(net::ClientResponse* response) {
+  Task<Attempt> Refused(http::ClientResponse* response) {
     const int status = response->head().status;
     auto wait = RetryAfter(response->head());
     Task<std::string> reading = response->ReadAll(kMaxRefusal);
@@ -128,7 +128,7 @@ class HttpModel final : public Model {
     co_return Failed(std::move(error), MayPass(status), wait);
   }
 
-  Task<Reply> ReadStream(net::ClientResponse* response) {
+  Task<Reply> ReadStream(http::ClientResponse* response) {
     auto reader = dialect_->Reader();
     wire::SseParser sse;
     size_t total = 0;
@@ -143,7 +143,7 @@ class HttpModel final : public Model {
     }
   }
 
-  Task<Reply> ReadWhole(net::ClientResponse* response) {
+  Task<Reply> ReadWhole(http::ClientResponse* response) {
     Task<std::string> reading = response->ReadAll(kMaxReply);
     SB_CO_TRY(std::string text, co_await WithTimeout(std::move(reading), kFirstByte));
     wire::JsonLimits limits;
@@ -168,7 +168,7 @@ class HttpModel final : public Model {
     return reply;
   }
 
-  std::unique_ptr<net::HttpClient> http_;
+  std::unique_ptr<http::HttpClient> http_;
   std::unique_ptr<Dialect> dialect_;
   ModelEndpoint endpoint_;
   RetryPolicy policy_;
@@ -187,7 +187,7 @@ bool MayPass(int status) {
   return status == 408 || status == 409 || status == 425 || status == 429 || status >= 500;
 }
 
-std::optional<milliseconds> RetryAfter(const net::ClientResponseHead& head) {
+std::optional<milliseconds> RetryAfter(const http::ClientResponseHead& head) {
   for (const char* name : {"retry-after-ms", "retry-after"}) {
     const std::string_view text = wire::Trim(head.Get(name));
     double value = 0;

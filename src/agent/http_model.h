@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "agent/model.h"
-#include "net/http_client.h"
+#include "http/client.h"
 #include "wire/sse.h"
 
 namespace sandbar::agent {
@@ -38,7 +38,7 @@ std::unique_ptr<Dialect> MakeOpenAiDialect(std::string model);
 
 struct ModelEndpoint {
   std::string url;
-  std::vector<net::Header> headers;
+  std::vector<http::Header> headers;
   std::string secret;  // empty: none is sent
 };
 
@@ -50,7 +50,7 @@ struct RetryPolicy {
 };
 bool MayPass(int status);
 // What a Retry-After (seconds) or retry-after-ms header asks for.
-std::optional<std::chrono::milliseconds> RetryAfter(const net::ClientResponseHead& head);
+std::optional<std::chrono::milliseconds> RetryAfter(const http::ClientResponseHead& head);
 
 std::unique_ptr<Model> MakeHttpModel(const asio::any_io_executor& ex, std::unique_ptr<Dialect> dialect,
                                      ModelEndpoint endpoint, RetryPolicy policy = {});

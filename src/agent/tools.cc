@@ -90,10 +90,10 @@ class McpTools final : public ToolBox {
   Task<json::object> Ask(std::string method, json::object params) {
     const int64_t id = ++last_id_;
     json::object body{{"jsonrpc", "2.0"}, {"id", id}, {"method", method}, {"params", std::move(params)}};
-    net::ClientRequest request = api_->Request("POST", path_, wire::ToAsciiJson(body));
+    http::ClientRequest request = api_->Request("POST", path_, wire::ToAsciiJson(body));
     request.headers.push_back({"accept", "application/json, text/event-stream"});
     request.headers.push_back({"mcp-protocol-version", "2025-11-25"});
-    Task<std::unique_ptr<net::ClientResponse>> opening = api_->Open(std::move(request));
+    Task<std::unique_ptr<http::ClientResponse>> opening = api_->Open(std::move(request));
     SB_CO_TRY(auto response, co_await WithTimeout(std::move(opening), kSilence));
     if (response->head().Get("content-type").starts_with("text/event-stream"))
       co_return co_await ReadEvents(response.get(), id);
@@ -110,7 +110,7 @@ class McpTools final : public ToolBox {
     return std::move(value.as_object());
   }
 
-  static Task<json::object> ReadEvents(net::ClientResponse* response, int64_t id) {
+  static Task<json::object> ReadEvents(http::ClientResponse* response, int64_t id) {
     wire::SseParser sse(kMaxAnswer);
     while (true) {
       Task<std::string> reading = response->Read();

@@ -26,7 +26,7 @@ namespace {
 // the connections of a server, so that a project that keeps all of its own open keeps nobody else out.
 constexpr size_t kCallsInAll = 2304;
 constexpr size_t kCallsWeight = 2;
-static_assert(kCallsInAll + Previews::kInAll <= net::kMaxConnections - 256);
+static_assert(kCallsInAll + Previews::kInAll <= http::kMaxConnections - 256);
 
 std::unique_ptr<WebGuard> MakeGuard(const ApiConfig& config) {
   WebGuardConfig guard;
@@ -38,8 +38,8 @@ std::unique_ptr<WebGuard> MakeGuard(const ApiConfig& config) {
   return std::make_unique<WebGuard>(guard);
 }
 
-net::HttpResponse WrongMethod(const Match& match) {
-  net::HttpResponse response = ErrorResponse(Error{Code::kMethodNotAllowed, "this path has no such method"});
+http::HttpResponse WrongMethod(const Match& match) {
+  http::HttpResponse response = ErrorResponse(Error{Code::kMethodNotAllowed, "this path has no such method"});
   std::string allow;
   for (std::string_view method : match.allowed) allow += (allow.empty() ? "" : ", ") + std::string(method);
   response.headers.push_back({"Allow", allow});
@@ -80,7 +80,7 @@ void Api::SetPort(uint16_t port) {
 }
 
 // For links in answers. The Host was checked, so it is one of our own names.
-std::string Api::BaseUrl(const net::HttpRequest& request) const {
+std::string Api::BaseUrl(const http::HttpRequest& request) const {
   std::string url = config_.public_url;
   if (url.empty()) url = (config_.tls ? "https://" : "http://") + std::string(request.Get("host"));
   while (url.ends_with('/')) url.pop_back();
@@ -91,11 +91,11 @@ std::vector<RouteInfo> Api::Routes() {
   return ExpandRoutes(RouteTable());
 }
 
-net::HttpResponse Api::OnError(const Error& error) const {
+http::HttpResponse Api::OnError(const Error& error) const {
   // Here the peer is the client: what is a fault of ours inside a handler is one of its request outside of it.
   Error shown = error;
   if (shown.code == Code::kProtocol) shown.code = Code::kBadRequest;
-  net::HttpResponse response = ErrorResponse(shown);
+  http::HttpResponse response = ErrorResponse(shown);
   if (shown.code == Code::kTimeout) response.status = 408;
   return response;
 }
@@ -120,8 +120,8 @@ Task<> Api::Authenticate(Call* call) {
   co_return Result<>{};
 }
 
-Task<> Api::Dispatch(net::HttpExchange* exchange) {
-  const net::HttpRequest& request = exchange->request();
+Task<> Api::Dispatch(http::HttpExchange* exchange) {
+  const http::HttpRequest& request = exchange->request();
   const bool loopback = CameOverLoopback(exchange->peer());
   if (guard_->Classify(request.Get("host"), loopback) == WebGuard::Place::kPreview) {
     SB_CO_TRYV(WebGuard::CheckPort(request.Get("host")));
@@ -133,7 +133,7 @@ Task<> Api::Dispatch(net::HttpExchange* exchange) {
   Match match = MatchRoute(RouteTable(), request.method, request.path);
   if (match.route == nullptr) {
     if (match.allowed.empty()) co_return Fail(Code::kNotFound, "there is nothing at this path");
-    net::HttpResponse wrong = WrongMethod(match);
+    http::HttpResponse wrong = WrongMethod(match);
     co_return co_await exchange->Respond(std::move(wrong));
   }
   Call call;
@@ -173,7 +173,7 @@ Task<> Api::Dispatch(net::HttpExchange* exchange) {
   co_return done;
 }
 
-Task<> Api::Handle(net::HttpExchange* exchange) {
+Task<> Api::Handle(http::HttpExchange* exchange) {
   Result<> done;
   std::string thrown;
   try {
@@ -187,7 +187,7 @@ Task<> Api::Handle(net::HttpExchange* exchange) {
   if (state.cancelled() != asio::cancellation_type::none) co_return Fail(Code::kCancelled, "cancelled");
   if (!thrown.empty()) SB_BUG(done.error().message);
   if (done || exchange->started()) co_return done;
-  net::HttpResponse response = ErrorResponse(done.error());
+  http::HttpResponse response = ErrorResponse(done.error());
   co_return co_await exchange->Respond(std::move(response));
 }
 

@@ -29,7 +29,7 @@
 #include "base/result.h"
 #include "images/images.h"
 #include "mcp/tools.h"
-#include "net/http_server.h"
+#include "http/server.h"
 #include "sandbox/service.h"
 
 namespace sandbar::api {
@@ -78,9 +78,9 @@ class Api {
 
   // Answers one request. An error comes back only when an answer had begun, or the task was cancelled: cut the
   // connection then.
-  Task<> Handle(net::HttpExchange* exchange);
+  Task<> Handle(http::HttpExchange* exchange);
   // For the server's own failures (parsing, limits).
-  net::HttpResponse OnError(const Error& error) const;
+  http::HttpResponse OnError(const Error& error) const;
 
   // Ends what goes on after its request. After the server's own Close, before destruction.
   asio::awaitable<void> Close();
@@ -89,9 +89,9 @@ class Api {
   static std::vector<RouteInfo> Routes();
 
  private:
-  Task<> Dispatch(net::HttpExchange* exchange);
+  Task<> Dispatch(http::HttpExchange* exchange);
   Task<> Authenticate(Call* call);
-  std::string BaseUrl(const net::HttpRequest& request) const;
+  std::string BaseUrl(const http::HttpRequest& request) const;
 
   sandbox::Service* service_;
   images::Catalog* catalog_;

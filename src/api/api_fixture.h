@@ -175,9 +175,9 @@ class ApiFixture : public ::testing::Test {
   // Tests that need another configuration change config_ before the first request.
   void Start() {
     api_ = std::make_unique<Api>(&service_, &catalog_, config_);
-    auto handler = [this](net::HttpExchange* x) { return api_->Handle(x); };
+    auto handler = [this](http::HttpExchange* x) { return api_->Handle(x); };
     auto on_error = [this](const Error& e) { return api_->OnError(e); };
-    auto server = net::ListenHttp(io_.get_executor(), "127.0.0.1", 0, {}, handler, on_error);
+    auto server = http::ListenHttp(io_.get_executor(), "127.0.0.1", 0, {}, handler, on_error);
     ASSERT_TRUE(server.has_value());
     server_ = *std::move(server);
     api_->SetPort(server_->port());
@@ -221,7 +221,7 @@ class ApiFixture : public ::testing::Test {
   images::Catalog catalog_{"/nonexistent"};
   ApiConfig config_;
   std::unique_ptr<Api> api_;
-  std::unique_ptr<net::HttpServer> server_;
+  std::unique_ptr<http::HttpServer> server_;
   std::thread thread_;
 };
 

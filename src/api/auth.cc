@@ -140,7 +140,7 @@ bool SignedByUs(std::string_view key, std::string_view token) {
   return mac && mac->size() == expected.size() && CRYPTO_memcmp(mac->data(), expected.data(), expected.size()) == 0;
 }
 
-Result<std::string> BearerOf(const net::HttpRequest& request) {
+Result<std::string> BearerOf(const http::HttpRequest& request) {
   constexpr std::string_view kScheme = "bearer ";
   auto count = std::ranges::count_if(request.headers,
                                      [](const auto& h) { return wire::EqualsIgnoreCase(h.name, "authorization"); });

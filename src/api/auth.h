@@ -14,7 +14,7 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "net/http_server.h"
+#include "http/server.h"
 #include "sandbox/service.h"
 #include "store/records.h"
 
@@ -42,7 +42,7 @@ bool LooksLikeJwt(std::string_view token);
 bool SignedByUs(std::string_view key, std::string_view token);
 
 // The credential of an Authorization header; kUnauthenticated when absent, repeated or not a well-formed bearer.
-Result<std::string> BearerOf(const net::HttpRequest& request);
+Result<std::string> BearerOf(const http::HttpRequest& request);
 
 // What a request asked to act on; empty: it did not say.
 struct Wanted {

@@ -65,8 +65,8 @@ TEST(Jwt, SignatureCoversEverything) {
   EXPECT_FALSE(VerifyJwt("", Forge(kHeader, Payload(""), ""), kNow).has_value());
 }
 
-net::HttpRequest WithAuth(std::vector<std::string> values) {
-  net::HttpRequest request;
+http::HttpRequest WithAuth(std::vector<std::string> values) {
+  http::HttpRequest request;
   for (std::string& v : values) request.headers.push_back({"Authorization", std::move(v)});
   return request;
 }

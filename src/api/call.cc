@@ -32,7 +32,7 @@ Task<std::string> Call::Body() {
 }
 
 Task<> Call::Reply(boost::json::object body, int status) {
-  net::HttpResponse response;
+  http::HttpResponse response;
   response.status = status;
   response.body = wire::ToAsciiJson(body);
   response.headers = SecurityHeaders();
@@ -40,7 +40,7 @@ Task<> Call::Reply(boost::json::object body, int status) {
 }
 
 Task<> Call::ReplyText(std::string text, std::string content_type) {
-  net::HttpResponse response;
+  http::HttpResponse response;
   response.content_type = std::move(content_type);
   response.body = std::move(text);
   response.headers = SecurityHeaders();
@@ -48,7 +48,7 @@ Task<> Call::ReplyText(std::string text, std::string content_type) {
 }
 
 Task<> Call::StartStream(std::string content_type) {
-  std::vector<net::Header> headers = SecurityHeaders();
+  std::vector<http::Header> headers = SecurityHeaders();
   std::optional<uint64_t> length;
   co_return co_await exchange->StartStream(200, std::move(content_type), std::move(headers), length);
 }

@@ -13,7 +13,7 @@
 #include "api/vercel_shapes.h"
 #include "async/task.h"
 #include "images/images.h"
-#include "net/http_server.h"
+#include "http/server.h"
 #include "sandbox/service.h"
 #include "wire/url.h"
 
@@ -31,7 +31,7 @@ class McpCalls;
 inline constexpr size_t kMaxJsonBody = 4 << 20;
 
 struct Call {
-  net::HttpExchange* exchange = nullptr;
+  http::HttpExchange* exchange = nullptr;
   sandbox::Service* service = nullptr;
   images::Catalog* catalog = nullptr;
   const ApiConfig* config = nullptr;
@@ -55,7 +55,7 @@ struct Call {
   sandbox::Scope scope;
 
   bool v1() const { return version == 1; }
-  const net::HttpRequest& request() const { return exchange->request(); }
+  const http::HttpRequest& request() const { return exchange->request(); }
   const std::string& Param(std::string_view name) const;
   bool Flag(std::string_view name) const;  // ?name=true
 

@@ -5,7 +5,7 @@
 
 namespace sandbar::api {
 
-Result<> CheckProtocol(const net::HttpRequest& request) {
+Result<> CheckProtocol(const http::HttpRequest& request) {
   // Its clients name themselves by this header on every call, and send no other credential to these paths.
   if (!request.Has("x-api-key") || request.Has("authorization")) return {};
   return Fail(Code::kUnsupported,

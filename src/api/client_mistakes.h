@@ -6,12 +6,12 @@
 #include <string>
 
 #include "base/result.h"
-#include "net/http_server.h"
+#include "http/server.h"
 
 namespace sandbar::api {
 
 // kUnsupported for what only clients of E2B send.
-Result<> CheckProtocol(const net::HttpRequest& request);
+Result<> CheckProtocol(const http::HttpRequest& request);
 
 // A hint for "not found" when a part of the path is what a program makes of a value that is not there; else empty.
 std::string UnsetValueHint(const std::map<std::string, std::string>& params);

@@ -103,15 +103,15 @@ std::string ErrorBody(std::string_view code, std::string_view message) {
   return wire::ToAsciiJson(body);
 }
 
-std::vector<net::Header> SecurityHeaders() {
+std::vector<http::Header> SecurityHeaders() {
   return {{"X-Content-Type-Options", "nosniff"},
           {"Cache-Control", "no-store"},
           {"Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'; sandbox"}};
 }
 
-net::HttpResponse ErrorResponse(const Error& error) {
+http::HttpResponse ErrorResponse(const Error& error) {
   ErrorAnswer answer = AnswerFor(error.code);
-  net::HttpResponse response;
+  http::HttpResponse response;
   response.status = answer.status;
   response.body = ErrorBody(answer.code, PublicMessage(error));
   response.headers = SecurityHeaders();

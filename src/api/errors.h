@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "net/http_server.h"
+#include "http/server.h"
 
 namespace sandbar::api {
 
@@ -31,9 +31,9 @@ std::string PublicMessage(const Error& error);
 std::string ErrorBody(std::string_view code, std::string_view message);
 
 // A complete answer, with the headers that every answer carries and those that its status asks for.
-net::HttpResponse ErrorResponse(const Error& error);
+http::HttpResponse ErrorResponse(const Error& error);
 
 // Headers of every answer: never sniffed, never cached, never a document that can do anything on our origin.
-std::vector<net::Header> SecurityHeaders();
+std::vector<http::Header> SecurityHeaders();
 
 }  // namespace sandbar::api

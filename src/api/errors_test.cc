@@ -57,11 +57,11 @@ TEST(Errors, FaultsDoNotTellTheirText) {
 }
 
 TEST(Errors, BodyIsAsciiAndAuthSaysHow) {
-  net::HttpResponse response = ErrorResponse(Error{Code::kUnauthenticated, "caf\xc3\xa9"});
+  http::HttpResponse response = ErrorResponse(Error{Code::kUnauthenticated, "caf\xc3\xa9"});
   EXPECT_EQ(response.status, 401);
   EXPECT_EQ(response.body, R"({"error":{"code":"unauthorized","message":"caf\u00e9"},"message":"caf\u00e9"})");
   bool challenged = false;
-  for (const net::Header& h : response.headers) challenged = challenged || h.name == "WWW-Authenticate";
+  for (const http::Header& h : response.headers) challenged = challenged || h.name == "WWW-Authenticate";
   EXPECT_TRUE(challenged);
 }
 

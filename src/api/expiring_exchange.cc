@@ -48,7 +48,7 @@ Task<std::string> ExpiringExchange::ReadAll(size_t limit) {
   co_return body;
 }
 
-Task<> ExpiringExchange::StartStream(int status, std::string content_type, std::vector<net::Header> headers,
+Task<> ExpiringExchange::StartStream(int status, std::string content_type, std::vector<http::Header> headers,
                                      std::optional<uint64_t> content_length) {
   content_type_ = content_type;
   return inner_->StartStream(status, std::move(content_type), std::move(headers), content_length);

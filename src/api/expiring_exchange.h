@@ -10,13 +10,13 @@
 #include <optional>
 #include <string>
 
-#include "net/http_server.h"
+#include "http/server.h"
 
 namespace sandbar::api {
 
-class ExpiringExchange final : public net::HttpExchange {
+class ExpiringExchange final : public http::HttpExchange {
  public:
-  ExpiringExchange(net::HttpExchange* inner, int64_t ends_at_ms) : inner_(inner), ends_at_ms_(ends_at_ms) {}
+  ExpiringExchange(http::HttpExchange* inner, int64_t ends_at_ms) : inner_(inner), ends_at_ms_(ends_at_ms) {}
 
   static constexpr std::string_view kWhy = "the token that opened this has expired; get another one and ask again";
 
@@ -27,12 +27,12 @@ class ExpiringExchange final : public net::HttpExchange {
   // takes a part for the whole.
   Task<> End(std::string last_words);
 
-  const net::HttpRequest& request() const override { return inner_->request(); }
+  const http::HttpRequest& request() const override { return inner_->request(); }
   std::string peer() const override { return inner_->peer(); }
   Task<std::string> ReadBody() override;
   Task<std::string> ReadAll(size_t limit) override;
-  Task<> Respond(net::HttpResponse response) override { return inner_->Respond(std::move(response)); }
-  Task<> StartStream(int status, std::string content_type, std::vector<net::Header> headers,
+  Task<> Respond(http::HttpResponse response) override { return inner_->Respond(std::move(response)); }
+  Task<> StartStream(int status, std::string content_type, std::vector<http::Header> headers,
                      std::optional<uint64_t> content_length) override;
   Task<> Write(std::string bytes) override;
   Task<> Finish() override { return inner_->Finish(); }
@@ -40,7 +40,7 @@ class ExpiringExchange final : public net::HttpExchange {
   Task<> WaitClosed() override;
   bool wants_upgrade() const override { return inner_->wants_upgrade(); }
   // The handler owns the upgraded stream and has to end it in time itself (CredentialLeft).
-  Task<net::ByteStream*> Upgrade(std::vector<net::Header> headers) override {
+  Task<http::ByteStream*> Upgrade(std::vector<http::Header> headers) override {
     return inner_->Upgrade(std::move(headers));
   }
   void LimitStalls(std::chrono::seconds limit) override { inner_->LimitStalls(limit); }
@@ -52,7 +52,7 @@ class ExpiringExchange final : public net::HttpExchange {
   // Turns a timeout that is due to the expiry into Expired(); other errors stay as they are.
   Error Judge(Error error);
 
-  net::HttpExchange* inner_;
+  http::HttpExchange* inner_;
   int64_t ends_at_ms_;
   std::string content_type_;  // of the stream
   bool whole_ = true;         // no write was left half done

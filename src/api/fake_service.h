@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "net/http_stream.h"
+#include "http/byte_stream.h"
 #include "sandbox/service.h"
 #include "sandbox/tokens.h"
 
@@ -57,7 +57,7 @@ class FakeService : public sandbox::Service {
   std::vector<std::string> pieces;  // of the file that ReadFile finds
   std::optional<Error> read_ends_with;
   std::function<Fd()> dial;  // a connection to the server in the sandbox
-  std::shared_ptr<net::Traffic> traffic = std::make_shared<net::Traffic>();  // of it
+  std::shared_ptr<http::Traffic> traffic = std::make_shared<http::Traffic>();  // of it
   std::vector<store::PortRoute>& routes() { return sandbox_.routes; }
   store::Session& session() { return session_; }
   void Wake() { changed_.Notify(); }
@@ -245,23 +245,23 @@ class FakeService : public sandbox::Service {
     SB_CO_TRYV(Begin(s, std::move(id)));
     co_return session_;
   }
-  Task<store::Session> SetNetwork(sandbox::Scope s, std::string id, net::NetworkPolicy policy) override {
+  Task<store::Session> SetNetwork(sandbox::Scope s, std::string id, egress::NetworkPolicy policy) override {
     SB_CO_TRYV(Begin(s, std::move(id)));
-    std::string mode(net::ModeName(policy.mode));
+    std::string mode(egress::ModeName(policy.mode));
     session_.network = store::NetworkPolicyRow{mode, R"({"mode":")" + mode + "\"}", ""};
     co_return session_;
   }
   Task<sandbox::NetworkView> Network(sandbox::Scope s, std::string id) override {
     SB_CO_TRYV(Begin(s, std::move(id)));
-    net::Denial denial;
+    egress::Denial denial;
     denial.kind = "dns";
     denial.target = "example.com";
     denial.host = "example.com";
-    net::Attempt attempt;
+    egress::Attempt attempt;
     attempt.kind = "tls";
     attempt.host = "example.com";
     attempt.port = 443;
-    co_return sandbox::NetworkView{.policy = net::DenyAll(), .denials = {denial}, .attempts = {attempt}};
+    co_return sandbox::NetworkView{.policy = egress::DenyAll(), .denials = {denial}, .attempts = {attempt}};
   }
   Task<sandbox::StartedCommand> StartCommand(sandbox::Scope s, std::string id, sandbox::CommandSpec spec) override {
     command_spec = std::move(spec);

@@ -9,14 +9,14 @@
 #include <string>
 
 #include "async/task.h"
-#include "net/http_server.h"
+#include "http/server.h"
 
 namespace sandbar::api {
 
 class KeptStream {
  public:
   // `filler` must mean nothing to the reader: an empty line in NDJSON, a space before JSON.
-  KeptStream(net::HttpExchange* exchange, std::string filler, std::chrono::milliseconds silence,
+  KeptStream(http::HttpExchange* exchange, std::string filler, std::chrono::milliseconds silence,
              const asio::any_io_executor& ex)
       : exchange_(exchange), filler_(std::move(filler)), silence_(silence), free_(ex) {}
 
@@ -28,7 +28,7 @@ class KeptStream {
  private:
   Task<> Fill();
 
-  net::HttpExchange* exchange_;
+  http::HttpExchange* exchange_;
   std::string filler_;
   std::chrono::milliseconds silence_;
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();

@@ -15,7 +15,7 @@
 #include "async/cancelled.h"
 #include "base/ids.h"
 #include "mcp/server.h"
-#include "net/policy_json.h"
+#include "egress/policy_json.h"
 #include "sandbox/tokens.h"
 #include "wire/json_decode.h"
 #include "wire/ndjson.h"
@@ -30,7 +30,7 @@ constexpr std::chrono::seconds kStall{30};
 constexpr size_t kMaxSessionId = 128;
 
 Task<> ReplyRpc(Call* call, json::value body, int status, std::string session = "") {
-  net::HttpResponse response;
+  http::HttpResponse response;
   response.status = status;
   response.body = wire::ToAsciiJson(body);
   response.headers = SecurityHeaders();
@@ -39,7 +39,7 @@ Task<> ReplyRpc(Call* call, json::value body, int status, std::string session = 
 }
 
 Task<> Accepted(Call* call) {
-  net::HttpResponse response;
+  http::HttpResponse response;
   response.status = 202;
   response.headers = SecurityHeaders();
   co_return co_await call->exchange->Respond(std::move(response));
@@ -50,7 +50,7 @@ Task<> Refuse(Call* call, json::value id, mcp::RpcError error) {
   co_return co_await ReplyRpc(call, std::move(body), 400);
 }
 
-Result<net::NetworkPolicy> PolicyOf(const wire::Query& query) {
+Result<egress::NetworkPolicy> PolicyOf(const wire::Query& query) {
   auto allow = query.Get("allow");
   auto mode = query.Get("network");
   if (allow && mode) return Fail(Code::kBadRequest, "network and allow: give one of them");
@@ -65,7 +65,7 @@ Result<net::NetworkPolicy> PolicyOf(const wire::Query& query) {
     }
     policy = {{"allow", std::move(domains)}};
   }
-  return net::ParsePolicy(wire::ToAsciiJson(policy));
+  return egress::ParsePolicy(wire::ToAsciiJson(policy));
 }
 
 Result<mcp::Host> MakeHost(const Call& call) {
@@ -100,7 +100,7 @@ std::string SseEvent(const json::object& message) {
 
 class SseProgress : public mcp::Progress {
  public:
-  SseProgress(net::HttpExchange* exchange, json::value token) : exchange_(exchange), token_(std::move(token)) {}
+  SseProgress(http::HttpExchange* exchange, json::value token) : exchange_(exchange), token_(std::move(token)) {}
   Task<> Report(double progress, std::string text) override {
     // It has to grow with every message.
     last_ = std::max(progress, last_ + 0.001);
@@ -109,7 +109,7 @@ class SseProgress : public mcp::Progress {
   }
 
  private:
-  net::HttpExchange* exchange_;
+  http::HttpExchange* exchange_;
   json::value token_;
   double last_ = -0.001;
 };
@@ -241,7 +241,7 @@ Task<> ServeBatch(Call* call, const mcp::Host* host, const json::array* batch, m
 }  // namespace
 
 Task<> Mcp(Call* call) {
-  const net::HttpRequest& request = call->request();
+  const http::HttpRequest& request = call->request();
   mcp::Headers headers{std::string(request.Get("mcp-protocol-version")), std::string(request.Get("mcp-method")),
                        std::string(request.Get("mcp-name"))};
   SB_CO_TRY(mcp::Host host, MakeHost(*call));

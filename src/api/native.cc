@@ -90,7 +90,7 @@ Task<> NativeDenials(Call* call) {
   auto view = co_await call->service->Network(call->scope, std::move(id));
   if (!view) co_return std::unexpected(std::move(view).error());
   json::array rows;
-  for (const net::Denial& d : view->denials) {
+  for (const egress::Denial& d : view->denials) {
     json::object row{{"at", d.at_ms}, {"kind", d.kind}, {"target", d.target}, {"reason", d.reason}, {"hint", d.hint}};
     rows.emplace_back(std::move(row));
   }

@@ -4,8 +4,8 @@
 
 #include "api/call.h"
 #include "api/handlers.h"
-#include "net/policy_advice.h"
-#include "net/policy_json.h"
+#include "egress/policy_advice.h"
+#include "egress/policy_json.h"
 #include "wire/json_decode.h"
 
 namespace sandbar::api {
@@ -14,16 +14,16 @@ namespace {
 namespace json = boost::json;
 
 struct TestBody {
-  net::PolicyBody policy;
+  egress::PolicyBody policy;
 };
 BOOST_DESCRIBE_STRUCT(TestBody, (), (policy))
 
-json::object DenialJson(const net::Denial& d) {
+json::object DenialJson(const egress::Denial& d) {
   return {{"at", d.at_ms},      {"kind", d.kind}, {"target", d.target}, {"host", d.host},  {"port", d.port},
           {"reason", d.reason}, {"rule", d.rule}, {"hint", d.hint},     {"count", d.count}};
 }
 
-json::object AttemptJson(const net::Attempt& a) {
+json::object AttemptJson(const egress::Attempt& a) {
   return {{"firstAt", a.first_ms}, {"lastAt", a.last_ms},  {"kind", a.kind},
           {"host", a.host},        {"address", a.address}, {"port", a.port},
           {"allowed", a.allowed},  {"reason", a.reason},   {"count", a.count}};
@@ -36,7 +36,7 @@ json::array Rows(const std::vector<T>& items, json::object (*row)(const T&)) {
   return out;
 }
 
-json::object ChangeJson(const net::AttemptChange& c) {
+json::object ChangeJson(const egress::AttemptChange& c) {
   json::object out = AttemptJson(c.attempt);
   out["allowedNow"] = c.allowed_now;
   out["allowedThen"] = c.allowed_then;
@@ -51,7 +51,7 @@ Task<> NativeNetworkLog(Call* call) {
   std::string id = call->Param("session");
   auto view = co_await call->service->Network(call->scope, std::move(id));
   if (!view) co_return std::unexpected(std::move(view).error());
-  json::object body{{"networkPolicy", net::AnswerJson(view->policy->policy())},
+  json::object body{{"networkPolicy", egress::AnswerJson(view->policy->policy())},
                     {"denials", Rows(view->denials, DenialJson)},
                     {"attempts", Rows(view->attempts, AttemptJson)}};
   co_return co_await call->Reply(std::move(body));
@@ -61,7 +61,7 @@ Task<> NativeNetworkSuggest(Call* call) {
   std::string id = call->Param("session");
   auto view = co_await call->service->Network(call->scope, std::move(id));
   if (!view) co_return std::unexpected(std::move(view).error());
-  json::object body{{"networkPolicy", net::PolicyJson(net::Suggest(view->attempts))},
+  json::object body{{"networkPolicy", egress::PolicyJson(egress::Suggest(view->attempts))},
                     {"attempts", view->attempts.size()}};
   co_return co_await call->Reply(std::move(body));
 }
@@ -69,11 +69,11 @@ Task<> NativeNetworkSuggest(Call* call) {
 Task<> NativeNetworkTest(Call* call) {
   SB_CO_TRY(std::string text, co_await call->Body());
   SB_CO_TRY(TestBody wanted, wire::DecodeJson<TestBody>(text, {.bytes = kMaxJsonBody}));
-  SB_CO_TRY(net::PolicyRef candidate, net::Compile(std::move(wanted.policy.policy)));
+  SB_CO_TRY(egress::PolicyRef candidate, egress::Compile(std::move(wanted.policy.policy)));
   std::string id = call->Param("session");
   auto view = co_await call->service->Network(call->scope, std::move(id));
   if (!view) co_return std::unexpected(std::move(view).error());
-  auto changes = net::Replay(view->attempts, *view->policy, *candidate);
+  auto changes = egress::Replay(view->attempts, *view->policy, *candidate);
   json::object body{{"attempts", view->attempts.size()}, {"changes", Rows(changes, ChangeJson)}};
   co_return co_await call->Reply(std::move(body));
 }

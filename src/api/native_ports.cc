@@ -6,8 +6,8 @@
 #include "api/expiring_exchange.h"
 #include "api/handlers.h"
 #include "base/ids.h"
-#include "net/http_stream.h"
-#include "net/pipe.h"
+#include "http/byte_stream.h"
+#include "http/pipe.h"
 
 namespace sandbar::api {
 namespace {
@@ -55,11 +55,11 @@ Task<> ForwardPort(Call* call) {
   auto guest = co_await call->service->DialPort(call->scope, std::move(session), port);
   if (!guest) co_return std::unexpected(std::move(guest).error());
   auto ex = co_await asio::this_coro::executor;
-  SB_CO_TRY(auto machine, net::MakeFdStream(ex, std::move(guest->fd), guest->traffic));
-  std::vector<net::Header> fields{{"upgrade", "sandbar-tcp"}};
-  SB_CO_TRY(net::ByteStream * client, co_await call->exchange->Upgrade(std::move(fields)));
+  SB_CO_TRY(auto machine, http::MakeFdStream(ex, std::move(guest->fd), guest->traffic));
+  std::vector<http::Header> fields{{"upgrade", "sandbar-tcp"}};
+  SB_CO_TRY(http::ByteStream * client, co_await call->exchange->Upgrade(std::move(fields)));
   std::string nothing;
-  auto pipe = net::PipeStreams(client, machine.get(), std::move(nothing), kForwardIdle);
+  auto pipe = http::PipeStreams(client, machine.get(), std::move(nothing), kForwardIdle);
   if (!call->expires_at_ms) co_return co_await std::move(pipe);
   // A connection is a credential too: it ends with the one that opened it.
   const std::chrono::milliseconds left = CredentialLeft(*call->expires_at_ms);

@@ -42,9 +42,9 @@ std::string EscapeHtml(std::string_view text) {
   return out;
 }
 
-net::HttpResponse Refusal(const net::HttpRequest& request, int status, std::string_view code,
+http::HttpResponse Refusal(const http::HttpRequest& request, int status, std::string_view code,
                           const std::string& message) {
-  net::HttpResponse response;
+  http::HttpResponse response;
   response.status = status;
   response.headers = SecurityHeaders();
   response.body = ErrorBody(code, message);
@@ -58,7 +58,7 @@ net::HttpResponse Refusal(const net::HttpRequest& request, int status, std::stri
 }
 
 // What went wrong between here and the guest's server, in the protocol's words.
-net::HttpResponse Explain(const net::HttpRequest& request, const Error& error, int port) {
+http::HttpResponse Explain(const http::HttpRequest& request, const Error& error, int port) {
   const std::string where = "port " + std::to_string(port) + " of the sandbox";
   switch (error.code) {
     case Code::kNotFound:
@@ -98,10 +98,10 @@ std::string TakeCookie(std::string_view cookies, std::string_view name, std::str
   return out;
 }
 
-std::string PresentedToken(const net::HttpRequest& request) {
+std::string PresentedToken(const http::HttpRequest& request) {
   if (request.Has(kTokenHeader)) return std::string(request.Get(kTokenHeader));
   std::string token;
-  for (const net::Header& h : request.headers)
+  for (const http::Header& h : request.headers)
     if (wire::EqualsIgnoreCase(h.name, "cookie")) TakeCookie(h.value, kTokenCookie, &token);
   return token;
 }
@@ -166,30 +166,30 @@ std::string Previews::Scheme() const {
   return PreviewUrlsOf(*config_).before == "https://" ? "https" : "http";
 }
 
-Task<> Previews::Serve(net::HttpExchange* x, std::string label) {
-  const net::HttpRequest& request = x->request();
+Task<> Previews::Serve(http::HttpExchange* x, std::string label) {
+  const http::HttpRequest& request = x->request();
   auto target = co_await service_->FindRoute(std::move(label));
   if (!target) {
-    net::HttpResponse none = Explain(request, target.error(), 0);
+    http::HttpResponse none = Explain(request, target.error(), 0);
     co_return co_await x->Respond(std::move(none));
   }
   Place of_route(this, target->route.subdomain);
   Result<Shares::Place> share = Fail(Code::kTooMany, "this preview has too many requests under way");
   if (!of_route.full()) share = shares_.Take(target->team + "/" + target->project, target->sandbox);
   if (!share) {
-    net::HttpResponse full = Refusal(request, 429, "too_many_requests", share.error().message);
+    http::HttpResponse full = Refusal(request, 429, "too_many_requests", share.error().message);
     co_return co_await x->Respond(std::move(full));
   }
   co_return co_await ServeRoute(x, *std::move(target));
 }
 
-Task<> Previews::ServeRoute(net::HttpExchange* x, sandbox::RouteTarget target) {
-  const net::HttpRequest& request = x->request();
+Task<> Previews::ServeRoute(http::HttpExchange* x, sandbox::RouteTarget target) {
+  const http::HttpRequest& request = x->request();
   std::string token;
   std::string rest = TakeToken(request.target, &token);
   if (!target.route.token.empty() && !token.empty() && sandbox::RouteTokenMatches(target.route, token)) {
     // Out of the address bar, the history and the Referer, into a cookie that only this host gets.
-    net::HttpResponse move = Refusal(request, 303, "preview_token_accepted", "the token was taken");
+    http::HttpResponse move = Refusal(request, 303, "preview_token_accepted", "the token was taken");
     const std::string scheme = Scheme();
     move.headers.push_back({"Location", scheme + "://" + std::string(request.Get("host")) + rest});
     move.headers.push_back({"Set-Cookie", std::string(kTokenCookie) + "=" + token + "; Path=/; HttpOnly; SameSite=Lax" +
@@ -197,7 +197,7 @@ Task<> Previews::ServeRoute(net::HttpExchange* x, sandbox::RouteTarget target) {
     co_return co_await x->Respond(std::move(move));
   }
   if (!target.route.token.empty() && !sandbox::RouteTokenMatches(target.route, PresentedToken(request))) {
-    net::HttpResponse refused = Refusal(request, 401, "preview_token_required",
+    http::HttpResponse refused = Refusal(request, 401, "preview_token_required",
                                         "this preview needs its token: open it with ?sandbar_token=… once, or send "
                                         "the header X-Sandbar-Preview-Token");
     co_return co_await x->Respond(std::move(refused));
@@ -205,17 +205,17 @@ Task<> Previews::ServeRoute(net::HttpExchange* x, sandbox::RouteTarget target) {
   const int port = target.route.port;
   auto done = co_await Forward(x, std::move(target));
   if (done || x->started() || done.error().code == Code::kCancelled) co_return done;
-  net::HttpResponse failed = Explain(request, done.error(), port);
+  http::HttpResponse failed = Explain(request, done.error(), port);
   co_return co_await x->Respond(std::move(failed));
 }
 
-Task<> Previews::Forward(net::HttpExchange* x, sandbox::RouteTarget target) {
-  const net::HttpRequest& asked = x->request();
+Task<> Previews::Forward(http::HttpExchange* x, sandbox::RouteTarget target) {
+  const http::HttpRequest& asked = x->request();
   sandbox::Scope any;
   any.any_team = any.any_project = true;
   const auto in_use = service_->Use(any, target.session);
   SB_CO_TRY(auto guest, co_await service_->DialPort(std::move(any), target.session, target.route.port));
-  net::IngressRequest request;
+  ingress::IngressRequest request;
   std::string token;
   PreviewSecrets secrets(service_, config_->jwt_key, &target.route);
   std::string target_without = TakeToken(asked.target, &token);
@@ -226,13 +226,13 @@ Task<> Previews::Forward(net::HttpExchange* x, sandbox::RouteTarget target) {
   request.scheme = Scheme();
   request.traffic = guest.traffic;
   SB_CO_TRY(request.headers, co_await secrets.Headers(&asked));
-  std::erase_if(request.headers, [](const net::Header& h) { return wire::EqualsIgnoreCase(h.name, kTokenHeader); });
-  for (net::Header& h : request.headers)
+  std::erase_if(request.headers, [](const http::Header& h) { return wire::EqualsIgnoreCase(h.name, kTokenHeader); });
+  for (http::Header& h : request.headers)
     if (wire::EqualsIgnoreCase(h.name, "cookie")) h.value = TakeCookie(h.value, kTokenCookie, &token);
   std::erase_if(request.headers,
-                [](const net::Header& h) { return h.value.empty() && wire::EqualsIgnoreCase(h.name, "cookie"); });
+                [](const http::Header& h) { return h.value.empty() && wire::EqualsIgnoreCase(h.name, "cookie"); });
   using namespace asio::experimental::awaitable_operators;
-  auto proxy = net::ProxyToGuest(x, std::move(guest.fd), std::move(request), limits);
+  auto proxy = ingress::ProxyToGuest(x, std::move(guest.fd), std::move(request), limits);
   auto withdrawn = AwaitWithdrawal(std::move(target.route));
   auto first = co_await (std::move(proxy) || std::move(withdrawn));
   if (first.index() == 1) co_return Fail(Code::kClosed, "the route was withdrawn");

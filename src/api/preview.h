@@ -16,8 +16,8 @@
 #include "api/shares.h"
 #include "api/vercel_shapes.h"
 #include "async/task.h"
-#include "net/http_server.h"
-#include "net/ingress.h"
+#include "http/server.h"
+#include "ingress/ingress.h"
 #include "sandbox/service.h"
 
 namespace sandbar::api {
@@ -38,14 +38,14 @@ class Previews {
 
   Previews(sandbox::Service* service, const ApiConfig* config) : service_(service), config_(config) {}
 
-  Task<> Serve(net::HttpExchange* x, std::string label);
+  Task<> Serve(http::HttpExchange* x, std::string label);
 
-  net::IngressLimits limits;
+  ingress::IngressLimits limits;
 
  private:
   class Place;
-  Task<> ServeRoute(net::HttpExchange* x, sandbox::RouteTarget target);
-  Task<> Forward(net::HttpExchange* x, sandbox::RouteTarget target);
+  Task<> ServeRoute(http::HttpExchange* x, sandbox::RouteTarget target);
+  Task<> Forward(http::HttpExchange* x, sandbox::RouteTarget target);
   Task<> AwaitWithdrawal(store::PortRoute route);
   std::string Scheme() const;
 

@@ -153,10 +153,10 @@ Task<std::string> PreviewSecrets::Items(std::string list, char separator) {
   co_return out;
 }
 
-Task<std::vector<net::Header>> PreviewSecrets::Headers(const net::HttpRequest* request) {
-  std::vector<net::Header> out;
-  for (const net::Header& h : request->headers) {
-    net::Header kept = h;
+Task<std::vector<http::Header>> PreviewSecrets::Headers(const http::HttpRequest* request) {
+  std::vector<http::Header> out;
+  for (const http::Header& h : request->headers) {
+    http::Header kept = h;
     std::string both = h.name + " " + h.value;
     SB_CO_TRY(bool carries, co_await Carries(std::move(both)));
     if (!carries && wire::EqualsIgnoreCase(h.name, "authorization")) {

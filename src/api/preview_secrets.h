@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "async/task.h"
-#include "net/http_server.h"
+#include "http/server.h"
 #include "sandbox/service.h"
 
 namespace sandbar::api {
@@ -20,7 +20,7 @@ class PreviewSecrets {
       : service_(service), jwt_key_(jwt_key), route_(route) {}
 
   // The fields that may pass: a field with a credential is left out, of a list of cookies or subprotocols its item.
-  Task<std::vector<net::Header>> Headers(const net::HttpRequest* request);
+  Task<std::vector<http::Header>> Headers(const http::HttpRequest* request);
   // The target without the parameters that have a credential in their name or value.
   Task<std::string> Target(std::string target);
   // Whether some part of the text is a credential. kTooLarge when it has too many words to look at.

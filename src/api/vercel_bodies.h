@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "net/policy_json.h"
+#include "egress/policy_json.h"
 #include "wire/json_decode.h"
 
 namespace sandbar::api {
@@ -99,7 +99,7 @@ struct CreateBody {
   std::optional<int64_t> timeout, idle_timeout_ms, snapshot_expiration;
   std::optional<ResourcesBody> resources;
   std::optional<bool> persistent;
-  std::optional<net::PolicyBody> network_policy;
+  std::optional<egress::PolicyBody> network_policy;
   StringMap env, tags;
   std::optional<KeepLastBody> keep_last_snapshots;
   std::vector<std::string> failover_regions;
@@ -117,7 +117,7 @@ struct UpdateBody {
   std::optional<ResourcesBody> resources;
   std::optional<int64_t> timeout, snapshot_expiration;
   std::optional<std::optional<int64_t>> idle_timeout_ms;
-  std::optional<net::PolicyBody> network_policy;
+  std::optional<egress::PolicyBody> network_policy;
   std::optional<std::optional<std::string>> network_id;
   std::optional<StringMap> env, tags;
   std::optional<std::vector<int>> ports;
@@ -140,7 +140,7 @@ struct ForkBody {
   std::optional<ResourcesBody> resources;
   std::optional<int64_t> timeout, snapshot_expiration;
   std::optional<std::optional<int64_t>> idle_timeout_ms;
-  std::optional<net::PolicyBody> network_policy;
+  std::optional<egress::PolicyBody> network_policy;
   std::optional<std::optional<std::string>> network_id;
   std::optional<StringMap> env, tags;
   std::optional<std::vector<int>> ports;

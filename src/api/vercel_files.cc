@@ -15,11 +15,11 @@ namespace json = boost::json;
 // The request's body as the service pulls it: nothing is collected here.
 class BodySource : public engine::ByteSource {
  public:
-  explicit BodySource(net::HttpExchange* exchange) : exchange_(exchange) {}
+  explicit BodySource(http::HttpExchange* exchange) : exchange_(exchange) {}
   Task<std::string> Next() override { return exchange_->ReadBody(); }
 
  private:
-  net::HttpExchange* exchange_;
+  http::HttpExchange* exchange_;
 };
 
 // v1 clients take the body of any answer but 404 for the file: what will not get better by trying again is one.
@@ -56,7 +56,7 @@ Task<> ReadFile(Call* call) {
 }
 
 Task<> WriteFiles(Call* call) {
-  const net::HttpRequest& request = call->request();
+  const http::HttpRequest& request = call->request();
   if (!IsGzip(request.Get("content-type")))
     co_return Fail(Code::kBadRequest, "fs/write takes a gzip'd tar: content-type must be application/gzip");
   std::optional<std::string> cwd;

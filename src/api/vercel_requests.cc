@@ -43,7 +43,7 @@ sandbox::Resources ToResources(const std::optional<ResourcesBody>& body) {
   return out;
 }
 
-std::optional<net::NetworkPolicy> ToPolicy(const std::optional<net::PolicyBody>& body) {
+std::optional<egress::NetworkPolicy> ToPolicy(const std::optional<egress::PolicyBody>& body) {
   if (!body) return std::nullopt;
   return body->policy;
 }

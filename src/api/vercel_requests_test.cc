@@ -24,7 +24,7 @@ TEST(ParseCreate, WhatTheSdkSends) {
   EXPECT_EQ(spec.name, "demo");
   EXPECT_EQ(spec.timeout_ms, 600000);
   EXPECT_EQ(spec.resources.vcpus, 4);
-  EXPECT_EQ(spec.network->mode, net::EgressMode::kDenyAll);
+  EXPECT_EQ(spec.network->mode, egress::EgressMode::kDenyAll);
   EXPECT_EQ(spec.env.at("A"), "1");
   EXPECT_EQ(spec.tags.at("team"), "infra");
   EXPECT_EQ(spec.region, "fra1");
@@ -109,7 +109,7 @@ TEST(ParseCreate, NetworkPolicies) {
   auto created = ParseCreate(R"({"networkPolicy":{"allow":{"x.example":[]},"subnets":{"deny":["10.0.0.0/8"]}}})", 3);
   ASSERT_TRUE(created);
   EXPECT_EQ(created->spec.network->domains[0].pattern, "x.example");
-  EXPECT_EQ(ParseUpdate(R"({"networkPolicy":{"mode":"allow-all"}})")->spec.network->mode, net::EgressMode::kAllowAll);
+  EXPECT_EQ(ParseUpdate(R"({"networkPolicy":{"mode":"allow-all"}})")->spec.network->mode, egress::EgressMode::kAllowAll);
   EXPECT_FALSE(ParseCreate("{}", 3)->spec.network);
   Error error = CreateError(R"({"networkPolicy":{"allowed":["x.example"]}})");
   EXPECT_EQ(error.code, Code::kBadRequest);

@@ -5,7 +5,7 @@
 #include "api/handlers.h"
 #include "api/vercel_requests.h"
 #include "api/vercel_shapes.h"
-#include "net/policy_json.h"
+#include "egress/policy_json.h"
 
 namespace sandbar::api {
 namespace {
@@ -70,7 +70,7 @@ Task<> ExtendTimeout(Call* call) {
 
 Task<> SetNetworkPolicy(Call* call) {
   SB_CO_TRY(std::string text, co_await call->Body());
-  SB_CO_TRY(net::NetworkPolicy policy, net::ParsePolicy(text));
+  SB_CO_TRY(egress::NetworkPolicy policy, egress::ParsePolicy(text));
   std::string id = call->Param("session");
   auto session = co_await call->service->SetNetwork(call->scope, std::move(id), std::move(policy));
   if (!session) co_return std::unexpected(std::move(session).error());

@@ -90,7 +90,7 @@ Result<> WebGuard::CheckPort(std::string_view host) {
   return {};
 }
 
-Result<> WebGuard::Check(const net::HttpRequest& request, bool loopback) const {
+Result<> WebGuard::Check(const http::HttpRequest& request, bool loopback) const {
   Place place = Classify(request.Get("host"), loopback);
   if (place == Place::kPreview) return Fail(Code::kNotFound, "there is no such preview");
   if (place == Place::kForeign)

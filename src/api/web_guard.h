@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "net/http_server.h"
+#include "http/server.h"
 
 namespace sandbar::api {
 
@@ -38,7 +38,7 @@ class WebGuard {
   // kBadRequest for a Host with a port that is none: what a client sends there comes back in links.
   static Result<> CheckPort(std::string_view host);
   // kMisdirected for a foreign Host, kNotFound for a preview, kForbidden for a request that a foreign page sent.
-  Result<> Check(const net::HttpRequest& request, bool loopback = false) const;
+  Result<> Check(const http::HttpRequest& request, bool loopback = false) const;
 
  private:
   std::vector<std::string> authorities_;  // "name:port", and "name" where the port is the scheme's own

@@ -14,8 +14,8 @@ WebGuardConfig Config() {
   return config;
 }
 
-Result<> Check(const std::string& host, std::vector<net::Header> more = {}, bool loopback = false) {
-  net::HttpRequest request;
+Result<> Check(const std::string& host, std::vector<http::Header> more = {}, bool loopback = false) {
+  http::HttpRequest request;
   request.headers = std::move(more);
   request.headers.push_back({"Host", host});
   return WebGuard(Config()).Check(request, loopback);
@@ -106,7 +106,7 @@ TEST(WebGuard, ForeignPagesAreRefused) {
   EXPECT_TRUE(Check(host, {{"Sec-Fetch-Site", "none"}}).has_value());
   EXPECT_TRUE(Check(host, {{"Origin", "http://localhost:8787"}}).has_value());
   EXPECT_TRUE(Check("sandbar.example.com", {{"Origin", "https://sandbar.example.com"}}).has_value());
-  for (const net::Header& header : std::vector<net::Header>{{"Origin", "null"},
+  for (const http::Header& header : std::vector<http::Header>{{"Origin", "null"},
                                                             {"Origin", ""},
                                                             {"Origin", "http://evil.example"},
                                                             {"Origin", "https://localhost:8787"},

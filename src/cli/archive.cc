@@ -94,10 +94,10 @@ Task<std::string> NextPiece(TarStream* tar) {
 Task<> Upload(ApiClient* api, std::string session, std::vector<TarItem> items) {
   for (TarItem& item : items) item.name.insert(0, kPlace);
   TarStream tar(std::move(items));
-  net::ClientRequest request = api->Request("POST", SessionPath(session) + "/fs/write", "");
+  http::ClientRequest request = api->Request("POST", SessionPath(session) + "/fs/write", "");
   request.headers.push_back({"content-type", "application/gzip"});
   request.headers.push_back({"x-cwd", "/"});
-  net::BodyProducer body = [&tar] { return NextPiece(&tar); };
+  http::BodyProducer body = [&tar] { return NextPiece(&tar); };
   SB_CO_TRY(auto response, co_await api->Upload(std::move(request), std::move(body)));
   SB_CO_TRYV(co_await response->ReadAll(kMaxText));
   co_return Result<>{};
@@ -146,7 +146,7 @@ Result<> AddText(ZstdWriter& out, const std::string& name, std::string_view text
 Task<> AddFiles(ApiClient* api, std::string session, uint64_t size, ZstdWriter* out) {
   SB_CO_TRYV(out->Write(TarHeader("files.tar", size, 0600)));
   json::object body{{"path", "/" + std::string(kPlace) + "files.tar"}};
-  net::ClientRequest request = api->Request("POST", SessionPath(session) + "/fs/read", wire::ToAsciiJson(body));
+  http::ClientRequest request = api->Request("POST", SessionPath(session) + "/fs/read", wire::ToAsciiJson(body));
   SB_CO_TRY(auto response, co_await api->Open(std::move(request)));
   uint64_t got = 0;
   for (;;) {

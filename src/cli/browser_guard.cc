@@ -80,7 +80,7 @@ Task<bool> BrowserGuard::Judge() {
     std::optional<std::string> answer = early_.empty() ? std::nullopt : AnswerToBrowser(early_, authority_);
     if (answer && answer->empty()) co_return true;
     if (answer) {
-      net::Pieces pieces{*answer};
+      http::Pieces pieces{*answer};
       SB_CO_TRYV(co_await stream_->WriteAll(pieces));
       SB_CO_TRYV(co_await stream_->Linger(kMaxLinger));
       early_.clear();

@@ -11,7 +11,7 @@
 #include <optional>
 #include <string>
 
-#include "net/http_stream.h"
+#include "http/byte_stream.h"
 
 namespace sandbar::cli {
 
@@ -22,14 +22,14 @@ std::string ForwardName(std::string_view sandbox, int port);
 // needed.
 std::optional<std::string> AnswerToBrowser(std::string_view bytes, const std::string& authority);
 
-class BrowserGuard final : public net::ByteStream {
+class BrowserGuard final : public http::ByteStream {
  public:
   // `authority`: where browsers are sent, "name:port".
-  BrowserGuard(std::unique_ptr<net::ByteStream> stream, std::string authority)
+  BrowserGuard(std::unique_ptr<http::ByteStream> stream, std::string authority)
       : stream_(std::move(stream)), authority_(std::move(authority)) {}
   Task<> Handshake() override { return stream_->Handshake(); }
   Task<size_t> ReadSome(char* data, size_t n) override;
-  Task<> WriteAll(net::Pieces pieces) override { return stream_->WriteAll(pieces); }
+  Task<> WriteAll(http::Pieces pieces) override { return stream_->WriteAll(pieces); }
   Task<> Linger(size_t max_bytes) override { return stream_->Linger(max_bytes); }
   bool ShutdownSend() override { return stream_->ShutdownSend(); }
   void Close() override { stream_->Close(); }
@@ -39,7 +39,7 @@ class BrowserGuard final : public net::ByteStream {
   // Reads until it is clear what the client is; false: a browser, which has been told.
   Task<bool> Judge();
 
-  std::unique_ptr<net::ByteStream> stream_;
+  std::unique_ptr<http::ByteStream> stream_;
   std::string authority_;
   std::string early_;
   bool judged_ = false;

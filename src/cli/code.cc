@@ -121,7 +121,7 @@ Result<std::optional<int>> Show(Shown& shown, const json::object& event) {
 
 Task<int> RunCell(ApiClient* api, Shown shown, std::string name, json::object body) {
   std::string path = "/x/v1/sandboxes/" + wire::EncodeComponent(name) + "/code";
-  net::ClientRequest request = api->Request("POST", path, wire::ToAsciiJson(body));
+  http::ClientRequest request = api->Request("POST", path, wire::ToAsciiJson(body));
   SB_CO_TRY(auto response, co_await api->Open(std::move(request)));
   NdjsonReader lines(response.get());
   std::optional<int> code;

@@ -162,10 +162,10 @@ Task<int> CopyIn(ApiClient* api, bool as_json, std::string from, Place to) {
   if (name.empty() && !directory) co_return Fail(Code::kBadRequest, "the target has no name");
   SB_CO_TRY(Collected all, Collect(source.path, name));
   TarStream tar(std::move(all.items));
-  net::ClientRequest request = api->Request("POST", SessionPath(Text(session, "id")) + "/fs/write", "");
+  http::ClientRequest request = api->Request("POST", SessionPath(Text(session, "id")) + "/fs/write", "");
   request.headers.push_back({"content-type", "application/gzip"});
   request.headers.push_back({"x-cwd", "/"});
-  net::BodyProducer body = [&tar] { return Produce(&tar); };
+  http::BodyProducer body = [&tar] { return Produce(&tar); };
   SB_CO_TRY(auto response, co_await api->Upload(std::move(request), std::move(body)));
   SB_CO_TRYV(co_await response->ReadAll(kMaxSaid));
   if (as_json) {

@@ -30,14 +30,14 @@ constexpr char kPack[] =
     "-cf \"$d/tree\" .";
 constexpr char kCleanUp[] = ": sandbar cp; rm -rf -- \"${TMPDIR:-/tmp}/$1\"";
 
-Task<std::unique_ptr<net::ClientResponse>> ReadInGuest(ApiClient* api, std::string session, std::string path) {
+Task<std::unique_ptr<http::ClientResponse>> ReadInGuest(ApiClient* api, std::string session, std::string path) {
   json::object body{{"path", std::move(path)}};
-  net::ClientRequest request = api->Request("POST", SessionPath(session) + "/fs/read", wire::ToAsciiJson(body));
+  http::ClientRequest request = api->Request("POST", SessionPath(session) + "/fs/read", wire::ToAsciiJson(body));
   co_return co_await api->Open(std::move(request));
 }
 
 // The bytes of an answer to an fd; how many there were.
-Task<uint64_t> Save(net::ClientResponse* response, int fd) {
+Task<uint64_t> Save(http::ClientResponse* response, int fd) {
   uint64_t total = 0;
   for (;;) {
     SB_CO_TRY(std::string piece, co_await response->Read());
@@ -47,7 +47,7 @@ Task<uint64_t> Save(net::ClientResponse* response, int fd) {
   }
 }
 
-Task<uint64_t> SaveAs(net::ClientResponse* response, std::string to, GuestFile about) {
+Task<uint64_t> SaveAs(http::ClientResponse* response, std::string to, GuestFile about) {
   auto ex = co_await asio::this_coro::executor;
   Signals signals(ex, {SIGINT, SIGTERM, SIGHUP});
   SB_CO_TRY(OutputFile file, OutputFile::Open(std::move(to)));

@@ -165,7 +165,7 @@ Result<int> LocalEnv(const Options& options, const EnvCommand& command, Result<S
 Task<int> RemoteEnv(ApiClient* api, const Options* options, EnvCommand command) {
   std::string path = "/sdk/env.sh?aliases=" + std::string(command.aliases ? "1" : "0");
   if (command.default_net) path += "&defaultNet=" + wire::EncodeComponent(*command.default_net);
-  net::ClientRequest request = api->Request("GET", path, "");
+  http::ClientRequest request = api->Request("GET", path, "");
   SB_CO_TRY(auto response, co_await api->Open(std::move(request)));
   SB_CO_TRY(std::string lines, co_await response->ReadAll(kMaxScript));
   co_return Deliver(*options, command, lines);

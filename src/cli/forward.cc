@@ -8,7 +8,7 @@
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "cli/signals.h"
-#include "net/pipe.h"
+#include "http/pipe.h"
 #include "wire/ndjson.h"
 #include "wire/url.h"
 
@@ -45,17 +45,17 @@ Result<tcp::acceptor> Listen(const asio::any_io_executor& ex, uint16_t port) {
 
 Task<> Carry(const Forwarder* forwarder, tcp::socket socket) {
   co_await asio::this_coro::throw_if_cancelled(false);
-  auto plain = net::MakeTcpStream(std::move(socket));
+  auto plain = http::MakeTcpStream(std::move(socket));
   BrowserGuard local(std::move(plain), forwarder->authority);
-  net::ClientRequest request = forwarder->api->Request("GET", forwarder->path, "");
+  http::ClientRequest request = forwarder->api->Request("GET", forwarder->path, "");
   auto remote = co_await forwarder->api->Upgrade(std::move(request), "sandbar-tcp");
   if (!remote) {
     if (remote.error().code != Code::kCancelled) Note(forwarder->name + ": " + remote.error().message);
     co_return std::unexpected(std::move(remote).error());
   }
   std::string nothing;
-  net::ByteStream* machine = remote->get();
-  co_return co_await net::PipeStreams(&local, machine, std::move(nothing), kIdle);
+  http::ByteStream* machine = remote->get();
+  co_return co_await http::PipeStreams(&local, machine, std::move(nothing), kIdle);
 }
 
 Task<> AcceptAll(tcp::acceptor* acceptor, const Forwarder* forwarder, TaskGroup* tasks) {

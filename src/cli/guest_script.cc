@@ -17,7 +17,7 @@ constexpr std::chrono::seconds kEndGrace{5};
 
 // One script that was started, and what it has said so far.
 struct Running {
-  std::unique_ptr<net::ClientResponse> response;
+  std::unique_ptr<http::ClientResponse> response;
   std::unique_ptr<NdjsonReader> lines;
   std::string id;
   std::optional<int64_t> code;
@@ -43,7 +43,7 @@ Task<Running> Start(ApiClient* api, std::string session, GuestScript script) {
   json::object body = CommandBody(argv, {}, script.cwd, script.root, std::nullopt);
   body["wait"] = true;
   body["logs"] = true;
-  net::ClientRequest request = api->Request("POST", SessionPath(session) + "/cmd", wire::ToAsciiJson(body));
+  http::ClientRequest request = api->Request("POST", SessionPath(session) + "/cmd", wire::ToAsciiJson(body));
   Running running;
   SB_CO_TRY(running.response, co_await api->Open(std::move(request)));
   running.lines = std::make_unique<NdjsonReader>(running.response.get());

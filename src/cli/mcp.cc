@@ -78,7 +78,7 @@ class LineInput {
 class Bridge {
  public:
   Bridge(const asio::any_io_executor& ex, ApiClient* api, std::string path)
-      : api_(api), http_(net::MakeHttpClient(ex)), path_(std::move(path)), tasks_(ex) {}
+      : api_(api), http_(http::MakeHttpClient(ex)), path_(std::move(path)), tasks_(ex) {}
 
   bool used() const { return used_; }
 
@@ -148,7 +148,7 @@ class Bridge {
   }
 
   Task<> Exchange(std::string line, json::value id) {
-    net::ClientRequest request = api_->Request("POST", path_, std::move(line));
+    http::ClientRequest request = api_->Request("POST", path_, std::move(line));
     request.headers.push_back({"accept", "application/json, text/event-stream"});
     SB_CO_TRY(auto response, co_await http_->Send(std::move(request)));
     if (response->head().Get("content-type").starts_with("text/event-stream"))
@@ -163,7 +163,7 @@ class Bridge {
   }
 
   // Each event's data is a message: notifications first, the answer last.
-  Task<> Events(net::ClientResponse* response) {
+  Task<> Events(http::ClientResponse* response) {
     std::string buffer;
     while (true) {
       SB_CO_TRY(std::string piece, co_await response->Read());
@@ -178,7 +178,7 @@ class Bridge {
   }
 
   ApiClient* api_;
-  std::unique_ptr<net::HttpClient> http_;
+  std::unique_ptr<http::HttpClient> http_;
   std::string path_;
   std::map<std::string, std::shared_ptr<Call>> calls_;
   bool used_ = false;

@@ -16,7 +16,7 @@ int64_t NowSteadyMs() {
 
 Task<> RunTrue(ApiClient* api, std::string session) {
   json::value body = json::object{{"command", "true"}, {"wait", true}};
-  net::ClientRequest request = api->Request("POST", SessionPath(session) + "/cmd", wire::ToAsciiJson(body));
+  http::ClientRequest request = api->Request("POST", SessionPath(session) + "/cmd", wire::ToAsciiJson(body));
   SB_CO_TRY(auto response, co_await api->Open(std::move(request)));
   NdjsonReader lines(response.get());
   for (;;) {
@@ -47,8 +47,8 @@ Task<> Probe(ApiClient* api, std::string engine, std::string image) {
 
 // Without a token: who knows where the name leads.
 Task<std::string> AskPreview(asio::any_io_executor ex, std::string url) {
-  auto http = net::MakeHttpClient(std::move(ex));
-  net::ClientRequest request;
+  auto http = http::MakeHttpClient(std::move(ex));
+  http::ClientRequest request;
   request.url = std::move(url);
   SB_CO_TRY(auto response, co_await http->Send(std::move(request)));
   co_return co_await response->ReadAll(kMaxPreviewAnswer);

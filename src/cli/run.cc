@@ -178,7 +178,7 @@ Task<int> ExecIn(ApiClient* api, bool as_json, std::string session, json::object
   body["wait"] = true;
   body["logs"] = true;
   std::string path = "/v2/sandboxes/sessions/" + wire::EncodeComponent(session) + "/cmd";
-  net::ClientRequest request = api->Request("POST", path, wire::ToAsciiJson(body));
+  http::ClientRequest request = api->Request("POST", path, wire::ToAsciiJson(body));
   SB_CO_TRY(auto response, co_await api->Open(std::move(request)));
   NdjsonReader lines(response.get());
   std::optional<int> exit_code;

@@ -186,7 +186,7 @@ Task<int> Logs(ApiClient* api, const Options* options, LogsCommand command) {
                           "sandbar logs " + ShellWord(command.name) + "   # lists its commands");
   if (!got) co_return std::unexpected(std::move(got).error());
   bool running = !Object(*got, "command").at("exitCode").is_int64();
-  net::ClientRequest request = api->Request("GET", path + "/logs", "");
+  http::ClientRequest request = api->Request("GET", path + "/logs", "");
   SB_CO_TRY(auto response, co_await api->Open(std::move(request)));
   NdjsonReader lines(response.get());
   bool replaced = false;

@@ -3,7 +3,7 @@
 #include <boost/json/parse.hpp>
 
 #include "base/printable.h"
-#include "net/http_upgrade.h"
+#include "http/upgrade.h"
 #include "wire/json_decode.h"
 #include "wire/ndjson.h"
 #include "wire/url.h"
@@ -81,10 +81,10 @@ const json::object& Object(const json::object& object, std::string_view key) {
 }
 
 ApiClient::ApiClient(asio::any_io_executor ex, ServerRef server)
-    : server_(std::move(server)), http_(net::MakeHttpClient(std::move(ex))) {}
+    : server_(std::move(server)), http_(http::MakeHttpClient(std::move(ex))) {}
 
-net::ClientRequest ApiClient::Request(const std::string& method, const std::string& path, std::string body) const {
-  net::ClientRequest request;
+http::ClientRequest ApiClient::Request(const std::string& method, const std::string& path, std::string body) const {
+  http::ClientRequest request;
   request.method = method;
   request.url = server_.url + path;
   request.url += path.find('?') == std::string::npos ? '?' : '&';
@@ -101,27 +101,27 @@ Error ApiClient::Explain(Error error) const {
   return error;
 }
 
-Task<std::unique_ptr<net::ClientResponse>> ApiClient::Check(std::unique_ptr<net::ClientResponse> response) {
+Task<std::unique_ptr<http::ClientResponse>> ApiClient::Check(std::unique_ptr<http::ClientResponse> response) {
   int status = response->head().status;
   if (status >= 200 && status < 300) co_return response;
   SB_CO_TRY(std::string body, co_await response->ReadAll(kMaxAnswer));
   co_return std::unexpected(FromAnswer(status, body));
 }
 
-Task<std::unique_ptr<net::ClientResponse>> ApiClient::Open(net::ClientRequest request) {
+Task<std::unique_ptr<http::ClientResponse>> ApiClient::Open(http::ClientRequest request) {
   auto response = co_await http_->Send(std::move(request));
   if (!response) co_return std::unexpected(Explain(std::move(response).error()));
   co_return co_await Check(std::move(*response));
 }
 
-Task<std::unique_ptr<net::ClientResponse>> ApiClient::Upload(net::ClientRequest request, net::BodyProducer body) {
+Task<std::unique_ptr<http::ClientResponse>> ApiClient::Upload(http::ClientRequest request, http::BodyProducer body) {
   auto response = co_await http_->SendStreaming(std::move(request), std::move(body));
   if (!response) co_return std::unexpected(Explain(std::move(response).error()));
   co_return co_await Check(std::move(*response));
 }
 
-Task<std::unique_ptr<net::ByteStream>> ApiClient::Upgrade(net::ClientRequest request, std::string protocol) {
-  auto answer = co_await net::DialUpgrade(std::move(request), std::move(protocol));
+Task<std::unique_ptr<http::ByteStream>> ApiClient::Upgrade(http::ClientRequest request, std::string protocol) {
+  auto answer = co_await http::DialUpgrade(std::move(request), std::move(protocol));
   if (!answer) co_return std::unexpected(Explain(std::move(answer).error()));
   if (!answer->stream) co_return std::unexpected(FromAnswer(answer->status, answer->body));
   co_return std::move(answer->stream);
@@ -130,7 +130,7 @@ Task<std::unique_ptr<net::ByteStream>> ApiClient::Upgrade(net::ClientRequest req
 Task<json::object> ApiClient::Call(std::string method, std::string path, std::optional<json::value> body) {
   std::string text;
   if (body) text = wire::ToAsciiJson(*body);
-  net::ClientRequest request = Request(method, path, std::move(text));
+  http::ClientRequest request = Request(method, path, std::move(text));
   SB_CO_TRY(auto response, co_await Open(std::move(request)));
   SB_CO_TRY(std::string answer, co_await response->ReadAll(kMaxAnswer));
   wire::JsonLimits limits;
@@ -141,7 +141,7 @@ Task<json::object> ApiClient::Call(std::string method, std::string path, std::op
 }
 
 Task<bool> ApiClient::Healthy() {
-  net::ClientRequest request;
+  http::ClientRequest request;
   request.url = server_.url + "/health";
   auto response = co_await http_->Send(std::move(request));
   if (!response) co_return false;

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "async/task.h"
-#include "net/http_client.h"
-#include "net/http_stream.h"
+#include "http/client.h"
+#include "http/byte_stream.h"
 
 namespace sandbar::client {
 
@@ -37,31 +37,31 @@ class ApiClient {
   // `path` may have a query; team and project are added. The answer must be a JSON object with a 2xx status.
   Task<json::object> Call(std::string method, std::string path, std::optional<json::value> body);
   // An answer to be read piece by piece; a non-2xx one is turned into an Error here.
-  Task<std::unique_ptr<net::ClientResponse>> Open(net::ClientRequest request);
-  Task<std::unique_ptr<net::ClientResponse>> Upload(net::ClientRequest request, net::BodyProducer body);
+  Task<std::unique_ptr<http::ClientResponse>> Open(http::ClientRequest request);
+  Task<std::unique_ptr<http::ClientResponse>> Upload(http::ClientRequest request, http::BodyProducer body);
   // A connection whose bytes are ours after the server agreed to `protocol`.
-  Task<std::unique_ptr<net::ByteStream>> Upgrade(net::ClientRequest request, std::string protocol);
+  Task<std::unique_ptr<http::ByteStream>> Upgrade(http::ClientRequest request, std::string protocol);
   // A request with url, token and content type filled in.
-  net::ClientRequest Request(const std::string& method, const std::string& path, std::string body) const;
+  http::ClientRequest Request(const std::string& method, const std::string& path, std::string body) const;
   // True when GET /health answers 200.
   Task<bool> Healthy();
 
  private:
-  Task<std::unique_ptr<net::ClientResponse>> Check(std::unique_ptr<net::ClientResponse> response);
+  Task<std::unique_ptr<http::ClientResponse>> Check(std::unique_ptr<http::ClientResponse> response);
   Error Explain(Error error) const;
 
   ServerRef server_;
-  std::unique_ptr<net::HttpClient> http_;
+  std::unique_ptr<http::HttpClient> http_;
 };
 
 // Lines of an NDJSON answer, parsed; nullopt at its proper end. Empty lines are keep-alives.
 class NdjsonReader {
  public:
-  explicit NdjsonReader(net::ClientResponse* response) : response_(response) {}
+  explicit NdjsonReader(http::ClientResponse* response) : response_(response) {}
   Task<std::optional<json::object>> Next();
 
  private:
-  net::ClientResponse* response_;  // outlives the reader
+  http::ClientResponse* response_;  // outlives the reader
   std::string buffer_;
   size_t start_ = 0;
   bool end_ = false;

@@ -12,7 +12,7 @@
 
 #include "base/log_level.h"
 #include "cli/api_client.h"
-#include "net/address.h"
+#include "egress/address.h"
 #include "wire/loopback.h"
 #include "wire/text.h"
 #include "wire/url.h"
@@ -306,10 +306,10 @@ Keys TopLevel(Config* c) {
 
 Result<> CheckNetwork(const Config& c) {
   for (const std::string& text : c.egress.allow_addresses)
-    if (auto cidr = net::ParseCidr(text); !cidr)
+    if (auto cidr = egress::ParseCidr(text); !cidr)
       return Fail(Code::kBadRequest, fmt::format("network.allow_addresses: \"{}\": {}", text, cidr.error().message));
   if (const std::string& text = c.egress.resolver; !text.empty())
-    if (auto endpoint = net::ParseEndpoint(text); !endpoint)
+    if (auto endpoint = egress::ParseEndpoint(text); !endpoint)
       return Fail(Code::kBadRequest, fmt::format("network.resolver: \"{}\": {}", text, endpoint.error().message));
   auto issuer = wire::ParseUrl(c.forward_issuer);
   if (!issuer || issuer->scheme != "https" || c.forward_issuer.ends_with('/'))

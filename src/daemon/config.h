@@ -13,7 +13,7 @@
 #include "cli/options.h"
 #include "images/images.h"
 #include "mcp/tools.h"
-#include "net/egress.h"
+#include "egress/egress.h"
 #include "sandbox/config.h"
 
 namespace sandbar::daemon {
@@ -50,7 +50,7 @@ struct Config {
   std::string force_fallback;            // for tests: mechanisms to pretend this kernel lacks
   sandbox::Config domain;
   api::Prices prices;  // for `sandbar usage`
-  net::EgressConfig egress;
+  egress::EgressConfig egress;
   std::string forward_issuer = "https://oidc.vercel.com";  // of the tokens that forwarded requests carry
   mcp::Settings mcp;
   int ready_fd = -1, lifeline_fd = -1;

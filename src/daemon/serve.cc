@@ -26,8 +26,8 @@
 #include "daemon/settings.h"
 #include "daemon/spawner_process.h"
 #include "engine/namespaces/namespaces_engine.h"
-#include "net/intercept.h"
-#include "net/policy.h"
+#include "egress/intercept.h"
+#include "egress/policy.h"
 #include "os/self_sandbox.h"
 #include "sandbox/domain.h"
 #include "wire/loopback.h"
@@ -132,10 +132,10 @@ struct Running {
   std::unique_ptr<engine::Engine> engine;
   std::unique_ptr<store::Store> store;
   std::unique_ptr<images::Catalog> catalog;
-  std::unique_ptr<net::ForwardSigner> signer;
+  std::unique_ptr<egress::ForwardSigner> signer;
   std::unique_ptr<sandbox::Domain> domain;
   std::unique_ptr<api::Api> api;
-  std::unique_ptr<net::HttpServer> http;
+  std::unique_ptr<http::HttpServer> http;
   std::string token;
 };
 
@@ -150,8 +150,8 @@ Task<> Build(Running* r) {
   r->catalog = std::make_unique<images::Catalog>(config.images, config.image_aliases);
   SB_CO_TRY(std::string secret, ReadOrMakeSecret(config.data + "/secrets.key", ""));
   sandbox::Parts parts{r->engine.get(), r->store.get(), r->catalog.get(), &config.egress, std::move(secret)};
-  SB_CO_TRY(std::string forward_key, ReadOrMake(config.data + "/forward.key", net::MakeForwardKey));
-  SB_CO_TRY(r->signer, net::MakeForwardSigner(forward_key, config.forward_issuer));
+  SB_CO_TRY(std::string forward_key, ReadOrMake(config.data + "/forward.key", egress::MakeForwardKey));
+  SB_CO_TRY(r->signer, egress::MakeForwardSigner(forward_key, config.forward_issuer));
   parts.signer = r->signer.get();
   parts.upstream_ca = config.extra_ca;
   SB_CO_TRY(r->domain, sandbox::MakeService(ex, config.domain, std::move(parts)));
@@ -159,7 +159,7 @@ Task<> Build(Running* r) {
   SB_CO_TRYV(co_await r->domain->Start());
   r->api = std::make_unique<api::Api>(r->domain.get(), r->catalog.get(),
                                       ApiConfigOf(config, jwt_key, r->register_mjs, r->signer->Jwks()));
-  net::HttpServerOptions http;
+  http::HttpServerOptions http;
   http.tls_cert_file = config.tls_cert;
   http.tls_key_file = config.tls_key;
   if (!config.preview_tls_cert.empty()) {
@@ -168,9 +168,9 @@ Task<> Build(Running* r) {
     http.other_tls_key_file = config.preview_tls_key;
   }
   api::Api* api = r->api.get();
-  net::HttpHandler handler = [api](net::HttpExchange* x) { return api->Handle(x); };
+  http::HttpHandler handler = [api](http::HttpExchange* x) { return api->Handle(x); };
   auto on_error = [api](const Error& e) { return api->OnError(e); };
-  SB_CO_TRY(r->http, net::ListenHttp(ex, config.host, config.port, http, std::move(handler), std::move(on_error)));
+  SB_CO_TRY(r->http, http::ListenHttp(ex, config.host, config.port, http, std::move(handler), std::move(on_error)));
   api->SetPort(r->http->port());
   co_return Result<>{};
 }
@@ -290,10 +290,10 @@ Result<> ServeOrFail(const cli::Options& options, const cli::ServeCommand& flags
   SB_TRY(TlsFiles tls, LoadTlsFiles(&config));
   const std::string register_mjs = cli::ReadRegisterMjs();
   RaiseFileLimit();
-  config.egress.budget = net::BudgetFromFdLimit();
+  config.egress.budget = egress::BudgetFromFdLimit();
   auto published = wire::ParseUrl(config.public_url);
   for (const std::string& own : {published ? published->host : "", config.preview_domain})
-    if (auto name = net::CanonicalName(own); name && *name != "localhost") config.egress.own_names.push_back(*name);
+    if (auto name = egress::CanonicalName(own); name && *name != "localhost") config.egress.own_names.push_back(*name);
   SB_TRY(SpawnerRef spawner, EnsureSpawner(config, daemon));
   Result<> ran = DropAndRun(config, daemon, spawner, register_mjs);
   if (ran) return {};

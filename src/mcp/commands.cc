@@ -115,7 +115,7 @@ Task<std::string> DeniedNotes(ToolCall* call, const Watch* watch) {
   if (!view) co_return "";
   std::string notes;
   size_t shown = 0;
-  for (const net::Denial& d : view->denials) {
+  for (const egress::Denial& d : view->denials) {
     if (d.at_ms < watch->command.started_at || ++shown > kMaxDenials) continue;
     notes += fmt::format("\nnetwork: {} was denied ({})", CutText(d.target, 300), d.reason);
   }

@@ -6,7 +6,7 @@
 
 #include "mcp/open.h"
 #include "mcp/output.h"
-#include "net/policy_json.h"
+#include "egress/policy_json.h"
 #include "wire/json_decode.h"
 #include "wire/ndjson.h"
 
@@ -29,7 +29,7 @@ BOOST_DESCRIBE_STRUCT(ForkArgs, (), (name))
 
 // The two plain modes may be written as a word.
 struct PolicyArg {
-  net::PolicyBody body;
+  egress::PolicyBody body;
   void ReadJson(wire::JsonDecoder& decoder, const json::value& value) {
     if (value.is_string()) {
       json::object mode{{"mode", value}};
@@ -47,7 +47,7 @@ BOOST_DESCRIBE_STRUCT(NetworkArgs, (), (policy))
 
 std::string Denials(const sandbox::NetworkView& view) {
   std::string text;
-  for (const net::Denial& d : view.denials) text += fmt::format("denied: {} ({})\n", d.target, d.reason);
+  for (const egress::Denial& d : view.denials) text += fmt::format("denied: {} ({})\n", d.target, d.reason);
   return CutText(text, kTextCap / 2);
 }
 
@@ -99,7 +99,7 @@ Task<ToolResult> SetNetwork(ToolCall* call) {
   std::string session = opened.session.id;
   if (args.policy) {
     // That of the session that runs, at once; and the sandbox's own, for its next session.
-    net::NetworkPolicy policy = args.policy->body.policy;
+    egress::NetworkPolicy policy = args.policy->body.policy;
     auto set = co_await call->host->service->SetNetwork(call->host->scope, session, std::move(policy));
     // One that the machine only half took is on record for the session; it counts for the next one too.
     if (!set && set.error().code != Code::kUnavailable) co_return std::unexpected(std::move(set).error());
@@ -112,7 +112,7 @@ Task<ToolResult> SetNetwork(ToolCall* call) {
   }
   auto view = co_await call->host->service->Network(call->host->scope, std::move(session));
   if (!view) co_return std::unexpected(std::move(view).error());
-  co_return TextResult("network policy: " + wire::ToAsciiJson(net::AnswerJson(view->policy->policy())) + "\n" +
+  co_return TextResult("network policy: " + wire::ToAsciiJson(egress::AnswerJson(view->policy->policy())) + "\n" +
                        Denials(*view));
 }
 

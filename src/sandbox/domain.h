@@ -12,8 +12,8 @@
 
 #include "engine/engine.h"
 #include "images/images.h"
-#include "net/egress.h"
-#include "net/intercept.h"
+#include "egress/egress.h"
+#include "egress/intercept.h"
 #include "sandbox/config.h"
 #include "sandbox/service.h"
 #include "store/store.h"
@@ -25,9 +25,9 @@ struct Parts {
   engine::Engine* engine = nullptr;
   store::Store* store = nullptr;
   const images::Catalog* images = nullptr;
-  const net::EgressConfig* egress = nullptr;
+  const egress::EgressConfig* egress = nullptr;
   std::string secret;  // seals what is stored and must not be read; at least 32 bytes, the same at every start
-  net::ForwardSigner* signer = nullptr;  // null: rules that forward answer 502
+  egress::ForwardSigner* signer = nullptr;  // null: rules that forward answer 502
   std::string upstream_ca;               // PEM file of authorities besides the system's, for what the proxy dials
 };
 

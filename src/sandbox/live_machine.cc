@@ -48,7 +48,7 @@ Task<std::unique_ptr<LiveMachine>> LiveMachine::Start(Core* core, engine::BootRe
   bool own_kernel = request.format == engine::RootfsFormat::kBlock;
   SB_CO_TRY(auto machine, co_await std::move(booting));
   auto live = std::make_unique<LiveMachine>(core, std::move(machine));
-  live->Serve(net::DenyAll());
+  live->Serve(egress::DenyAll());
   live->apart_ = apart;
   live->asleep_ = rootfs.memory;
   // An agent out of a saved memory has the key of the machine that was saved.
@@ -72,7 +72,7 @@ Task<std::unique_ptr<LiveMachine>> LiveMachine::Start(Core* core, engine::BootRe
   co_return std::unexpected(std::move(configured).error());
 }
 
-Task<std::unique_ptr<LiveMachine>> LiveMachine::Attach(Core* core, store::Session owner, net::PolicyRef policy) {
+Task<std::unique_ptr<LiveMachine>> LiveMachine::Attach(Core* core, store::Session owner, egress::PolicyRef policy) {
   SB_CO_TRY(auto machine, co_await core->parts.engine->Attach(owner.machine_id));
   auto live = std::make_unique<LiveMachine>(core, std::move(machine));
   // On a busy host an emulated one takes its time to answer. Others may not hold up the server's start for so long.
@@ -121,7 +121,7 @@ Task<> LiveMachine::Renew(std::vector<wire::Renamed> commands, MachineListener* 
 }
 
 void LiveMachine::Identify(const store::Session& owner) {
-  net::InterceptorOptions options;
+  egress::InterceptorOptions options;
   // The session's own: after a restart the machine still trusts what it was given.
   options.seed = core_->vault.Derive("machine CA " + owner.id);
   options.identity = {owner.team, owner.project, owner.id, owner.sandbox};
@@ -131,9 +131,9 @@ void LiveMachine::Identify(const store::Session& owner) {
   interceptor_.Identify(std::move(options));
 }
 
-void LiveMachine::Serve(net::PolicyRef policy) {
+void LiveMachine::Serve(egress::PolicyRef policy) {
   engine::NetworkSockets sockets = machine_->TakeNetwork();
-  egress_ = net::MakeEgress(core_->ex, std::move(sockets.tcp_listener), std::move(sockets.dns), std::move(policy),
+  egress_ = egress::MakeEgress(core_->ex, std::move(sockets.tcp_listener), std::move(sockets.dns), std::move(policy),
                             core_->parts.egress, &interceptor_);
 }
 

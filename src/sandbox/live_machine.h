@@ -10,7 +10,7 @@
 
 #include "engine/engine.h"
 #include "engine/guest_link.h"
-#include "net/egress.h"
+#include "egress/egress.h"
 #include "sandbox/core.h"
 #include "sandbox/machine_interceptor.h"
 #include "store/records.h"
@@ -38,7 +38,7 @@ class LiveMachine final : private engine::GuestEvents {
                                                   Task<std::unique_ptr<engine::Machine>> booting);
   // A machine that outlived an earlier daemon, network served, agent not yet connected: Connect does that, when the
   // listener is ready to hear what the agent replays.
-  static Task<std::unique_ptr<LiveMachine>> Attach(Core* core, store::Session owner, net::PolicyRef policy);
+  static Task<std::unique_ptr<LiveMachine>> Attach(Core* core, store::Session owner, egress::PolicyRef policy);
   LiveMachine(Core* core, std::unique_ptr<engine::Machine> machine);
   LiveMachine(const LiveMachine&) = delete;
   LiveMachine& operator=(const LiveMachine&) = delete;
@@ -53,11 +53,11 @@ class LiveMachine final : private engine::GuestEvents {
   engine::Machine& machine() { return *machine_; }
   // To a server in the machine, by the engine or through the agent.
   Task<Fd> DialPort(uint16_t port);
-  net::Egress& egress() { return *egress_; }
+  egress::Egress& egress() { return *egress_; }
   // Whose it is from now on: decides the CA of its proxy and what forwarded requests say. Before a policy
   // other than deny-all.
   void Identify(const store::Session& owner);
-  std::string CaCertificate(const net::CompiledPolicy& policy) { return interceptor_.CaCertificate(policy); }
+  std::string CaCertificate(const egress::CompiledPolicy& policy) { return interceptor_.CaCertificate(policy); }
   // Null while the connection is down. Shared with calls in flight: a link that was replaced must outlive them.
   const std::shared_ptr<engine::GuestLink>& link() const { return link_; }
   // The guest has a kernel of its own: of its processes the host's kernel knows none.
@@ -81,14 +81,14 @@ class LiveMachine final : private engine::GuestEvents {
   Task<> DialAsleep();
   Task<> Reconnect();
   Task<> WatchExit();
-  void Serve(net::PolicyRef policy);
+  void Serve(egress::PolicyRef policy);
   void Lost(const std::string& why);
   Task<> Lose(std::string why);  // finds out more first
 
   Core* core_;
   std::unique_ptr<engine::Machine> machine_;
   MachineInterceptor interceptor_;
-  std::unique_ptr<net::Egress> egress_;
+  std::unique_ptr<egress::Egress> egress_;
   std::shared_ptr<engine::GuestLink> link_;
   MachineListener* listener_ = nullptr;
   std::chrono::milliseconds patience_;  // with an agent that has not answered yet

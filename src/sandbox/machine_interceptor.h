@@ -5,22 +5,22 @@
 #include <memory>
 #include <string>
 
-#include "net/intercept.h"
+#include "egress/intercept.h"
 
 namespace sandbar::sandbox {
 
-class MachineInterceptor final : public net::Interceptor {
+class MachineInterceptor final : public egress::Interceptor {
  public:
   explicit MachineInterceptor(asio::any_io_executor ex) : ex_(std::move(ex)) {}
 
   // Once, before any policy that needs it is in force.
-  void Identify(net::InterceptorOptions options) { options_ = std::move(options); }
+  void Identify(egress::InterceptorOptions options) { options_ = std::move(options); }
 
-  Task<> Serve(net::InterceptJob job) override {
+  Task<> Serve(egress::InterceptJob job) override {
     SB_CO_TRYV(Ready());
     co_return co_await inner_->Serve(std::move(job));
   }
-  std::string CaCertificate(const net::CompiledPolicy& policy) override {
+  std::string CaCertificate(const egress::CompiledPolicy& policy) override {
     return Ready() ? inner_->CaCertificate(policy) : std::string();
   }
 
@@ -28,13 +28,13 @@ class MachineInterceptor final : public net::Interceptor {
   Result<> Ready() {
     if (inner_) return {};
     if (options_.seed.empty()) return Fail(Code::kInternal, "a machine without an owner has no interceptor");
-    SB_TRY(inner_, net::MakeInterceptor(ex_, std::move(options_)));
+    SB_TRY(inner_, egress::MakeInterceptor(ex_, std::move(options_)));
     return {};
   }
 
   asio::any_io_executor ex_;
-  net::InterceptorOptions options_;
-  std::unique_ptr<net::Interceptor> inner_;
+  egress::InterceptorOptions options_;
+  std::unique_ptr<egress::Interceptor> inner_;
 };
 
 }  // namespace sandbar::sandbox

@@ -4,7 +4,7 @@
 #include <boost/json.hpp>
 
 #include "base/ids.h"
-#include "net/policy_json.h"
+#include "egress/policy_json.h"
 #include "wire/tar.h"
 
 namespace sandbar::sandbox {
@@ -75,20 +75,20 @@ std::string OwnerOf(const store::Session& session) {
   return "session" + std::string(1, '\0') + session.id;
 }
 
-store::NetworkPolicyRow SealPolicy(const Vault& vault, const net::NetworkPolicy& policy, const std::string& owner) {
+store::NetworkPolicyRow SealPolicy(const Vault& vault, const egress::NetworkPolicy& policy, const std::string& owner) {
   store::NetworkPolicyRow row;
-  row.mode = net::ModeName(policy.mode);
-  row.shown = json::serialize(net::AnswerJson(policy));
-  if (policy.mode == net::EgressMode::kCustom) row.sealed = vault.Seal(json::serialize(net::PolicyJson(policy)), owner);
+  row.mode = egress::ModeName(policy.mode);
+  row.shown = json::serialize(egress::AnswerJson(policy));
+  if (policy.mode == egress::EgressMode::kCustom) row.sealed = vault.Seal(json::serialize(egress::PolicyJson(policy)), owner);
   return row;
 }
 
-Result<net::PolicyRef> OpenPolicy(const Vault& vault, const store::NetworkPolicyRow& row, const std::string& owner) {
-  if (row.mode == net::ModeName(net::EgressMode::kAllowAll)) return net::AllowAll();
-  if (row.mode == net::ModeName(net::EgressMode::kDenyAll)) return net::DenyAll();
+Result<egress::PolicyRef> OpenPolicy(const Vault& vault, const store::NetworkPolicyRow& row, const std::string& owner) {
+  if (row.mode == egress::ModeName(egress::EgressMode::kAllowAll)) return egress::AllowAll();
+  if (row.mode == egress::ModeName(egress::EgressMode::kDenyAll)) return egress::DenyAll();
   SB_TRY(std::string text, vault.Open(row.sealed, owner));
-  SB_TRY(net::NetworkPolicy policy, net::ParsePolicy(text));
-  return net::Compile(std::move(policy));
+  SB_TRY(egress::NetworkPolicy policy, egress::ParsePolicy(text));
+  return egress::Compile(std::move(policy));
 }
 
 store::Notice PolicyUnusable(const store::SandboxKey& key, const std::string& why) {

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "engine/guest_link.h"
-#include "net/policy.h"
+#include "egress/policy.h"
 #include "sandbox/vault.h"
 #include "store/store.h"
 
@@ -16,8 +16,8 @@ namespace sandbar::sandbox {
 std::string OwnerOf(const store::SandboxKey& key);
 std::string OwnerOf(const store::Session& session);
 
-store::NetworkPolicyRow SealPolicy(const Vault& vault, const net::NetworkPolicy& policy, const std::string& owner);
-Result<net::PolicyRef> OpenPolicy(const Vault& vault, const store::NetworkPolicyRow& row, const std::string& owner);
+store::NetworkPolicyRow SealPolicy(const Vault& vault, const egress::NetworkPolicy& policy, const std::string& owner);
+Result<egress::PolicyRef> OpenPolicy(const Vault& vault, const store::NetworkPolicyRow& row, const std::string& owner);
 
 // For the owner of a sandbox whose recorded policy the server cannot use: it cannot be opened, or exceeds a limit.
 store::Notice PolicyUnusable(const store::SandboxKey& key, const std::string& why);

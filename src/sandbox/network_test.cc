@@ -9,7 +9,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "net/policy_json.h"
+#include "egress/policy_json.h"
 #include "sandbox/test_world.h"
 #include "wire/dns.h"
 
@@ -21,8 +21,8 @@ using testing::Not;
 
 const std::string kSecret(48, 'k');
 
-net::NetworkPolicy Custom(const std::string& header_value = "canary-value") {
-  return *net::ParsePolicy(R"({"allow":{"api.example":[{"transform":[{"headers":{"authorization":")" + header_value +
+egress::NetworkPolicy Custom(const std::string& header_value = "canary-value") {
+  return *egress::ParsePolicy(R"({"allow":{"api.example":[{"transform":[{"headers":{"authorization":")" + header_value +
                            R"("}}]}]}})");
 }
 
@@ -76,7 +76,7 @@ TEST(Policy, SealedAndShown) {
   EXPECT_THAT(row.shown, HasSubstr("authorization"));
   EXPECT_EQ(OpenPolicy(vault, row, "o").value()->policy(), Custom());
   EXPECT_FALSE(OpenPolicy(vault, row, "p"));
-  EXPECT_EQ(SealPolicy(vault, {.mode = net::EgressMode::kAllowAll}, "o").sealed, "");
+  EXPECT_EQ(SealPolicy(vault, {.mode = egress::EgressMode::kAllowAll}, "o").sealed, "");
 }
 
 TEST(Bundle, OursIsReplacedAndOthersStay) {
@@ -131,10 +131,10 @@ TEST_F(DomainTest, PolicyThatCannotBeOpenedIsDenyAll) {
   ASSERT_TRUE(world.Restart());
   auto policy = world.Run(world.service->Network(world.scope, view.session.id));
   ASSERT_TRUE(policy) << policy.error().message;
-  EXPECT_EQ(policy->policy->mode(), net::EgressMode::kDenyAll);
+  EXPECT_EQ(policy->policy->mode(), egress::EgressMode::kDenyAll);
   // It can be set again, and then it is what was asked for.
   ASSERT_TRUE(world.Run(world.service->SetNetwork(world.scope, view.session.id, Custom())));
-  EXPECT_EQ(world.Run(world.service->Network(world.scope, view.session.id))->policy->mode(), net::EgressMode::kCustom);
+  EXPECT_EQ(world.Run(world.service->Network(world.scope, view.session.id))->policy->mode(), egress::EgressMode::kCustom);
 }
 
 TEST_F(DomainTest, DroppedPacketsAreOneMoreDenial) {
@@ -155,7 +155,7 @@ TEST_F(DomainTest, DroppedPacketsAreOneMoreDenial) {
 TEST_F(DomainTest, CaIsInTheMachineWhenThePolicyNeedsIt) {
   Boot();
   CreateSpec spec;
-  spec.network = *net::ParsePolicy(R"({"allow":["plain.example"]})");
+  spec.network = *egress::ParsePolicy(R"({"allow":["plain.example"]})");
   auto view = world.Create(spec);
   auto& files = world.Machine(view)->agent.files;
   files["/etc/ssl/certs/ca-certificates.crt"] = "the image's own\n";
@@ -196,7 +196,7 @@ class PolicyChangeTest : public DomainTest {
     bool done = false;
     Result<store::Session> result = Fail(Code::kInternal, "not done");
   };
-  std::shared_ptr<Change> Begin(const SandboxView& view, const net::NetworkPolicy& policy) {
+  std::shared_ptr<Change> Begin(const SandboxView& view, const egress::NetworkPolicy& policy) {
     auto change = std::make_shared<Change>();
     auto done = [change](std::exception_ptr e, Result<store::Session> r) {
       SB_CHECK(!e);
@@ -211,14 +211,14 @@ class PolicyChangeTest : public DomainTest {
 TEST_F(PolicyChangeTest, MachineThatSpoilsItsTrustStoreIsStillClosed) {
   Boot();
   CreateSpec spec;
-  spec.network = net::NetworkPolicy{.mode = net::EgressMode::kAllowAll};
+  spec.network = egress::NetworkPolicy{.mode = egress::EgressMode::kAllowAll};
   auto view = world.Create(spec);
   world.Machine(view)->agent.files["/etc/ssl/certs/ca-certificates.crt"] = std::string(5 << 20, 'x');
   auto set = world.Run(world.service->SetNetwork(world.scope, view.session.id, Custom()));
   ASSERT_FALSE(set);
   EXPECT_EQ(set.error().code, Code::kUnavailable);
   EXPECT_THAT(set.error().message, HasSubstr("what the new network policy denies is denied"));
-  EXPECT_EQ(world.Run(world.service->Network(world.scope, view.session.id))->policy->mode(), net::EgressMode::kCustom);
+  EXPECT_EQ(world.Run(world.service->Network(world.scope, view.session.id))->policy->mode(), egress::EgressMode::kCustom);
   EXPECT_EQ(world.Run(world.service->GetSession(world.scope, view.session.id))->session.network->mode, "custom");
   EXPECT_EQ(Asked(view, "other.example"), wire::DnsRcode::kNxDomain);
   // Whole again, it can be set.
@@ -230,12 +230,12 @@ TEST_F(PolicyChangeTest, MachineThatSpoilsItsTrustStoreIsStillClosed) {
 TEST_F(PolicyChangeTest, WhatANewPolicyDeniesIsDeniedWhileTheMachineDelaysItsCa) {
   Boot();
   CreateSpec spec;
-  spec.network = *net::ParsePolicy(R"({"allow":["old.example","both.example"]})");
+  spec.network = *egress::ParsePolicy(R"({"allow":["old.example","both.example"]})");
   auto view = world.Create(spec);
   auto& agent = world.Machine(view)->agent;
   agent.files_hang = true;
   EXPECT_EQ(Asked(view, "old.example"), wire::DnsRcode::kNoError);
-  auto next = *net::ParsePolicy(R"({"allow":{"both.example":[],"new.example":[{"transform":[]}]}})");
+  auto next = *egress::ParsePolicy(R"({"allow":{"both.example":[],"new.example":[{"transform":[]}]}})");
   auto change = Begin(view, next);
   ASSERT_TRUE(world.Until([&] { return agent.hung > 0; }));
   EXPECT_FALSE(change->done);
@@ -280,7 +280,7 @@ TEST_F(DomainTest, StoredPolicyBeyondTheLimitsIsDenyAllWithANotice) {
   auto policy = [&](const std::string& session) {
     return world.Run(world.service->Network(world.scope, session))->policy->mode();
   };
-  EXPECT_EQ(policy(view.session.id), net::EgressMode::kDenyAll);
+  EXPECT_EQ(policy(view.session.id), egress::EgressMode::kDenyAll);
   auto notices = [&] { return world.Run(world.service->Notices(world.scope, view.sandbox.name)).value(); };
   ASSERT_TRUE(world.Until([&] { return !notices().empty(); }));
   EXPECT_THAT(notices()[0].text, HasSubstr("deny-all"));
@@ -290,15 +290,15 @@ TEST_F(DomainTest, StoredPolicyBeyondTheLimitsIsDenyAllWithANotice) {
   ASSERT_FALSE(fork);
   EXPECT_EQ(fork.error().code, Code::kConflict);
   ForkSpec own;
-  own.changes.network = net::NetworkPolicy{.mode = net::EgressMode::kDenyAll};
+  own.changes.network = egress::NetworkPolicy{.mode = egress::EgressMode::kDenyAll};
   EXPECT_TRUE(world.Run(world.service->Fork(world.scope, view.sandbox.name, own)));
   ASSERT_TRUE(world.Run(world.service->Stop(world.scope, view.session.id)));
   auto resumed = world.Run(world.service->Get(world.scope, view.sandbox.name, true));
   ASSERT_TRUE(resumed) << resumed.error().message;
   EXPECT_EQ(resumed->session.network->mode, "deny-all");
-  EXPECT_EQ(policy(resumed->session.id), net::EgressMode::kDenyAll);
+  EXPECT_EQ(policy(resumed->session.id), egress::EgressMode::kDenyAll);
   ASSERT_TRUE(world.Run(world.service->SetNetwork(world.scope, resumed->session.id, Custom())));
-  EXPECT_EQ(policy(resumed->session.id), net::EgressMode::kCustom);
+  EXPECT_EQ(policy(resumed->session.id), egress::EgressMode::kCustom);
 }
 
 TEST_F(DomainTest, SourceThatFailsLeavesNothing) {
@@ -319,7 +319,7 @@ TEST_F(DomainTest, SourceThatFailsLeavesNothing) {
 TEST_F(DomainTest, WrongPoliciesAreNamed) {
   Boot();
   CreateSpec spec;
-  spec.network = net::NetworkPolicy{.mode = net::EgressMode::kCustom, .allow_cidrs = {"300.0.0.0/8"}};
+  spec.network = egress::NetworkPolicy{.mode = egress::EgressMode::kCustom, .allow_cidrs = {"300.0.0.0/8"}};
   auto refused = world.Run(world.service->Create(world.scope, spec));
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::kBadRequest);

@@ -261,9 +261,9 @@ TEST_F(RecoveryTest, TheClockGoesOnFromTheStartOfTheSession) {
 TEST_F(RecoveryTest, PolicyIsBackAtOnce) {
   Boot();
   CreateSpec spec;
-  spec.network = net::NetworkPolicy{.mode = net::EgressMode::kAllowAll};
+  spec.network = egress::NetworkPolicy{.mode = egress::EgressMode::kAllowAll};
   auto view = world.Create(spec);
-  ASSERT_TRUE(world.Run(world.service->SetNetwork(world.scope, view.session.id, {.mode = net::EgressMode::kDenyAll})));
+  ASSERT_TRUE(world.Run(world.service->SetNetwork(world.scope, view.session.id, {.mode = egress::EgressMode::kDenyAll})));
   Restart();
   EXPECT_EQ(Row(view).network->mode, "deny-all");
 }

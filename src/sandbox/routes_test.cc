@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 
-#include "net/http_stream.h"
+#include "http/byte_stream.h"
 #include "sandbox/test_world.h"
 
 namespace sandbar::sandbox {

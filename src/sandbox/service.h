@@ -14,14 +14,14 @@
 #include "base/fd.h"
 #include "engine/engine.h"
 #include "engine/guest_link.h"
-#include "net/egress.h"
-#include "net/policy.h"
+#include "egress/egress.h"
+#include "egress/policy.h"
 #include "sandbox/code.h"
 #include "sandbox/source.h"
 #include "store/records.h"
 
-namespace sandbar::net {
-struct Traffic;  // http_stream.h
+namespace sandbar::http {
+struct Traffic;  // http/byte_stream.h
 }
 
 namespace sandbar::sandbox {
@@ -47,7 +47,7 @@ struct CreateSpec {
   std::optional<int64_t> timeout_ms, idle_timeout_ms;
   Resources resources;
   std::optional<bool> persistent;
-  std::optional<net::NetworkPolicy> network;
+  std::optional<egress::NetworkPolicy> network;
   std::map<std::string, std::string> env, tags;
   std::vector<int> ports;
   std::optional<std::string> region;
@@ -66,7 +66,7 @@ struct UpdateSpec {
   Resources resources;
   std::optional<int64_t> timeout_ms;
   std::optional<std::optional<int64_t>> idle_timeout_ms;
-  std::optional<net::NetworkPolicy> network;
+  std::optional<egress::NetworkPolicy> network;
   std::optional<std::map<std::string, std::string>> env, tags;
   std::optional<std::vector<int>> ports;  // replaces all; a port that stays keeps its route
   std::optional<std::string> region;
@@ -202,9 +202,9 @@ struct StartedCommand {
 
 // What a session's network let through and what it did not. Gone with the session.
 struct NetworkView {
-  net::PolicyRef policy;  // in force; deny-all for a session that has ended
-  std::vector<net::Denial> denials;
-  std::vector<net::Attempt> attempts;
+  egress::PolicyRef policy;  // in force; deny-all for a session that has ended
+  std::vector<egress::Denial> denials;
+  std::vector<egress::Attempt> attempts;
 };
 
 // What a preview's name leads to.
@@ -216,7 +216,7 @@ struct RouteTarget {
 // A connection into a machine, and where its bytes are to be counted.
 struct DialledPort {
   Fd fd;
-  std::shared_ptr<net::Traffic> traffic;
+  std::shared_ptr<http::Traffic> traffic;
 };
 
 struct ServerInfo {
@@ -289,7 +289,7 @@ class Service {
   virtual Task<SandboxView> Stop(Scope scope, std::string session) = 0;  // blocks until stopped; idempotent
   virtual Task<store::Session> ExtendTimeout(Scope scope, std::string session, int64_t duration_ms) = 0;
   // Replaces the running session's policy; the answer comes when it is in force. What it denies is denied at once.
-  virtual Task<store::Session> SetNetwork(Scope scope, std::string session, net::NetworkPolicy policy) = 0;
+  virtual Task<store::Session> SetNetwork(Scope scope, std::string session, egress::NetworkPolicy policy) = 0;
   virtual Task<NetworkView> Network(Scope scope, std::string session) = 0;
 
   virtual Task<StartedCommand> StartCommand(Scope scope, std::string session, CommandSpec spec) = 0;

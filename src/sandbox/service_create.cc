@@ -111,7 +111,7 @@ Task<SandboxView> ServiceImpl::CreateNow(Scope scope, CreateSpec spec) {
   // Said before a machine is made for nothing.
   if (spec.source) SB_CO_TRYV(PlanSource(*spec.source));
   if (spec.network) {
-    SB_CO_TRY(wanted.policy, net::Compile(*spec.network));
+    SB_CO_TRY(wanted.policy, egress::Compile(*spec.network));
   }
   SB_CO_TRY(wanted.base, co_await ResolveBase(&spec, scope));
   wanted.record = std::move(sandbox);

@@ -31,7 +31,7 @@ class ServiceImpl final : public Domain {
   Task<SandboxView> Stop(Scope scope, std::string session) override;
   Task<store::Sandbox> Delete(Scope scope, std::string name, bool orphan_snapshots) override;
   Task<store::Session> ExtendTimeout(Scope scope, std::string session, int64_t duration_ms) override;
-  Task<store::Session> SetNetwork(Scope scope, std::string session, net::NetworkPolicy policy) override;
+  Task<store::Session> SetNetwork(Scope scope, std::string session, egress::NetworkPolicy policy) override;
 
   // service_usage.cc
   std::shared_ptr<void> Use(const Scope& scope, const std::string& session) override;
@@ -130,15 +130,15 @@ class ServiceImpl final : public Domain {
   struct NewSandbox {
     store::Sandbox record;  // variables in clear, no policy
     Base base;
-    net::PolicyRef policy;  // null: never set
+    egress::PolicyRef policy;  // null: never set
     std::optional<SourceSpec> source;
     std::optional<Heritage> heritage;
   };
   Task<SandboxView> CreateFrom(Scope scope, NewSandbox wanted);
   // The sandbox's policy, as compiled; null when it was never set.
-  Result<net::PolicyRef> PolicyOf(const store::Sandbox& sandbox) const;
+  Result<egress::PolicyRef> PolicyOf(const store::Sandbox& sandbox) const;
   // The same, but deny-all and a notice when the recorded one cannot be used.
-  Task<net::PolicyRef> PolicyToStartWith(store::Sandbox sandbox);
+  Task<egress::PolicyRef> PolicyToStartWith(store::Sandbox sandbox);
   Task<images::Image> ResolveImage(bool v1, std::optional<std::string> image, std::optional<std::string> runtime);
   Result<store::Session> MakeSession(const store::Sandbox& sandbox, const Base& base);
   // The engine's part of a boot. It may go before the record: a machine that was never started has nothing in it, and

@@ -152,9 +152,9 @@ Task<store::Session> ServiceImpl::ExtendTimeout(Scope scope, std::string session
   co_return co_await RunToEnd(&tasks_, std::move(work));
 }
 
-Task<store::Session> ServiceImpl::SetNetwork(Scope scope, std::string session, net::NetworkPolicy policy) {
+Task<store::Session> ServiceImpl::SetNetwork(Scope scope, std::string session, egress::NetworkPolicy policy) {
   SB_CO_TRY(auto live, co_await FindLive(std::move(scope), std::move(session)));
-  SB_CO_TRY(auto compiled, net::Compile(std::move(policy)));
+  SB_CO_TRY(auto compiled, egress::Compile(std::move(policy)));
   auto work = Apply(live, live->SetNetwork(std::move(compiled)));
   co_return co_await RunToEnd(&tasks_, std::move(work));
 }

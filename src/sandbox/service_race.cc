@@ -5,7 +5,7 @@
 
 #include "base/ids.h"
 #include "base/log.h"
-#include "net/bounded_pattern.h"
+#include "egress/bounded_pattern.h"
 #include "sandbox/deletion.h"
 #include "sandbox/service_impl.h"
 
@@ -25,7 +25,7 @@ Result<> Check(const RaceSpec& spec) {
   if (spec.keep != "promote" && spec.keep != "fork" && spec.keep != "none")
     return Fail(Code::kBadRequest, "`keep`: promote, fork or none");
   if (spec.score.empty()) return {};
-  auto pattern = net::BoundedPattern::Compile(spec.score, false);
+  auto pattern = egress::BoundedPattern::Compile(spec.score, false);
   if (!pattern) return Fail(Code::kBadRequest, "`score`: " + pattern.error().message);
   if (pattern->groups() > 1) return Fail(Code::kBadRequest, "`score`: at most one group");
   return {};
@@ -46,8 +46,8 @@ std::optional<double> ToNumber(std::string_view text) {
 }
 
 // The last number that the pattern finds in a line. kTooLarge: the budget does not suffice.
-Result<std::optional<double>> LastNumber(const net::BoundedPattern& pattern, std::string_view line,
-                                         net::StepBudget& budget) {
+Result<std::optional<double>> LastNumber(const egress::BoundedPattern& pattern, std::string_view line,
+                                         egress::StepBudget& budget) {
   line = line.substr(line.size() - std::min(line.size(), kMaxLine));
   std::optional<double> last;
   for (;;) {
@@ -66,8 +66,8 @@ Result<std::optional<double>> LastNumber(const net::BoundedPattern& pattern, std
 // The last number that the pattern finds in the output, from the last line to the first: a benchmark says its result at
 // its end.
 Result<std::optional<double>> ScoreOf(const std::string& score, std::string_view output) {
-  SB_TRY(auto pattern, net::BoundedPattern::Compile(score, false));
-  net::StepBudget budget(kScoreSteps);
+  SB_TRY(auto pattern, egress::BoundedPattern::Compile(score, false));
+  egress::StepBudget budget(kScoreSteps);
   output = output.substr(output.size() - std::min(output.size(), kOutputKept));
   std::optional<double> number;
   while (!output.empty() && !number) {

@@ -130,7 +130,7 @@ Task<store::Sandbox> ServiceImpl::Update(Scope scope, std::string name, UpdateSp
   const store::SandboxKey key{scope.team, scope.project, name};
   std::optional<store::NetworkPolicyRow> network;
   if (spec.network) {
-    SB_CO_TRY(auto policy, net::Compile(*spec.network));
+    SB_CO_TRY(auto policy, egress::Compile(*spec.network));
     network = SealPolicy(core_.vault, policy->policy(), OwnerOf(key));
   }
   const bool keeps = (spec.tags && !spec.tags->empty()) || spec.snapshot_expiration_ms || spec.keep_last_snapshots ||
@@ -168,10 +168,10 @@ Task<SandboxView> ServiceImpl::GetSession(Scope scope, std::string session) {
 
 Task<NetworkView> ServiceImpl::Network(Scope scope, std::string session) {
   SB_CO_TRY(auto row, co_await FindSession(std::move(scope), std::move(session)));
-  NetworkView view{.policy = net::DenyAll()};
+  NetworkView view{.policy = egress::DenyAll()};
   const Live* live = LiveOf(row.id);
   if (live == nullptr || live->session->live() == nullptr) co_return view;
-  const net::Egress& egress = live->session->live()->egress();
+  const egress::Egress& egress = live->session->live()->egress();
   view.policy = live->session->policy();
   view.denials = egress.denials();
   view.attempts = egress.attempts();

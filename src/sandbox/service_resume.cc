@@ -22,13 +22,13 @@ Task<store::Snapshot> ServiceImpl::UsableSnapshot(Scope scope, std::string id) {
   co_return *std::move(snapshot);
 }
 
-Result<net::PolicyRef> ServiceImpl::PolicyOf(const store::Sandbox& sandbox) const {
-  if (!sandbox.network) return net::PolicyRef{};
+Result<egress::PolicyRef> ServiceImpl::PolicyOf(const store::Sandbox& sandbox) const {
+  if (!sandbox.network) return egress::PolicyRef{};
   return OpenPolicy(core_.vault, *sandbox.network, OwnerOf(store::KeyOf(sandbox)));
 }
 
 // The files are more important than the network: a policy that cannot be used does not keep a sandbox from starting.
-Task<net::PolicyRef> ServiceImpl::PolicyToStartWith(store::Sandbox sandbox) {
+Task<egress::PolicyRef> ServiceImpl::PolicyToStartWith(store::Sandbox sandbox) {
   auto policy = PolicyOf(sandbox);
   if (policy) co_return policy;
   log::Error("sandbox {}: its network policy cannot be used, nothing is allowed until it is set again: {}",
@@ -36,7 +36,7 @@ Task<net::PolicyRef> ServiceImpl::PolicyToStartWith(store::Sandbox sandbox) {
   auto notice = PolicyUnusable(store::KeyOf(sandbox), policy.error().message);
   auto add = [notice = std::move(notice)](store::Store& store) { return store.AddNotice(notice); };
   SB_CO_TRYV(co_await core_.Db(std::move(add)));
-  co_return net::DenyAll();
+  co_return egress::DenyAll();
 }
 
 Task<SandboxView> ServiceImpl::ResumeNow(store::Sandbox sandbox, ResumeFrom from) {
@@ -109,7 +109,7 @@ Task<SandboxView> ServiceImpl::ForkNow(Scope scope, std::string name, ForkSpec s
   }
   // What is sealed for the source is opened here and sealed for the fork.
   NewSandbox wanted;
-  auto policy = spec.changes.network ? net::Compile(*spec.changes.network) : PolicyOf(source);
+  auto policy = spec.changes.network ? egress::Compile(*spec.changes.network) : PolicyOf(source);
   if (!policy && !spec.changes.network) {
     co_return Fail(Code::kConflict, "the network policy of \"" + source.name + "\" cannot be used (" +
                                         policy.error().message + "): give the fork one of its own, or set another one");

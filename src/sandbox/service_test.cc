@@ -337,10 +337,10 @@ TEST_F(DomainTest, ExtendTimeoutIsExactAndBounded) {
 TEST_F(DomainTest, NetworkModes) {
   Boot();
   CreateSpec spec;
-  spec.network = net::NetworkPolicy{.mode = net::EgressMode::kDenyAll};
+  spec.network = egress::NetworkPolicy{.mode = egress::EgressMode::kDenyAll};
   auto view = world.Create(spec);
   EXPECT_EQ(view.session.network->mode, "deny-all");
-  auto open = world.Run(world.service->SetNetwork(world.scope, view.session.id, {.mode = net::EgressMode::kAllowAll}));
+  auto open = world.Run(world.service->SetNetwork(world.scope, view.session.id, {.mode = egress::EgressMode::kAllowAll}));
   ASSERT_TRUE(open);
   EXPECT_EQ(open->network->mode, "allow-all");
   EXPECT_TRUE(world.Run(world.service->Network(world.scope, view.session.id)));

@@ -62,7 +62,7 @@ Result<std::shared_ptr<engine::GuestLink>> Session::Link() const {
 }
 
 bool Session::CountBytes() {
-  const net::EgressCounters now = live_->egress().counters();
+  const egress::EgressCounters now = live_->egress().counters();
   const uint64_t in = earlier_ingress_ + now.ingress_bytes + previews_->written;
   const uint64_t out = earlier_egress_ + now.egress_bytes + previews_->read;
   const bool changed = in != row_.carried_ingress || out != row_.carried_egress;

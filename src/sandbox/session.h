@@ -10,7 +10,7 @@
 #include <memory>
 #include <string>
 
-#include "net/http_stream.h"
+#include "http/byte_stream.h"
 #include "sandbox/code_context.h"
 #include "sandbox/command_log.h"
 #include "sandbox/core.h"
@@ -76,10 +76,10 @@ class Session final : public MachineListener {
   Phase phase() const { return phase_; }
   LiveMachine* live() { return live_.get(); }
   // Where bytes of connections to its ports are counted; shared with those that may outlive it.
-  const std::shared_ptr<net::Traffic>& previews() const { return previews_; }
-  const net::PolicyRef& policy() const { return policy_; }
+  const std::shared_ptr<http::Traffic>& previews() const { return previews_; }
+  const egress::PolicyRef& policy() const { return policy_; }
   // So many packets that were neither TCP nor DNS, as a refusal like others.
-  net::Denial DroppedPackets(uint64_t count);
+  egress::Denial DroppedPackets(uint64_t count);
   // Set when it runs, or with the error that kept it from running.
   const std::shared_ptr<Outcome<bool>>& started() const { return started_; }
   // Why nothing can be done with it now (kStopped, kStopping, kUnavailable), or success.
@@ -106,7 +106,7 @@ class Session final : public MachineListener {
   // What the policy denies is denied at once, before anything slow; the rest is in force when this succeeds. When the
   // machine does not take the CA (kUnavailable), the policy is on record, and in force is what both it and the one
   // before allow.
-  Task<> SetNetwork(net::PolicyRef policy);
+  Task<> SetNetwork(egress::PolicyRef policy);
   void SetEnv(std::map<std::string, std::string> env) { env_ = std::move(env); }
   // How many bytes of its disk limit the snapshot takes that the session began from. SetInherited also tells the
   // machine, as soon as the machine runs.
@@ -190,11 +190,11 @@ class Session final : public MachineListener {
   std::shared_ptr<RunningCommand> Track(store::Command row, CommandLog::State state);
   void Ack(RunningCommand& run, bool all);
   // What the record says. One that cannot be read is deny-all: never more open than what was asked for.
-  net::PolicyRef RecordedPolicy();
+  egress::PolicyRef RecordedPolicy();
   Task<> TellPolicyUnusable(std::string why);
   Task<> AwaitOtherPolicy(uint64_t change);
   // The machine trusts our CA from then on, if the policy needs that.
-  Task<> TrustCa(net::PolicyRef policy);
+  Task<> TrustCa(egress::PolicyRef policy);
   // For a machine that the daemon before us may have left without it.
   Task<> TrustCaAgain();
   using ContextRef = std::shared_ptr<CodeContext>;
@@ -230,13 +230,13 @@ class Session final : public MachineListener {
   uint64_t inherited_bytes_ = 0;
   bool corrected_ = false;                  // the machine has not been told `inherited_bytes_` yet
   std::unique_ptr<SourceRun> source_;       // while it is fetched
-  net::PolicyRef policy_ = net::DenyAll();  // on record; in force as well unless SetNetwork is under way or failed
+  egress::PolicyRef policy_ = egress::DenyAll();  // on record; in force as well unless SetNetwork is under way or failed
   uint64_t policy_changes_ = 0;             // calls of SetNetwork
   std::map<std::string, std::shared_ptr<RunningCommand>> commands_;
   std::map<std::string, ContextRef> contexts_;
   std::vector<std::string> unacked_exits_;             // recorded while no connection was at hand
   uint64_t earlier_ingress_ = 0, earlier_egress_ = 0;  // of daemons before us
-  std::shared_ptr<net::Traffic> previews_ = std::make_shared<net::Traffic>();
+  std::shared_ptr<http::Traffic> previews_ = std::make_shared<http::Traffic>();
   uint64_t oom_kills_ = 0;               // counted so far
   uint64_t dropped_packets_ = 0;         // the same
   int64_t dropped_at_ = 0;               // when there were more of them than before

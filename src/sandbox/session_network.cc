@@ -6,14 +6,14 @@
 
 namespace sandbar::sandbox {
 
-net::PolicyRef Session::RecordedPolicy() {
-  if (!row_.network) return core_->config.default_network_mode == "allow-all" ? net::AllowAll() : net::DenyAll();
+egress::PolicyRef Session::RecordedPolicy() {
+  if (!row_.network) return core_->config.default_network_mode == "allow-all" ? egress::AllowAll() : egress::DenyAll();
   auto policy = OpenPolicy(core_->vault, *row_.network, OwnerOf(row_));
   if (policy) return *std::move(policy);
   log::Error("session {}: its network policy cannot be used, nothing is allowed until it is set again: {}", row_.id,
              policy.error().message);
   tasks_.Spawn(TellPolicyUnusable(policy.error().message));
-  return net::DenyAll();
+  return egress::DenyAll();
 }
 
 Task<> Session::TellPolicyUnusable(std::string why) {
@@ -22,14 +22,14 @@ Task<> Session::TellPolicyUnusable(std::string why) {
   co_return co_await core_->Db(std::move(add));
 }
 
-net::Denial Session::DroppedPackets(uint64_t count) {
+egress::Denial Session::DroppedPackets(uint64_t count) {
   if (count != dropped_packets_) dropped_at_ = NowMs();
   dropped_packets_ = count;
-  net::Denial denial;
+  egress::Denial denial;
   denial.at_ms = dropped_at_;
   denial.kind = "packets";
   denial.target = "UDP, ICMP, IPv6";
-  denial.rule = net::kServerRule;
+  denial.rule = egress::kServerRule;
   denial.reason =
       "only TCP and DNS leave a sandbox, over IPv4; other packets (UDP such as QUIC, ICMP, IPv6) are dropped";
   denial.hint = "no policy allows them; use TCP (HTTP/1.1 or HTTP/2 instead of HTTP/3)";
@@ -37,7 +37,7 @@ net::Denial Session::DroppedPackets(uint64_t count) {
   return denial;
 }
 
-Task<> Session::TrustCa(net::PolicyRef policy) {
+Task<> Session::TrustCa(egress::PolicyRef policy) {
   if (!policy->HasRules()) co_return Result<>{};
   auto link = live_->link();
   if (!link) co_return Fail(Code::kUnavailable, "the sandbox is reconnecting; try again");
@@ -64,7 +64,7 @@ Task<> Session::AwaitOtherPolicy(uint64_t change) {
   co_return Result<>{};
 }
 
-Task<> Session::SetNetwork(net::PolicyRef policy) {
+Task<> Session::SetNetwork(egress::PolicyRef policy) {
   SB_CO_TRYV(Usable());
   const uint64_t change = ++policy_changes_;
   policy_changed_.Notify();

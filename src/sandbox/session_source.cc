@@ -46,7 +46,7 @@ Task<> Session::FetchSource(SourceSpec spec) {
     auto wait = AwaitSource();
     ended = co_await WithTimeout(std::move(wait), limit);
   }
-  live_->egress().SetPolicy(net::DenyAll());
+  live_->egress().SetPolicy(egress::DenyAll());
   auto run = std::move(source_);
   if (!started) co_return std::unexpected(std::move(started).error().Context("source"));
   if (!ended && ended.error().code == Code::kTimeout) {

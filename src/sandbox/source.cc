@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "net/address.h"
+#include "egress/address.h"
 #include "sandbox/vault.h"
 #include "wire/url.h"
 
@@ -78,23 +78,23 @@ Result<> CheckRevision(const std::string& revision) {
 }
 
 // Only this host; with a password, every request to it carries it.
-Result<net::PolicyRef> SetUpPolicy(const SourceSpec& spec, const wire::Url& url) {
-  net::NetworkPolicy policy{.mode = net::EgressMode::kCustom};
-  net::DomainEntry entry;
+Result<egress::PolicyRef> SetUpPolicy(const SourceSpec& spec, const wire::Url& url) {
+  egress::NetworkPolicy policy{.mode = egress::EgressMode::kCustom};
+  egress::DomainEntry entry;
   if (spec.password) {
     const std::string pair = spec.username.value_or("") + ":" + *spec.password;
-    entry.rules.push_back({std::nullopt, net::TransformAction{{{"authorization", "Basic " + Base64(pair)}}}});
+    entry.rules.push_back({std::nullopt, egress::TransformAction{{{"authorization", "Basic " + Base64(pair)}}}});
   }
-  if (auto address = net::ParseAddress(url.host)) {
+  if (auto address = egress::ParseAddress(url.host)) {
     if (spec.password) return Bad("url", "with a password it has to have a host name, not an address");
     policy.allow_cidrs.push_back(url.host);
-    return net::Compile(std::move(policy));
+    return egress::Compile(std::move(policy));
   }
-  auto name = net::CanonicalName(url.host);
+  auto name = egress::CanonicalName(url.host);
   if (!name) return Bad("url", name.error().message);
   entry.pattern = *name;
   policy.domains.push_back(std::move(entry));
-  return net::Compile(std::move(policy));
+  return egress::Compile(std::move(policy));
 }
 
 }  // namespace

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "net/policy.h"
+#include "egress/policy.h"
 
 namespace sandbar::sandbox {
 
@@ -25,7 +25,7 @@ struct SourceSpec {
 };
 
 struct SourcePlan {
-  net::PolicyRef policy;
+  egress::PolicyRef policy;
   std::vector<std::string> argv;
 };
 

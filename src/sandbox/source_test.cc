@@ -32,8 +32,8 @@ TEST(Source, OnlyItsHostIsReachable) {
   EXPECT_THAT(plan->argv, Contains("repo"));
   auto address = PlanSource(Git("http://203.0.113.5:8080/r"));
   ASSERT_TRUE(address);
-  EXPECT_EQ(address->policy->JudgeAddress(*net::ParseAddress("203.0.113.5")), net::AddressVerdict::kAllowed);
-  EXPECT_EQ(address->policy->JudgeAddress(*net::ParseAddress("203.0.113.6")), net::AddressVerdict::kNoRule);
+  EXPECT_EQ(address->policy->JudgeAddress(*egress::ParseAddress("203.0.113.5")), egress::AddressVerdict::kAllowed);
+  EXPECT_EQ(address->policy->JudgeAddress(*egress::ParseAddress("203.0.113.6")), egress::AddressVerdict::kNoRule);
 }
 
 TEST(Source, CredentialsAreNotForTheMachine) {
@@ -45,7 +45,7 @@ TEST(Source, CredentialsAreNotForTheMachine) {
   for (const std::string& arg : plan->argv) EXPECT_THAT(arg, Not(HasSubstr("canary")));
   const auto* entry = plan->policy->FindName("git.example");
   ASSERT_EQ(entry->rules.size(), 1U);
-  EXPECT_EQ(std::get<net::TransformAction>(entry->rules[0].action).headers[0].second, "Basic dTpjYW5hcnk=");
+  EXPECT_EQ(std::get<egress::TransformAction>(entry->rules[0].action).headers[0].second, "Basic dTpjYW5hcnk=");
   spec.url = "http://git.example/repo";
   EXPECT_THAT(Why(spec), HasSubstr("https"));
   spec.url = "https://203.0.113.5/repo";

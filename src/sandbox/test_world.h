@@ -168,7 +168,7 @@ class World {
   Config config;
   std::string secret = std::string(48, 's');
   Scope scope;
-  net::EgressConfig egress;
+  egress::EgressConfig egress;
   std::optional<images::Catalog> catalog;
   std::unique_ptr<store::Store> store;
   std::unique_ptr<engine::Engine> engine;

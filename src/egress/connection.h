@@ -1,0 +1,81 @@
+// One redirected TCP connection of a machine: judged, then dialled and carried both ways, handed to the interceptor, or
+// told why not. Single loop. Owned by the task that runs it; the Egress keeps a pointer while it lives, to cut it.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "async/task.h"
+#include "egress/dns_relay.h"
+#include "egress/judge.h"
+#include "egress/opening.h"
+#include "egress/state.h"
+#include "egress/guarded_connect.h"
+#include "egress/splice.h"
+
+namespace sandbar::egress {
+
+class EgressConnection {
+ public:
+  // Charges the connection to `state` until it is destroyed. `state` and `dns` outlive it.
+  EgressConnection(Stream guest, EgressState* state, DnsRelay* dns);
+  EgressConnection(const EgressConnection&) = delete;
+  EgressConnection& operator=(const EgressConnection&) = delete;
+  ~EgressConnection();
+
+  Task<> Run(Result<Endpoint> target);
+  // Ends it now, with RST on both sides: not one more byte passes. Run() returns soon after.
+  void Cut();
+  // Whether it may go on under another policy. One that nothing was let through for yet is judged when that comes; a
+  // denial being said and DNS to the machine's own resolver go on under any policy.
+  bool Survives(const CompiledPolicy& now) const;
+  // Carries bytes and has not for a while.
+  bool IdleSince(std::chrono::steady_clock::time_point when) const;
+  int guest_fd() { return guest_.native_handle(); }
+
+ private:
+  Task<> Serve();
+  Task<Decision> Judge();
+  Task<> Refuse(Decision decision);
+  Task<> SayWhy(const Denial* denial);
+  Task<> Drain();
+  Task<Stream> Dial();
+  Task<Stream> DialOpened();
+  Task<> StartPostgres(Stream* upstream);
+  Task<> DialFailed(Error error);
+  Task<> Carry();
+  Task<> CarryOut();
+  Task<> CarryIn();
+  Task<> Intercept();
+  Task<> AwaitCut();
+  template <class T>
+  Task<T> UnlessCut(Task<T> task);
+
+  void OnHost(const std::string& host);
+  bool SameTreatment(const CompiledPolicy& now, const std::string& host) const;
+  void NoteAllowed(std::string kind, std::string host, std::string address);
+  void NotePeeked();
+  void NoLongerHalfOpen();
+
+  Stream guest_;
+  std::optional<Stream> upstream_;
+  std::optional<IpAddress> peer_;  // that was dialled
+  EgressState* state_;
+  DnsRelay* dns_;
+  Endpoint target_;
+  std::string hint_;  // the name that the target's address was made up for
+  Opening opening_;
+  PolicyRef policy_;                 // that let it through
+  std::optional<Decision> granted_;  // and how; points into policy_
+  std::set<std::string> hosts_;      // of requests that the interceptor let through
+  bool too_many_hosts_ = false;
+  bool half_open_ = true;
+  bool carrying_ = false;
+  bool noted_ = false;
+  Carriage carriage_;
+  Event cut_;
+};
+
+}  // namespace sandbar::egress

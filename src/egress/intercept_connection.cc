@@ -1,0 +1,428 @@
+#include "egress/intercept_connection.h"
+
+#include "egress/name_dialler.h"
+#include "wire/text.h"
+
+namespace sandbar::egress {
+
+namespace {
+
+constexpr size_t kLingerBytes = 1 << 20;
+constexpr std::chrono::seconds kLingerTime{2};
+constexpr uint64_t kDrainBytes = 256 << 10;  // of a body that nobody wanted
+constexpr std::chrono::milliseconds kGonePoll{250};
+constexpr int kMaxInformational = 16;
+
+bool MayRepeat(const wire::HttpHead& head) {
+  return (head.method == "GET" || head.method == "HEAD") && !head.chunked && head.content_length.value_or(0) == 0;
+}
+
+Refusal BadRequest(const Error& error) {
+  const int status = error.code == Code::kTooLarge ? 431 : 400;
+  return {.status = status, .code = "bad_request", .message = error.message, .close = true};
+}
+
+}  // namespace
+
+InterceptConnection::InterceptConnection(InterceptJob job, InterceptShared* shared)
+    : job_(std::move(job)),
+      shared_(shared),
+      deadline_(job_.guest->get_executor(), job_.state->config->head_timeout, job_.state->config->idle_timeout) {}
+
+RequestContext InterceptConnection::context() const {
+  return {job_.policy.get(), job_.tls, job_.name, job_.target.port, job_.state->config->strict};
+}
+
+Task<> InterceptConnection::Run() {
+  using namespace asio::experimental::awaitable_operators;
+  auto serving = UntilCancelled(Serve());
+  auto watching = UntilCancelled(deadline_.Passed());
+  auto ended = co_await (std::move(serving) || std::move(watching));
+  Result<> served = Fail(Code::kTimeout, "a deadline passed");
+  if (ended.index() == 0) served = std::get<0>(std::move(ended));
+  auto state = co_await asio::this_coro::cancellation_state;
+  if (state.cancelled() != asio::cancellation_type::none) co_return Fail(Code::kCancelled, "cancelled");
+  upstream_.reset();
+  const bool timed_out = !served && served.error().code == Code::kTimeout;
+  const bool unanswered = timed_out && request_ && !answered_;
+  const bool refused_handshake = !served && !timed_out && guest_ && !request_;  // its alert must arrive
+  // The end of a stream may be the end of an answer: a guest must see that this one is broken.
+  if (!served && !unanswered && !refused_handshake) {
+    ResetOnClose(*job_.guest);
+    co_return served;
+  }
+  if (unanswered && request_->parser().head_started()) {
+    auto writing = SayTimeout();
+    auto written = co_await WithTimeout(std::move(writing), kLingerTime);
+    if (!written) co_return served;
+  }
+  auto bye = guest_->Linger(kLingerBytes);
+  auto said = co_await WithTimeout(std::move(bye), kLingerTime);
+  if (!said) ResetOnClose(*job_.guest);
+  co_return served;
+}
+
+Task<> InterceptConnection::SayTimeout() {
+  Refusal refusal{.status = 408, .code = "request_timeout", .message = "the request did not arrive in time"};
+  if (serving_) refusal = {.status = 504, .code = "upstream_timeout", .message = "the upstream did not answer in time"};
+  std::string answer = RefusalAnswer(refusal, false, true);
+  http::Pieces pieces{answer};
+  co_return co_await guest_->WriteAll(pieces);
+}
+
+// An error: the connection is beyond a polite goodbye.
+Task<> InterceptConnection::Serve() {
+  Meter counters{&job_.state->counters.egress_bytes, &job_.state->counters.ingress_bytes, &job_.state->bandwidth};
+  if (job_.tls) {
+    SB_CO_TRY(SSL_CTX * leaf, shared_->ca->Leaf(job_.name));
+    guest_ = BorrowTlsServer(job_.guest, std::move(job_.opening), counters, leaf);
+    SB_CO_TRYV(co_await ShakeHands());
+  } else {
+    guest_ = BorrowPlain(job_.guest, std::move(job_.opening), counters);
+  }
+  request_.emplace(guest_.get(), wire::HttpKind::kRequest, &deadline_);
+  for (bool more = true; more;) {
+    SB_CO_TRY(more, co_await ServeOne());
+    request_->Next();
+    serving_ = false;
+    answered_ = false;
+    if (more) deadline_.StartIdle();
+  }
+  co_return Result<>{};
+}
+
+Task<> InterceptConnection::ShakeHands() {
+  auto shaken = co_await guest_->Handshake();
+  if (!shaken && shaken.error().code == Code::kUnsupported) {
+    job_.state->Deny("tls", job_.name + ":" + std::to_string(job_.target.port),
+                     "the client speaks only HTTP/2, and this domain has rules", "let the client offer HTTP/1.1");
+  }
+  if (!shaken) co_return shaken;
+  // What was judged by whoever read the ClientHello first is what OpenSSL read in it.
+  auto name = CanonicalName(guest_->server_name());
+  if (!name || *name != job_.name) co_return Fail(Code::kProtocol, "the handshake is for another name");
+  deadline_.StartHead();
+  co_return Result<>{};
+}
+
+// False: no (further) request, or the connection has to end after what was answered.
+Task<bool> InterceptConnection::ServeOne() {
+  auto got = co_await request_->ReadHead();
+  if (!got) {
+    const Code code = got.error().code;
+    if (code != Code::kBadRequest && code != Code::kTooLarge) co_return std::unexpected(std::move(got).error());
+    co_return co_await Refuse(BadRequest(got.error()));
+  }
+  if (!*got) co_return false;
+  serving_ = true;
+  const wire::HttpHead& head = request_->head();
+  owes_continue_ = head.expect_continue && head.version == 11 && !request_->parser().done();
+  auto judged = JudgeRequest(head, context());
+  if (!judged && judged.error().too_costly) SB_CO_TRYV(co_await JudgeElsewhere(&judged));
+  if (!judged) co_return co_await Refuse(std::move(judged).error());
+  auto cut = [&] { return job_.on_host && !job_.on_host(judged->host); };
+  websocket_ = judged->websocket;
+  const auto* respond = judged->rule == nullptr ? nullptr : std::get_if<RespondAction>(&judged->rule->action);
+  if (respond != nullptr) {
+    if (cut()) co_return Fail(Code::kClosed, "cut by policy");
+    keep_ = MayKeepAlive();
+    std::string answer = RuleAnswer(*respond, keep_, head.method != "HEAD");
+    co_return co_await Answer(std::move(answer));
+  }
+  // Framing that is wrong from its first byte is refused before anything is sent on.
+  auto early = request_->BufferedBody();
+  if (!early) co_return co_await Refuse(BadRequest(early.error()));
+  first_piece_ = *std::move(early);
+  auto out = PlanUpstream(head, *judged, context(), shared_->options);
+  if (!out) co_return co_await Refuse(std::move(out).error());
+  if (cut()) co_return Fail(Code::kClosed, "cut by policy");
+  co_return co_await Forward(std::move(*out));
+}
+
+// On the thread for requests whose matchers take long, when it is this machine's turn.
+Task<> InterceptConnection::JudgeElsewhere(Judgement<JudgedRequest>* judged) {
+  if (shared_->options.matching == nullptr) co_return Result<>{};
+  InterceptShared::Turn* turn = shared_->turn.get();
+  while (turn->taken) SB_CO_TRYV(co_await turn->freed.Wait());
+  turn->taken = true;
+  auto free = [](InterceptShared::Turn* mine) {
+    mine->taken = false;
+    mine->freed.Notify();
+  };
+  std::unique_ptr<InterceptShared::Turn, decltype(free)> held(turn, free);
+  // Copies: this connection may end while the other thread works.
+  auto judge = [head = request_->head(), policy = job_.policy, name = job_.name, context = context()]() mutable {
+    context.policy = policy.get();
+    context.sni = name;
+    context.match_steps = kMaxMatchSteps;
+    return JudgeRequest(head, context);
+  };
+  *judged = co_await Offload(*shared_->options.matching, std::move(judge));
+  co_return Result<>{};
+}
+
+Task<bool> InterceptConnection::Refuse(Refusal refusal) {
+  if (refusal.denied) {
+    Denial denial{.kind = "http", .host = refusal.host, .port = job_.target.port, .rule = refusal.rule};
+    denial.target = refusal.host + ":" + std::to_string(job_.target.port);
+    denial.reason = refusal.reason;
+    denial.hint = refusal.hint;
+    job_.state->Deny(std::move(denial));
+  }
+  keep_ = !refusal.close && MayKeepAlive();
+  std::string answer = RefusalAnswer(refusal, keep_, request_->head().method != "HEAD");
+  co_return co_await Answer(std::move(answer));
+}
+
+// Sends a whole answer of our own.
+Task<bool> InterceptConnection::Answer(std::string answer) {
+  answered_ = true;
+  http::Pieces pieces{answer};
+  SB_CO_TRYV(co_await guest_->WriteAll(pieces));
+  deadline_.Touch();
+  if (!keep_) co_return false;
+  co_return co_await Drain();
+}
+
+bool InterceptConnection::MayKeepAlive() {
+  if (!request_->parser().head_done() || !request_->head().keep_alive) return false;
+  if (request_->parser().done()) return true;
+  // Whether a client that waits for "100 Continue" sends its body after our answer is its own guess.
+  return !owes_continue_ && request_->head().content_length.value_or(0) <= kDrainBytes;
+}
+
+// Reads the rest of a body that nobody wanted, so that the next request can follow.
+Task<bool> InterceptConnection::Drain() {
+  deadline_.StartHead();
+  uint64_t drained = 0;
+  while (!request_->parser().done()) {
+    auto piece = co_await request_->ReadBody();
+    if (!piece || (drained += piece->size()) > kDrainBytes) co_return false;
+  }
+  co_return true;
+}
+
+Task<bool> InterceptConnection::Forward(OutgoingRequest out) {
+  for (;;) {
+    const bool reused = MayReuse(out);
+    if (!reused) {
+      auto connected = co_await Connect(&out);
+      if (!connected && connected.error().code == Code::kCancelled)
+        co_return std::unexpected(std::move(connected).error());
+      if (!connected) co_return co_await Refuse(Unreachable(out, connected.error()));
+    }
+    auto exchanged = co_await Exchange(&out);
+    if (exchanged) break;
+    upstream_.reset();
+    if (guest_gone_ && !answered_ && exchanged.error().code == Code::kBadRequest)
+      co_return co_await Refuse(BadRequest(exchanged.error()));
+    const bool hopeless = answered_ || guest_gone_ || exchanged.error().code == Code::kCancelled;
+    if (hopeless) co_return std::unexpected(std::move(exchanged).error());
+    // The upstream may have closed a kept connection just when we used it.
+    if (reused && MayRepeat(request_->head())) continue;
+    Refusal refusal{.status = 502, .code = "upstream_failed", .message = "the upstream gave no usable answer"};
+    refusal.message += ": " + exchanged.error().message;
+    refusal.host = out.host;
+    refusal.close = !request_->parser().done();
+    co_return co_await Refuse(std::move(refusal));
+  }
+  if (upstream_->reader.head().status == 101) {
+    SB_CO_TRYV(co_await Pipe());
+    co_return false;
+  }
+  const bool reusable = uploaded_ && upstream_->reader.head().keep_alive && upstream_->reader.buffered().empty();
+  if (reusable) {
+    upstream_->reader.Next();
+  } else {
+    upstream_.reset();
+  }
+  co_return keep_;
+}
+
+bool InterceptConnection::MayReuse(const OutgoingRequest& out) const {
+  return upstream_ && upstream_->origin == out.Origin() && upstream_->stream->Quiet();
+}
+
+Task<Stream> InterceptConnection::Dial(const OutgoingRequest* out) {
+  const EgressConfig* config = job_.state->config;
+  if (out->address) {
+    Endpoint target{*out->address, out->port};
+    const bool denied = out->own_policy && job_.policy->JudgeAddress(*out->address) == AddressVerdict::kDenied;
+    if (denied) co_return Fail(Code::kForbidden, "address not allowed: subnets.deny");
+    co_return co_await GuardedConnect(target, config);
+  }
+  SB_CO_TRY(std::string name, CanonicalName(out->host));
+  PolicyRef policy = out->own_policy ? job_.policy : nullptr;
+  co_return co_await DialName(std::move(name), out->port, std::move(policy), config);
+}
+
+Task<> InterceptConnection::Connect(const OutgoingRequest* out) {
+  upstream_.reset();
+  tls_failed_ = false;
+  SB_CO_TRY(Stream socket, co_await Dial(out));
+  std::unique_ptr<SocketStream> stream;
+  if (out->tls) {
+    if (!shared_->upstream_tls) {
+      SB_CO_TRY(shared_->upstream_tls, http::MakeClientTls(shared_->options.upstream_ca_file));
+    }
+    stream = OwnTlsClient(std::move(socket), shared_->upstream_tls->native_handle(), out->host);
+    auto shaking = stream->Handshake();
+    auto shaken = co_await WithTimeout(std::move(shaking), job_.state->config->connect_timeout);
+    tls_failed_ = !shaken;
+    if (!shaken) co_return shaken;
+  } else {
+    stream = OwnPlain(std::move(socket));
+  }
+  upstream_ = std::make_unique<Upstream>(std::move(stream), out->Origin(), &deadline_);
+  co_return Result<>{};
+}
+
+Refusal InterceptConnection::Unreachable(const OutgoingRequest& out, const Error& error) {
+  Refusal refusal{.status = 502, .code = "upstream_unreachable", .message = error.message, .host = out.host};
+  if (tls_failed_) {
+    refusal.code = "upstream_tls_failed";
+  } else if (error.code == Code::kForbidden) {
+    refusal = {.message = error.message, .reason = error.message, .host = out.host, .rule = "server", .denied = true};
+    refusal.hint = "the server's operator can add the address to network.allow_addresses";
+    if (error.message.ends_with("subnets.deny")) {
+      refusal.rule = "subnets.deny";
+      refusal.hint = "change networkPolicy.subnets.deny";
+    }
+  } else if (error.code == Code::kTimeout) {
+    refusal.status = 504;
+  }
+  return refusal;
+}
+
+// Both directions at once: an answer may come before the request's end, and often does when it is a refusal.
+Task<> InterceptConnection::Exchange(const OutgoingRequest* out) {
+  using namespace asio::experimental::awaitable_operators;
+  uploaded_ = guest_gone_ = false;
+  deadline_.StartIdle();
+  if (owes_continue_) {
+    owes_continue_ = false;
+    http::Pieces go_on{"HTTP/1.1 100 Continue\r\n\r\n"};
+    auto said = co_await guest_->WriteAll(go_on);
+    guest_gone_ = !said;
+    if (!said) co_return said;
+  }
+  auto up = UntilCancelled(Upload(out));
+  auto down = UntilCancelled(Download(out));
+  auto first = co_await (std::move(up) || std::move(down));
+  if (first.index() == 1) co_return std::get<1>(std::move(first));
+  guest_gone_ = true;
+  co_return std::get<0>(std::move(first));
+}
+
+// Ends only when the guest went away or sent nonsense: otherwise the answer is what is waited for.
+Task<> InterceptConnection::Upload(const OutgoingRequest* out) {
+  auto sent = co_await SendRequest(out);
+  if (!sent && guest_gone_) co_return sent;
+  uploaded_ = sent.has_value();
+  for (;;) {
+    SB_CO_TRYV(co_await Sleep(kGonePoll));
+    if (uploaded_ && http::PeerClosed(guest_->fd())) co_return Fail(Code::kClosed, "the client went away");
+  }
+}
+
+Task<> InterceptConnection::SendRequest(const OutgoingRequest* out) {
+  http::ByteStream* up = upstream_->stream.get();
+  http::Pieces head{out->head};
+  SB_CO_TRYV(co_await up->WriteAll(head));
+  const bool chunked = request_->head().chunked;
+  std::string piece = std::move(first_piece_);
+  for (;;) {
+    if (!piece.empty()) {
+      std::string size = chunked ? wire::ChunkHeader(piece.size()) : "";
+      http::Pieces pieces{size, piece, chunked ? "\r\n" : ""};
+      SB_CO_TRYV(co_await up->WriteAll(pieces));
+      deadline_.Touch();
+    }
+    if (request_->parser().done()) break;
+    auto next = co_await request_->ReadBody();
+    guest_gone_ = !next;
+    if (!next) co_return std::unexpected(std::move(next).error());
+    piece = *std::move(next);
+  }
+  http::Pieces last{chunked ? "0\r\n\r\n" : ""};
+  co_return co_await up->WriteAll(last);
+}
+
+Task<> InterceptConnection::Download(const OutgoingRequest* out) {
+  SB_CO_TRYV(co_await ReadFinalHead());
+  const wire::HttpHead& head = upstream_->reader.head();
+  BodyFraming framing = BodyFraming::kUntilClose;
+  if (request_->head().version == 11) framing = BodyFraming::kChunked;
+  if (head.content_length) framing = BodyFraming::kLength;
+  const bool bodiless = request_->head().method == "HEAD" || head.status == 204 || head.status == 304;
+  if (bodiless || head.status == 101) framing = BodyFraming::kNone;
+  // While the upload runs on, nobody knows where the next request begins.
+  keep_ = request_->head().keep_alive && uploaded_ && framing != BodyFraming::kUntilClose;
+  std::string text = ResponseHead(head, framing, keep_, out->secrets);
+  answered_ = true;
+  http::Pieces pieces{text};
+  SB_CO_TRYV(co_await guest_->WriteAll(pieces));
+  deadline_.Touch();
+  if (framing == BodyFraming::kNone) co_return Result<>{};
+  co_return co_await SendBody(framing);
+}
+
+Task<> InterceptConnection::ReadFinalHead() {
+  MessageReader& reader = upstream_->reader;
+  for (int informational = 0; informational < kMaxInformational; ++informational) {
+    if (request_->head().method == "HEAD") reader.parser().ExpectNoBody();
+    SB_CO_TRY(bool got, co_await reader.ReadHead());
+    if (!got) co_return Fail(Code::kClosed, "it closed the connection");
+    const wire::HttpHead& head = reader.head();
+    if (head.status >= 200) co_return Result<>{};
+    if (head.status == 101) {
+      const bool asked = websocket_ && wire::EqualsIgnoreCase(head.Get("upgrade"), "websocket");
+      if (!asked) co_return Fail(Code::kProtocol, "it switched protocols unasked");
+      co_return Result<>{};
+    }
+    // "100 Continue" was said already; the others are hints that a client can do without.
+    reader.Next();
+  }
+  co_return Fail(Code::kProtocol, "it sent too many informational responses");
+}
+
+Task<> InterceptConnection::SendBody(BodyFraming framing) {
+  const bool chunked = framing == BodyFraming::kChunked;
+  for (;;) {
+    SB_CO_TRY(std::string piece, co_await upstream_->reader.ReadBody());
+    if (piece.empty()) break;
+    std::string size = chunked ? wire::ChunkHeader(piece.size()) : "";
+    http::Pieces pieces{size, piece, chunked ? "\r\n" : ""};
+    SB_CO_TRYV(co_await guest_->WriteAll(pieces));
+    deadline_.Touch();
+  }
+  http::Pieces last{chunked ? "0\r\n\r\n" : ""};
+  co_return co_await guest_->WriteAll(last);
+}
+
+// After an upgrade: bytes both ways until one side ends.
+Task<> InterceptConnection::Pipe() {
+  using namespace asio::experimental::awaitable_operators;
+  deadline_.StartIdle();
+  auto up = UntilCancelled(Pump(&*request_, guest_.get(), upstream_->stream.get(), &deadline_));
+  auto down = UntilCancelled(Pump(&upstream_->reader, upstream_->stream.get(), guest_.get(), &deadline_));
+  auto first = co_await (std::move(up) || std::move(down));
+  if (first.index() == 0) co_return std::get<0>(std::move(first));
+  co_return std::get<1>(std::move(first));
+}
+
+Task<> InterceptConnection::Pump(MessageReader* rest, http::ByteStream* from, http::ByteStream* to, Deadline* deadline) {
+  std::string buffer(rest->buffered());
+  size_t n = buffer.size();
+  buffer.resize(64 << 10);
+  for (;;) {
+    http::Pieces pieces{std::string_view(buffer).substr(0, n)};
+    SB_CO_TRYV(co_await to->WriteAll(pieces));
+    deadline->Touch();
+    SB_CO_TRY(n, co_await from->ReadSome(buffer.data(), buffer.size()));
+    deadline->Touch();
+    if (n == 0) co_return Result<>{};
+  }
+}
+
+}  // namespace sandbar::egress

@@ -1,0 +1,96 @@
+// One intercepted connection: ends TLS when asked to, then serves request after request, each judged by itself and sent
+// over an upstream connection that belongs to this guest connection alone. Private to egress/; see intercept.h.
+// Single loop; lives in the task that runs it.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "egress/ca.h"
+#include "egress/intercept.h"
+#include "egress/intercept_reader.h"
+#include "egress/intercept_request.h"
+#include "egress/intercept_stream.h"
+#include "http/tls.h"
+
+namespace sandbar::egress {
+
+// What all connections of a machine share; the Interceptor owns it and outlives them.
+struct InterceptShared {
+  InterceptorOptions options;
+  std::unique_ptr<MachineCa> ca;
+  http::TlsContext upstream_tls;  // made when first needed: most machines never do, and it holds the system's authorities
+
+  // Of the requests whose matchers take long, one is judged at a time: a machine cannot fill the thread that does it.
+  struct Turn {
+    explicit Turn(const asio::any_io_executor& ex) : freed(ex) {}
+    bool taken = false;
+    Event freed;
+  };
+  std::unique_ptr<Turn> turn;
+};
+
+class InterceptConnection {
+ public:
+  InterceptConnection(InterceptJob job, InterceptShared* shared);
+  InterceptConnection(const InterceptConnection&) = delete;
+  InterceptConnection& operator=(const InterceptConnection&) = delete;
+
+  Task<> Run();
+
+ private:
+  struct Upstream {
+    Upstream(std::unique_ptr<SocketStream> s, std::string o, Deadline* deadline)
+        : stream(std::move(s)), origin(std::move(o)), reader(stream.get(), wire::HttpKind::kResponse, deadline) {}
+    std::unique_ptr<SocketStream> stream;
+    std::string origin;
+    MessageReader reader;
+  };
+
+  Task<> Serve();
+  Task<> SayTimeout();
+  Task<> ShakeHands();
+  Task<bool> ServeOne();
+  Task<> JudgeElsewhere(Judgement<JudgedRequest>* judged);
+  Task<bool> Refuse(Refusal refusal);
+  Task<bool> Answer(std::string answer);
+  Task<bool> Drain();
+  bool MayKeepAlive();
+
+  Task<bool> Forward(OutgoingRequest out);
+  Task<> Connect(const OutgoingRequest* out);
+  Task<Stream> Dial(const OutgoingRequest* out);
+  Refusal Unreachable(const OutgoingRequest& out, const Error& error);
+  bool MayReuse(const OutgoingRequest& out) const;
+  Task<> Exchange(const OutgoingRequest* out);
+  Task<> Upload(const OutgoingRequest* out);
+  Task<> SendRequest(const OutgoingRequest* out);
+  Task<> Download(const OutgoingRequest* out);
+  Task<> ReadFinalHead();
+  Task<> SendBody(BodyFraming framing);
+  Task<> Pipe();
+  static Task<> Pump(MessageReader* rest, http::ByteStream* from, http::ByteStream* to, Deadline* deadline);
+
+  RequestContext context() const;
+
+  InterceptJob job_;
+  InterceptShared* shared_;
+  Deadline deadline_;
+  std::unique_ptr<SocketStream> guest_;
+  std::optional<MessageReader> request_;
+  std::unique_ptr<Upstream> upstream_;
+
+  bool tls_failed_ = false;  // of the last Connect
+  // Of the request being served.
+  bool serving_ = false;   // its head is complete
+  bool answered_ = false;  // some byte of an answer may have been written
+  bool uploaded_ = false;
+  bool guest_gone_ = false;
+  bool websocket_ = false;
+  bool keep_ = false;
+  bool owes_continue_ = false;
+  std::string first_piece_;  // of its body, read before anything was sent on
+};
+
+}  // namespace sandbar::egress

@@ -1,0 +1,374 @@
+#include "egress/intercept_request.h"
+
+#include <algorithm>
+#include <boost/json/object.hpp>
+#include <boost/json/serialize.hpp>
+
+#include "base/printable.h"
+#include "wire/http_hops.h"
+#include "wire/request_path.h"
+#include "wire/text.h"
+#include "wire/url.h"
+
+namespace sandbar::egress {
+
+namespace {
+
+using wire::EqualsIgnoreCase;
+using wire::HttpField;
+using wire::HttpHead;
+
+constexpr size_t kMinSecret = 4;  // shorter values occur everywhere
+constexpr std::string_view kRedacted = "<redacted>";
+
+// One spelling of a field's name: CGI and its like make one variable of "X-Key", "x-key" and "X_Key".
+std::string Folded(std::string_view name) {
+  std::string out(name);
+  for (char& c : out) c = c == '_' ? '-' : wire::AsciiLower(c);
+  return out;
+}
+
+Refusal Bad(std::string message, int status = 400, std::string code = "bad_request") {
+  return {.status = status, .code = std::move(code), .message = std::move(message), .close = true};
+}
+
+Refusal Denied(std::string host, std::string rule, std::string why, std::string hint) {
+  return {.message = "request to " + host + " denied: " + why,
+          .reason = why,
+          .host = std::move(host),
+          .rule = std::move(rule),
+          .hint = std::move(hint),
+          .denied = true};
+}
+
+struct HostPort {
+  std::string_view host;
+  std::optional<uint16_t> port;
+};
+std::optional<HostPort> SplitHost(std::string_view text) {
+  HostPort out{text, std::nullopt};
+  size_t colon = text.rfind(':');
+  if (text.starts_with('[')) {
+    size_t end = text.find(']');
+    if (end == text.npos) return std::nullopt;
+    out.host = text.substr(1, end - 1);
+    if (!out.host.contains(':')) return std::nullopt;  // brackets are for IPv6 only
+    if (end + 1 == text.size()) return out;
+    if (text[end + 1] != ':') return std::nullopt;
+    colon = end + 1;
+  }
+  if (colon == text.npos) return out;
+  if (!text.starts_with('[')) out.host = text.substr(0, colon);
+  std::string_view digits = text.substr(colon + 1);
+  bool clean =
+      !digits.empty() && digits.size() <= 5 && std::ranges::all_of(digits, [](char c) { return c >= '0' && c <= '9'; });
+  if (!clean) return std::nullopt;
+  unsigned port = 0;
+  for (char c : digits) port = port * 10 + static_cast<unsigned>(c - '0');
+  if (port == 0 || port > 65535) return std::nullopt;
+  out.port = static_cast<uint16_t>(port);
+  return out;
+}
+
+Judgement<void> JudgeHost(std::string_view text, const RequestContext& context, JudgedRequest& out) {
+  auto split = SplitHost(text);
+  if (!split) return std::unexpected(Bad("the Host is malformed"));
+  if (auto address = ParseAddress(split->host)) {
+    out.address = *address;
+    out.host = ToString(*address);
+  } else {
+    auto name = CanonicalName(split->host);
+    if (!name)
+      return std::unexpected(Denied(Printable(std::string_view(split->host).substr(0, 253)), "not a host name",
+                                    name.error().message, "use a host name, or an address in its usual form"));
+    out.host = *std::move(name);
+  }
+  if (context.tls && out.host != context.sni) {
+    Refusal refusal = Bad("the Host is not the name that TLS was set up for", 421, "misdirected_request");
+    refusal.host = out.host;
+    return std::unexpected(std::move(refusal));
+  }
+  if (split->port && *split->port != context.port) {
+    Refusal refusal = Bad("the Host's port is not the one of this connection", 421, "misdirected_request");
+    refusal.host = out.host;
+    return std::unexpected(std::move(refusal));
+  }
+  if (out.address) {
+    if (context.policy->JudgeAddress(*out.address) == AddressVerdict::kAllowed) return {};
+    return std::unexpected(Denied(out.host, "no rule allows it",
+                                  "the sandbox's network policy does not allow this address",
+                                  "add \"" + out.host + "\" to networkPolicy.subnets.allow"));
+  }
+  out.entry = context.policy->FindName(out.host);
+  if (out.entry != nullptr) return {};
+  return std::unexpected(Denied(out.host, "no rule allows it", "the sandbox's network policy does not allow this name",
+                                "add \"" + out.host + "\" to networkPolicy.allow"));
+}
+
+bool IsReserved(std::string_view name) {
+  std::string folded = Folded(name);
+  return folded.starts_with("vercel-forwarded-") || folded == "vercel-sandbox-oidc-token" ||
+         folded.starts_with("proxy-");
+}
+
+bool NamedByConnection(const std::vector<HttpField>& fields, std::string_view name) {
+  return std::ranges::any_of(fields, [&](const HttpField& f) {
+    return EqualsIgnoreCase(f.name, "connection") && wire::ListHasToken(f.value, name);
+  });
+}
+
+// The fields of a guest's request that go on to its server. The proxy sets Host itself and answers Expect.
+std::vector<HttpField> EndToEnd(const HttpHead& head) {
+  std::vector<HttpField> out = wire::EndToEndFields(head.fields);
+  std::erase_if(out, [](const HttpField& f) {
+    return EqualsIgnoreCase(f.name, "host") || EqualsIgnoreCase(f.name, "expect") || IsReserved(f.name);
+  });
+  return out;
+}
+
+// A WebSocket upgrade is carried; others (h2c above all) would let requests pass that nobody judges.
+bool AsksForWebSocket(const HttpHead& head) {
+  return head.method == "GET" && !head.chunked && head.content_length.value_or(0) == 0 && head.version == 11 &&
+         EqualsIgnoreCase(head.Get("upgrade"), "websocket") && NamedByConnection(head.fields, "upgrade");
+}
+
+// The rule of a request whose path has these readings.
+Result<const Rule*> RuleFor(const std::vector<std::string>& readings, RequestView view, const RequestContext& context,
+                            const DomainEntry& entry) {
+  StepBudget budget(context.match_steps);
+  view.path = readings.front();
+  SB_TRY(const Rule* rule, context.policy->FindRule(entry, view, budget));
+  for (size_t i = 1; i < readings.size(); ++i) {
+    view.path = readings[i];
+    SB_TRY(const Rule* other, context.policy->FindRule(entry, view, budget));
+    // A path that two servers read in two ways must not choose between two rules.
+    if (other != rule) return Fail(Code::kForbidden, "can be read in two ways, and these have different rules");
+  }
+  return rule;
+}
+
+Refusal UnclearPath(const JudgedRequest& judged, const std::string& why) {
+  return Denied(judged.host, judged.entry->pattern, "this domain has rules about paths, and the path " + why,
+                "send the path without escapes that are not needed, dot segments, backslashes and empty segments");
+}
+
+Judgement<void> JudgeRules(const HttpHead& head, const RequestContext& context, JudgedRequest& out) {
+  auto query = wire::ParseQuery(std::string_view(out.query).substr(out.query.empty() ? 0 : 1));
+  if (!query) return std::unexpected(Bad("the query is malformed"));
+  std::vector<NameValue> headers;
+  for (HttpField& f : EndToEnd(head)) headers.emplace_back(std::move(f.name), std::move(f.value));
+  std::vector<std::string> readings{out.path};
+  if (context.policy->JudgesPaths(*out.entry)) {
+    auto read = wire::ReadPath(out.path);
+    if (!read && read.error().code == Code::kForbidden) return std::unexpected(UnclearPath(out, read.error().message));
+    if (!read) return std::unexpected(Bad(read.error().message));
+    readings = *std::move(read);
+  }
+  auto rule = RuleFor(readings, {head.method, {}, &query->pairs, &headers}, context, *out.entry);
+  if (!rule && rule.error().code == Code::kForbidden) return std::unexpected(UnclearPath(out, rule.error().message));
+  if (!rule) {
+    Refusal refusal = Denied(out.host, out.entry->pattern, rule.error().message,
+                             "send a shorter path, query or headers, or use simpler matchers in the policy");
+    refusal.too_costly = true;
+    return std::unexpected(std::move(refusal));
+  }
+  out.rule = *rule;
+  if (out.rule != nullptr) return {};
+  if (!context.strict) return {};
+  return std::unexpected(Denied(out.host, out.entry->pattern, "no rule of this domain matches the request",
+                                "add a rule that matches it to networkPolicy.allow[\"" + out.entry->pattern + "\"]"));
+}
+
+std::string HostText(std::string_view host, bool v6, uint16_t port, bool tls) {
+  std::string out = v6 ? "[" + std::string(host) + "]" : std::string(host);
+  if (port != (tls ? 443 : 80)) out += ":" + std::to_string(port);
+  return out;
+}
+
+void SetField(std::vector<HttpField>& fields, const std::string& name, const std::string& value) {
+  std::erase_if(fields, [&](const HttpField& f) { return Folded(f.name) == Folded(name); });
+  fields.push_back({name, value});
+}
+
+void AddFraming(const HttpHead& head, bool websocket, std::vector<HttpField>& fields) {
+  if (head.chunked) fields.push_back({"transfer-encoding", "chunked"});
+  if (head.content_length) fields.push_back({"content-length", std::to_string(*head.content_length)});
+  if (!websocket) return;
+  fields.push_back({"connection", "Upgrade"});
+  fields.push_back({"upgrade", "websocket"});
+}
+
+Judgement<void> ApplyTransform(const TransformAction& action, const JudgedRequest& judged, bool tls,
+                               std::vector<HttpField>& fields, OutgoingRequest& out) {
+  if (!tls && !action.headers.empty()) {
+    return std::unexpected(Denied(judged.host, judged.entry->pattern,
+                                  "its rule adds headers, and these are never sent without TLS", "use https"));
+  }
+  for (const auto& [name, value] : action.headers) {
+    SetField(fields, name, value);
+    out.secrets.push_back(value);
+    // "Bearer x" may come back as "x".
+    if (size_t space = value.rfind(' '); space != value.npos) out.secrets.push_back(value.substr(space + 1));
+  }
+  std::erase_if(out.secrets, [](const std::string& s) { return s.size() < kMinSecret; });
+  for (size_t i = 0, plain = out.secrets.size(); i < plain; ++i) {
+    std::string encoded = wire::EncodeComponent(out.secrets[i]);
+    if (encoded != out.secrets[i]) out.secrets.push_back(std::move(encoded));
+  }
+  // A longer one may contain a shorter one, and is to be replaced as a whole.
+  std::ranges::sort(out.secrets, std::ranges::greater(), &std::string::size);
+  return {};
+}
+
+Judgement<std::string> ApplyForward(const ForwardAction& action, const JudgedRequest& judged,
+                                    const RequestContext& context, const InterceptorOptions& options,
+                                    std::vector<HttpField>& fields, OutgoingRequest& out) {
+  auto url = wire::ParseUrl(action.url);
+  auto address = url ? ParseAddress(url->host) : Fail(Code::kBadRequest, "not a URL");
+  auto name = url ? CanonicalName(url->host) : Fail(Code::kBadRequest, "not a URL");
+  if (options.signer == nullptr || (!address && !name)) {
+    const char* why =
+        options.signer == nullptr ? "forwarding is not set up on this server" : "forwardURL has no host name";
+    Refusal refusal = Bad(why, 502, "forward_unavailable");
+    refusal.close = false;
+    return std::unexpected(std::move(refusal));
+  }
+  if (name) url->host = *std::move(name);
+  size_t mark = std::min(url->target.find('?'), url->target.size());
+  std::string base = url->target.substr(0, mark);
+  while (base.ends_with('/')) base.pop_back();
+  std::string query = url->target.substr(mark);
+  const std::string given = judged.path + judged.query;
+  fields.insert(fields.begin(), {"host", url->HostHeader()});
+  SetField(fields, "vercel-forwarded-host", judged.host);
+  SetField(fields, "vercel-forwarded-scheme", context.tls ? "https" : "http");
+  SetField(fields, "vercel-forwarded-port", std::to_string(context.port));
+  SetField(fields, "vercel-forwarded-path", given);
+  const std::string audience = url->scheme + "://" + url->HostHeader() + base;
+  std::string token = options.signer->Token(options.identity, audience);
+  SetField(fields, "vercel-sandbox-oidc-token", token);
+  out.secrets.push_back(std::move(token));
+  out.tls = url->scheme == "https";
+  out.host = url->host;
+  out.port = url->port;
+  out.own_policy = false;
+  if (address) out.address = *address;
+  if (!query.empty() && !judged.query.empty()) return base + judged.path + query + "&" + judged.query.substr(1);
+  return base + given + query;
+}
+
+// In one pass for each secret: an upstream can repeat one as often as a head has room.
+std::string Redact(std::string value, const std::vector<std::string>& secrets) {
+  for (const std::string& secret : secrets) {
+    std::string out;
+    size_t done = 0;
+    for (size_t at = value.find(secret); at != value.npos; at = value.find(secret, done)) {
+      out.append(value, done, at - done).append(kRedacted);
+      done = at + secret.size();
+    }
+    if (done == 0) continue;
+    value = out.append(value, done);
+  }
+  return value;
+}
+
+}  // namespace
+
+Judgement<JudgedRequest> JudgeRequest(const HttpHead& head, const RequestContext& context) {
+  if (head.method == "TRACE" || head.method == "CONNECT") return std::unexpected(Bad(head.method + " is not served"));
+  if (!wire::HasField(head.fields, "host")) return std::unexpected(Bad("no Host"));
+  JudgedRequest out;
+  auto host = JudgeHost(head.Get("host"), context, out);
+  if (!host) return std::unexpected(std::move(host).error());
+  const size_t mark = std::min(head.target.find('?'), head.target.size());
+  out.query = head.target.substr(mark);
+  auto path = wire::NormalizePath(std::string_view(head.target).substr(0, mark));
+  if (!path) return std::unexpected(Bad(path.error().message));
+  out.path = *std::move(path);
+  out.websocket = AsksForWebSocket(head);
+  if (out.entry == nullptr || out.entry->rules.empty()) return out;
+  auto ruled = JudgeRules(head, context, out);
+  if (!ruled) return std::unexpected(std::move(ruled).error());
+  return out;
+}
+
+std::string OutgoingRequest::Origin() const {
+  return (tls ? "https://" : "http://") + host + ":" + std::to_string(port) + (own_policy ? "" : " forward");
+}
+
+Judgement<OutgoingRequest> PlanUpstream(const HttpHead& head, const JudgedRequest& judged,
+                                        const RequestContext& context, const InterceptorOptions& options) {
+  OutgoingRequest out{.tls = context.tls, .host = judged.host, .port = context.port, .address = judged.address};
+  std::vector<HttpField> fields = EndToEnd(head);
+  std::string target = judged.path + judged.query;
+  const auto* forward = judged.rule == nullptr ? nullptr : std::get_if<ForwardAction>(&judged.rule->action);
+  if (forward != nullptr) {
+    auto forwarded = ApplyForward(*forward, judged, context, options, fields, out);
+    if (!forwarded) return std::unexpected(std::move(forwarded).error());
+    target = *std::move(forwarded);
+  } else {
+    const bool v6 = judged.address && !judged.address->is_v4();
+    fields.insert(fields.begin(), {"host", HostText(judged.host, v6, context.port, context.tls)});
+  }
+  if (const auto* t = judged.rule == nullptr ? nullptr : std::get_if<TransformAction>(&judged.rule->action)) {
+    auto applied = ApplyTransform(*t, judged, context.tls, fields, out);
+    if (!applied) return std::unexpected(std::move(applied).error());
+  }
+  AddFraming(head, judged.websocket, fields);
+  out.head = wire::SerializeRequestHead(head.method, target, fields);
+  return out;
+}
+
+std::string ResponseHead(const HttpHead& response, BodyFraming framing, bool keep_alive,
+                         const std::vector<std::string>& secrets) {
+  std::string out;
+  wire::AppendStatusLine(out, response.status);
+  for (const HttpField& f : wire::EndToEndFields(response.fields)) {
+    // Another way to the same service is none that leads through here.
+    if (EqualsIgnoreCase(f.name, "alt-svc")) continue;
+    wire::AppendField(out, f.name, Redact(f.value, secrets));
+  }
+  if (framing == BodyFraming::kChunked) wire::AppendField(out, "transfer-encoding", "chunked");
+  // Without a body it is what the length would be (HEAD, 304).
+  const bool length = framing == BodyFraming::kLength ||
+                      (framing == BodyFraming::kNone && response.status >= 200 && response.status != 204);
+  if (length && response.content_length)
+    wire::AppendField(out, "content-length", std::to_string(*response.content_length));
+  if (response.status == 101) {
+    wire::AppendField(out, "connection", "Upgrade");
+    wire::AppendField(out, "upgrade", "websocket");
+  } else if (!keep_alive) {
+    wire::AppendField(out, "connection", "close");
+  }
+  out.append("\r\n");
+  return out;
+}
+
+std::string RefusalAnswer(const Refusal& refusal, bool keep_alive, bool body) {
+  boost::json::object error{{"code", refusal.code}, {"message", refusal.message}};
+  if (!refusal.host.empty()) error["host"] = refusal.host;
+  if (!refusal.rule.empty()) error["rule"] = refusal.rule;
+  if (!refusal.hint.empty()) error["hint"] = refusal.hint;
+  boost::json::object answer{{"error", std::move(error)}};
+  RespondAction action{.status = refusal.status,
+                       .headers = {{"cache-control", "no-store"}},
+                       .body = boost::json::serialize(answer) + "\n",
+                       .content_type = "application/json"};
+  return RuleAnswer(action, keep_alive, body);
+}
+
+std::string RuleAnswer(const RespondAction& action, bool keep_alive, bool body) {
+  std::string out;
+  wire::AppendStatusLine(out, action.status);
+  if (!action.content_type.empty()) wire::AppendField(out, "content-type", action.content_type);
+  for (const auto& [name, value] : action.headers)
+    if (!EqualsIgnoreCase(name, "content-type") || action.content_type.empty()) wire::AppendField(out, name, value);
+  const bool bodiless = action.status == 204 || action.status == 304;
+  if (!bodiless) wire::AppendField(out, "content-length", std::to_string(action.body.size()));
+  if (!keep_alive) wire::AppendField(out, "connection", "close");
+  out.append("\r\n");
+  if (body && !bodiless) out.append(action.body);
+  return out;
+}
+
+}  // namespace sandbar::egress

@@ -1,0 +1,76 @@
+// What happens to one intercepted request, decided from its head alone: refused, answered from a rule, or sent on with
+// a head made anew from what was parsed. Values, no I/O; any thread.
+//
+//   auto judged = JudgeRequest(head, {policy.get(), true, "api.example", 443, false});
+//   if (!judged) answer(judged.error());             // a typed refusal
+//   auto out = PlanUpstream(head, *judged, …);       // where to and what to send
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "egress/intercept.h"
+#include "wire/http1.h"
+
+namespace sandbar::egress {
+
+// An answer that we give instead of an upstream. Nothing in it comes from a rule's headers.
+struct Refusal {
+  int status = 403;
+  std::string code = "egress_denied";
+  std::string message;
+  std::string reason;  // the same without what was asked for; for the record of denials
+  std::string host;    // as canonical as it got
+  std::string rule;    // the policy's part that decided
+  std::string hint;
+  bool denied = false;      // by policy: recorded as a denial
+  bool close = false;       // the connection cannot be trusted to be in step
+  bool too_costly = false;  // RequestContext::match_steps did not suffice; more of them might
+};
+template <class T>
+using Judgement = std::expected<T, Refusal>;
+
+struct RequestContext {
+  const CompiledPolicy* policy = nullptr;
+  bool tls = false;
+  std::string_view sni;  // canonical, of ended TLS
+  uint16_t port = 0;
+  bool strict = false;
+  uint64_t match_steps = kMaxLoopSteps;  // that the matchers of rules may take
+};
+
+struct JudgedRequest {
+  std::string host;                  // canonical name, or an address in its one text form
+  std::optional<IpAddress> address;  // when the Host is one
+  std::string path, query;           // normalised, as it is sent; the query with its '?' or empty
+  const DomainEntry* entry = nullptr;
+  const Rule* rule = nullptr;  // null: passes untouched
+  bool websocket = false;      // asks for an upgrade that we carry
+};
+Judgement<JudgedRequest> JudgeRequest(const wire::HttpHead& head, const RequestContext& context);
+
+// Where a request goes and what is sent there.
+struct OutgoingRequest {
+  bool tls = false;
+  std::string host;
+  uint16_t port = 0;
+  std::optional<IpAddress> address;
+  bool own_policy = true;  // the machine's CIDRs apply; not for a forwardURL, which its owner chose
+  std::string head;
+  std::vector<std::string> secrets;  // values that must not come back in a response's head
+  std::string Origin() const;        // an upstream connection serves one of these
+};
+Judgement<OutgoingRequest> PlanUpstream(const wire::HttpHead& head, const JudgedRequest& judged,
+                                        const RequestContext& context, const InterceptorOptions& options);
+
+enum class BodyFraming { kNone, kLength, kChunked, kUntilClose };
+// The head of an upstream's response as the guest gets it.
+std::string ResponseHead(const wire::HttpHead& response, BodyFraming framing, bool keep_alive,
+                         const std::vector<std::string>& secrets);
+// Whole answers of our own. `body` is false for the answer to a HEAD.
+std::string RefusalAnswer(const Refusal& refusal, bool keep_alive, bool body);
+std::string RuleAnswer(const RespondAction& action, bool keep_alive, bool body);
+
+}  // namespace sandbar::egress
