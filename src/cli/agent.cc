@@ -5,8 +5,8 @@
 
 #include <cstdlib>
 
-#include "agent/session.h"
-#include "agent/transcript.h"
+#include "llm/session.h"
+#include "llm/transcript.h"
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "cli/signals.h"
@@ -21,33 +21,33 @@ std::string HostEnvironment(const char* name) {
 }
 
 // The last line: which end it was, and why.
-void NoteVerdict(const agent::Outcome& outcome) {
+void NoteVerdict(const llm::Outcome& outcome) {
   const std::string spent =
       fmt::format("{} step{}, {:.1f} s, {}+{} tokens", outcome.steps, outcome.steps == 1 ? "" : "s",
                   static_cast<double>(outcome.ms) / 1000, outcome.usage.input, outcome.usage.output);
-  const std::string reason = agent::OneLine(outcome.reason, 1000);
+  const std::string reason = llm::OneLine(outcome.reason, 1000);
   switch (outcome.status) {
-    case agent::Status::kAnswered:
+    case llm::Status::kAnswered:
       return Note(Colour::kGreen, "answered", ": " + spent);
-    case agent::Status::kFailed:
+    case llm::Status::kFailed:
       return Note(Colour::kRed, "failed", ": " + reason + " (" + spent + ")");
-    case agent::Status::kConfiguration:
+    case llm::Status::kConfiguration:
       return Note(Colour::kRed, "configuration error", ": " + reason);
-    case agent::Status::kLimit:
+    case llm::Status::kLimit:
       return Note(Colour::kYellow, "limit hit", ": " + reason + " (" + spent + ")");
-    case agent::Status::kInterrupted:
+    case llm::Status::kInterrupted:
       return Note(Colour::kYellow, "interrupted", ": the task is not finished (" + spent + ")");
   }
 }
 
-Result<> Print(const agent::SessionDone& done, bool as_json) {
+Result<> Print(const llm::SessionDone& done, bool as_json) {
   if (as_json) {
-    json::object report = agent::ToJson(done.outcome);
+    json::object report = llm::ToJson(done.outcome);
     report["sandbox"] = done.sandbox;
     report["files"] = json::array(done.files.begin(), done.files.end());
     return Out(wire::NdjsonLine(report));
   }
-  if (done.outcome.status != agent::Status::kAnswered) return {};
+  if (done.outcome.status != llm::Status::kAnswered) return {};
   // A terminal acts on escape sequences, and the answer may come from anywhere; a file gets every byte.
   std::string answer = ::isatty(1) == 1 ? PrintableLines(done.outcome.answer) : done.outcome.answer;
   if (!answer.ends_with('\n')) answer += '\n';
@@ -56,21 +56,21 @@ Result<> Print(const agent::SessionDone& done, bool as_json) {
 
 }  // namespace
 
-Task<int> Agent(ApiClient* api, const Options* options, agent::AgentOptions asked) {
+Task<int> Agent(ApiClient* api, const Options* options, llm::AgentOptions asked) {
   auto ex = co_await asio::this_coro::executor;
   // From here on a signal ends the run in order: one that comes while the sandbox is being made is not lost.
   Signals signals(ex, {SIGINT, SIGTERM, SIGHUP});
-  agent::SessionHooks hooks;
+  llm::SessionHooks hooks;
   hooks.stop = [&signals] { return signals.Wait(); };
   hooks.say = [](const std::string& line) { Remark(line + "\n"); };
   hooks.environment = HostEnvironment;
   const bool as_json = options->json;
-  SB_CO_TRY(agent::SessionDone done, co_await agent::RunSession(api, std::move(asked), std::move(hooks)));
+  SB_CO_TRY(llm::SessionDone done, co_await llm::RunSession(api, std::move(asked), std::move(hooks)));
   auto printed = Print(done, as_json);
-  for (const std::string& file : done.files) Note("downloaded " + agent::OneLine(file, 400));
+  for (const std::string& file : done.files) Note("downloaded " + llm::OneLine(file, 400));
   NoteVerdict(done.outcome);
   if (!printed) co_return std::unexpected(std::move(printed).error());
-  co_return agent::ExitCode(done.outcome.status);
+  co_return llm::ExitCode(done.outcome.status);
 }
 
 }  // namespace sandbar::cli

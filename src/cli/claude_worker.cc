@@ -1,5 +1,5 @@
 // `sandbar claude-worker`: a thin front of agent/claude_worker.h.
-#include "agent/claude_worker.h"
+#include "llm/claude_worker.h"
 
 #include <signal.h>
 
@@ -20,8 +20,8 @@ std::string FromHost(const char* name) {
 
 }  // namespace
 
-Task<int> ClaudeWorker(ApiClient* api, agent::ClaudeWorkerOptions options) {
-  agent::ClaudeWorkerHooks hooks;
+Task<int> ClaudeWorker(ApiClient* api, llm::ClaudeWorkerOptions options) {
+  llm::ClaudeWorkerHooks hooks;
   hooks.key = FromHost("ANTHROPIC_ENVIRONMENT_KEY");
   hooks.url = FromHost("ANTHROPIC_BASE_URL");
   if (hooks.url.empty()) hooks.url = "https://api.anthropic.com";
@@ -41,7 +41,7 @@ Task<int> ClaudeWorker(ApiClient* api, agent::ClaudeWorkerOptions options) {
   hooks.stop = [&signals] { return signals.Wait(); };
   hooks.say = [](const std::string& line) { Note(line); };
   Note("serving environment " + options.environment + " of " + hooks.url);
-  SB_CO_TRY(int served, co_await agent::RunClaudeWorker(api, std::move(options), std::move(hooks)));
+  SB_CO_TRY(int served, co_await llm::RunClaudeWorker(api, std::move(options), std::move(hooks)));
   Note("served " + std::to_string(served) + (served == 1 ? " session" : " sessions"));
   co_return 0;
 }

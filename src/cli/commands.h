@@ -4,7 +4,7 @@
 
 #include <functional>
 
-#include "agent/eval_case.h"
+#include "evals/case.h"
 #include "async/task.h"
 #include "cli/api_client.h"
 #include "cli/options.h"
@@ -48,17 +48,17 @@ Task<int> Promote(ApiClient* api, const Options* options, PromoteCommand command
 Task<int> Race(ApiClient* api, const Options* options, RaceCommand command);
 Task<int> Export(ApiClient* api, const Options* options, ExportCommand command);
 Task<int> Import(ApiClient* api, const Options* options, ImportCommand command);
-Task<int> Agent(ApiClient* api, const Options* options, agent::AgentOptions asked);
-Task<int> ClaudeWorker(ApiClient* api, agent::ClaudeWorkerOptions options);
+Task<int> Agent(ApiClient* api, const Options* options, llm::AgentOptions asked);
+Task<int> ClaudeWorker(ApiClient* api, llm::ClaudeWorkerOptions options);
 Task<int> Mcp(ApiClient* api, McpCommand command);
 // What `eval` needs before there is a server: the cases, and the run to compare with. Its errors are wrong usage.
 struct EvalPlan {
-  std::vector<agent::EvalCase> cases;
+  std::vector<evals::EvalCase> cases;
   json::object before;
 };
-Result<EvalPlan> PlanEval(const agent::EvalOptions& asked);
-Result<> ListCases(const std::vector<agent::EvalCase>& cases, bool as_json);
-Task<int> Eval(ApiClient* api, const Options* options, agent::EvalOptions asked, EvalPlan plan);
+Result<EvalPlan> PlanEval(const llm::EvalOptions& asked);
+Result<> ListCases(const std::vector<evals::EvalCase>& cases, bool as_json);
+Task<int> Eval(ApiClient* api, const Options* options, llm::EvalOptions asked, EvalPlan plan);
 int Kernel(const Options& options, const KernelCommand& command);
 // Where the guest kernel is kept: what was given, or beside the images.
 std::string KernelDirectory(const std::optional<std::string>& given, const std::optional<std::string>& images);

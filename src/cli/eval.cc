@@ -5,9 +5,9 @@
 #include <boost/asio/io_context.hpp>
 #include <cstdlib>
 
-#include "agent/eval_run.h"
-#include "agent/transcript.h"
-#include "agent/yaml.h"
+#include "evals/run.h"
+#include "llm/transcript.h"
+#include "llm/yaml.h"
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "cli/signals.h"
@@ -19,7 +19,7 @@ namespace {
 
 // The earlier run, read before anything runs: a wrong name must not cost a whole run.
 Result<json::object> ReadBefore(const std::string& path) {
-  SB_TRY(std::string text, agent::ReadWholeFile(path));
+  SB_TRY(std::string text, llm::ReadWholeFile(path));
   wire::JsonLimits limits;
   limits.bytes = 256 << 20;
   auto value = wire::ParseJson(text, limits);
@@ -28,12 +28,12 @@ Result<json::object> ReadBefore(const std::string& path) {
   return std::move(value->as_object());
 }
 
-Result<> Report(const agent::EvalReport& report, const agent::EvalOptions& asked, const json::object& before,
+Result<> Report(const evals::EvalReport& report, const llm::EvalOptions& asked, const json::object& before,
                 bool as_json) {
-  if (!asked.junit.empty()) SB_TRYV(agent::WriteFile(asked.junit, agent::ToJunit(report)));
-  std::string text = as_json ? wire::NdjsonLine(agent::ToJson(report)) : agent::ToText(report);
+  if (!asked.junit.empty()) SB_TRYV(llm::WriteFile(asked.junit, evals::ToJunit(report)));
+  std::string text = as_json ? wire::NdjsonLine(evals::ToJson(report)) : evals::ToText(report);
   if (!asked.compare.empty()) {
-    SB_TRY(std::string table, agent::Compare(before, report));
+    SB_TRY(std::string table, evals::Compare(before, report));
     // With --json stdout is one object; the table is for people.
     if (as_json)
       Remark(table);
@@ -50,29 +50,29 @@ std::string HostEnvironment(const char* name) {
 
 }  // namespace
 
-Result<EvalPlan> PlanEval(const agent::EvalOptions& asked) {
+Result<EvalPlan> PlanEval(const llm::EvalOptions& asked) {
   EvalPlan plan;
   if (!asked.model.empty()) {
     asio::io_context io(1);
-    agent::ModelOptions probe{HostEnvironment};
-    SB_TRYV(agent::MakeModel(io.get_executor(), asked.model, probe));
+    llm::ModelOptions probe{HostEnvironment};
+    SB_TRYV(llm::MakeModel(io.get_executor(), asked.model, probe));
   }
   if (!asked.compare.empty()) {
     SB_TRY(plan.before, ReadBefore(asked.compare));
   }
-  agent::NodeRunner node{FindEvalRunner(), {}};
-  SB_TRY(plan.cases, agent::FindCases(asked, node));
+  evals::NodeRunner node{FindEvalRunner(), {}};
+  SB_TRY(plan.cases, evals::FindCases(asked, node));
   return plan;
 }
 
-Result<> ListCases(const std::vector<agent::EvalCase>& cases, bool as_json) {
+Result<> ListCases(const std::vector<evals::EvalCase>& cases, bool as_json) {
   json::array items;
   std::vector<std::vector<std::string>> rows{{"CASE", "TAGS", "NAME"}};
-  for (const agent::EvalCase& c : cases) {
+  for (const evals::EvalCase& c : cases) {
     std::string tags;
     for (const std::string& tag : c.body.tags) tags += (tags.empty() ? "" : ",") + tag;
     rows.push_back(
-        {c.id, tags, c.broken.empty() ? c.body.name.value_or("") : "BROKEN: " + agent::OneLine(c.broken, 200)});
+        {c.id, tags, c.broken.empty() ? c.body.name.value_or("") : "BROKEN: " + llm::OneLine(c.broken, 200)});
     json::object item{{"id", c.id}, {"file", c.file}, {"tags", json::array(c.body.tags.begin(), c.body.tags.end())}};
     if (!c.broken.empty()) item["broken"] = c.broken;
     items.push_back(std::move(item));
@@ -80,17 +80,17 @@ Result<> ListCases(const std::vector<agent::EvalCase>& cases, bool as_json) {
   return Out(as_json ? wire::NdjsonLine(json::object{{"cases", std::move(items)}}) : Table(rows));
 }
 
-Task<int> Eval(ApiClient* api, const Options* options, agent::EvalOptions asked, EvalPlan plan) {
+Task<int> Eval(ApiClient* api, const Options* options, llm::EvalOptions asked, EvalPlan plan) {
   auto ex = co_await asio::this_coro::executor;
   Signals signals(ex, {SIGINT, SIGTERM, SIGHUP});
-  agent::EvalHooks hooks;
+  evals::EvalHooks hooks;
   hooks.stop = [&signals] { return signals.Wait(); };
   hooks.say = [](const std::string& line) { Note(line); };
   hooks.environment = HostEnvironment;
   hooks.node.runner = FindEvalRunner();
   hooks.node.environment = {{"SANDBAR_URL", api->server().url}, {"SANDBAR_TOKEN", api->server().token}};
-  agent::EvalRunner runner(ex, api, asked, std::move(hooks));
-  SB_CO_TRY(agent::EvalReport report, co_await runner.Run(std::move(plan.cases)));
+  evals::EvalRunner runner(ex, api, asked, std::move(hooks));
+  SB_CO_TRY(evals::EvalReport report, co_await runner.Run(std::move(plan.cases)));
   SB_CO_TRYV(Report(report, asked, plan.before, options->json));
   const int code = report.interrupted ? kExitInterrupted : report.ExitCode();
   Note(code == 0 ? Colour::kGreen : Colour::kRed, code == 0 ? "ok" : "failed", "");

@@ -10,7 +10,7 @@
 #include <variant>
 #include <vector>
 
-#include "agent/options.h"
+#include "llm/options.h"
 
 namespace sandbar::cli {
 
@@ -142,10 +142,10 @@ struct ImportCommand {
   std::optional<uint64_t> max_size;  // of its files, unpacked
 };
 struct AgentCommand {
-  agent::AgentOptions options;
+  llm::AgentOptions options;
 };
 struct EvalCommand {
-  agent::EvalOptions options;
+  llm::EvalOptions options;
 };
 struct McpCommand {
   std::optional<std::string> sandbox, image, runtime;
@@ -173,7 +173,7 @@ struct KernelCommand {
 };
 struct SkillCommand {};
 struct ClaudeWorkerCommand {
-  agent::ClaudeWorkerOptions options;
+  llm::ClaudeWorkerOptions options;
 };
 struct VersionCommand {};
 struct DoctorCommand {

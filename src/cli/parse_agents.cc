@@ -6,7 +6,7 @@
 namespace sandbar::cli {
 namespace {
 
-void AddLimits(CLI::App* sub, agent::Limits* limits, std::string* timeout) {
+void AddLimits(CLI::App* sub, llm::Limits* limits, std::string* timeout) {
   sub->add_option("--max-steps", limits->max_steps, "replies of the model (default 20)")->check(CLI::Range(1, 10'000));
   sub->add_option("--max-tokens", limits->max_tokens, "tokens in and out together")->check(CLI::PositiveNumber);
   sub->add_option("--timeout", *timeout, "of the whole run, e.g. 90s, 5m (default 10m)")->check(CheckDuration);
@@ -70,7 +70,7 @@ std::string ArrangeCode(CodeCommand* code, const std::vector<std::string>& words
 }
 
 void AddAgent(CLI::App* app, Raw* raw) {
-  agent::AgentOptions* o = &raw->agent.options;
+  llm::AgentOptions* o = &raw->agent.options;
   auto* sub = app->add_subcommand("agent", "Let a model work on a task in a fresh sandbox: sandbar agent \"…\"");
   sub->add_option("PROMPT", o->prompt, "the task")->required();
   sub->add_option("--model", o->model, "anthropic:ID, openai:ID[@URL], scripted:FILE, replay:FILE (or SANDBAR_MODEL)");
@@ -99,7 +99,7 @@ void AddAgent(CLI::App* app, Raw* raw) {
 }
 
 void AddClaudeWorker(CLI::App* app, Raw* raw) {
-  agent::ClaudeWorkerOptions* o = &raw->claude_worker.options;
+  llm::ClaudeWorkerOptions* o = &raw->claude_worker.options;
   auto* sub =
       app->add_subcommand("claude-worker", "Run the tools of Claude's managed agents in sandboxes of this server");
   sub->add_option("--environment", o->environment, "id of the self-hosted environment (or ANTHROPIC_ENVIRONMENT_ID)");
@@ -114,7 +114,7 @@ void AddClaudeWorker(CLI::App* app, Raw* raw) {
 }
 
 void AddEval(CLI::App* app, Raw* raw) {
-  agent::EvalOptions* o = &raw->eval.options;
+  llm::EvalOptions* o = &raw->eval.options;
   auto* sub = app->add_subcommand("eval", "Run a directory of eval cases, each trial in a fresh fork");
   sub->add_option("DIR", o->path, "cases: .yaml and .mjs files (docs/evals.md)")->required();
   sub->add_option("--model", o->model, "for every case (default: each case's own)");
