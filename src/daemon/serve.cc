@@ -25,7 +25,7 @@
 #include "daemon/reach_check.h"
 #include "daemon/settings.h"
 #include "daemon/spawner_process.h"
-#include "engine/namespaces/namespaces_engine.h"
+#include "engine/spawner_client/spawner_engine.h"
 #include "egress/intercept.h"
 #include "egress/policy.h"
 #include "os/self_sandbox.h"
@@ -143,7 +143,7 @@ Task<> Build(Running* r) {
   auto ex = co_await asio::this_coro::executor;
   const Config& config = *r->config;
   std::string socket = SpawnerSocket(config.data);
-  SB_CO_TRY(r->engine, co_await engine::ConnectNamespacesEngine(ex, std::move(socket)));
+  SB_CO_TRY(r->engine, co_await engine::ConnectSpawnerEngine(ex, std::move(socket)));
   SB_CO_TRY(r->store, store::OpenSqlite(config.data + "/sandbar.db"));
   SB_CO_TRY(r->token, EnsureToken(config.data, r->store.get()));
   SB_CO_TRY(std::string jwt_key, ReadOrMakeSecret(config.data + "/jwt.key", ""));

@@ -1,6 +1,6 @@
 // The one contract: an engine boots sandbar-guest in a machine made of orthogonal parts, and hands back a
 // reconnectable byte stream to it. A new engine implements this and nothing else; every feature (exec, files, pty)
-// is frames on that stream (engine/guest_link.h).
+// is frames on that stream (engine/guest_link/guest_link.h).
 //
 //   auto m = co_await engine.Boot(boot);          // rootfs format, network, limits: not named, no image yet
 //   co_await m->Configure(rootfs, spec);          // image and spec: the agent runs

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "engine/engine.h"
-#include "engine/guest_link.h"
+#include "engine/guest_link/guest_link.h"
 #include "egress/egress.h"
 #include "sandbox/core.h"
 #include "sandbox/machine_interceptor.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "engine/guest_link.h"
+#include "engine/guest_link/guest_link.h"
 #include "egress/policy.h"
 #include "sandbox/vault.h"
 #include "store/store.h"

@@ -13,7 +13,7 @@
 #include "async/task.h"
 #include "base/fd.h"
 #include "engine/engine.h"
-#include "engine/guest_link.h"
+#include "engine/guest_link/guest_link.h"
 #include "egress/egress.h"
 #include "egress/policy.h"
 #include "sandbox/code.h"

@@ -6,7 +6,7 @@
 #include <boost/asio/io_context.hpp>
 #include <optional>
 
-#include "engine/guest_link.h"
+#include "engine/guest_link/guest_link.h"
 
 namespace sandbar::engine {
 namespace {

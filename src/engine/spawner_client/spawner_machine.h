@@ -6,7 +6,7 @@
 #include <string>
 
 #include "engine/engine.h"
-#include "engine/namespaces/connection.h"
+#include "engine/spawner_client/connection.h"
 
 namespace sandbar::engine {
 

@@ -5,7 +5,7 @@
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/write.hpp>
 
-#include "engine/guest_link_core.h"
+#include "engine/guest_link/core.h"
 
 namespace sandbar::engine {
 namespace {

@@ -1,6 +1,6 @@
-#include "engine/guest_link.h"
+#include "engine/guest_link/guest_link.h"
 
-#include "engine/guest_link_core.h"
+#include "engine/guest_link/core.h"
 
 namespace sandbar::engine {
 namespace {

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "async/task.h"
-#include "engine/guest_link.h"
+#include "engine/guest_link/guest_link.h"
 #include "wire/guest_frames.h"
 
 namespace sandbar::engine {

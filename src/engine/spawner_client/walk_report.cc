@@ -1,4 +1,4 @@
-#include "engine/namespaces/walk_report.h"
+#include "engine/spawner_client/walk_report.h"
 
 #include <charconv>
 #include <string_view>

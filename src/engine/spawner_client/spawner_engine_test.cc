@@ -1,5 +1,5 @@
 // The engine contract on real machines with the real agent (root, busybox-static, the built sandbar-guest).
-#include "engine/namespaces/namespaces_engine.h"
+#include "engine/spawner_client/spawner_engine.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "engine/guest_link.h"
+#include "engine/guest_link/guest_link.h"
 #include "spawner/program.h"
 
 namespace sandbar::engine {
@@ -37,7 +37,7 @@ class Recorder : public GuestEvents {
   Event changed;
 };
 
-class NamespacesEngineTest : public ::testing::Test {
+class SpawnerEngineTest : public ::testing::Test {
  protected:
   void SetUp() override {
 #if defined(__has_feature)
@@ -124,7 +124,7 @@ Task<> RunEcho(Machine* machine, Recorder* recorder) {
 
 Task<> LifeOfAMachine(std::string path, BootRequest boot, Rootfs rootfs, Recorder* recorder) {
   auto ex = co_await asio::this_coro::executor;
-  SB_CO_TRY(auto engine, co_await ConnectNamespacesEngine(ex, std::move(path)));
+  SB_CO_TRY(auto engine, co_await ConnectSpawnerEngine(ex, std::move(path)));
   EXPECT_EQ(engine->info().isolation_class, 1);
   SB_CO_TRY(auto machine, co_await engine->Boot(std::move(boot)));
   auto network = machine->TakeNetwork();
@@ -149,7 +149,7 @@ Task<> LifeOfAMachine(std::string path, BootRequest boot, Rootfs rootfs, Recorde
   co_return Result<>{};
 }
 
-TEST_F(NamespacesEngineTest, BootConfigureRunDestroy) {
+TEST_F(SpawnerEngineTest, BootConfigureRunDestroy) {
   Recorder recorder(io_.get_executor());
   RunTask(LifeOfAMachine(socket(), Small("m1"), Tiny(), &recorder));
   EXPECT_TRUE(recorder.output.starts_with("hello from ")) << recorder.output;
@@ -159,7 +159,7 @@ TEST_F(NamespacesEngineTest, BootConfigureRunDestroy) {
 
 Task<> Deadline(std::string path, BootRequest boot, Rootfs rootfs) {
   auto ex = co_await asio::this_coro::executor;
-  SB_CO_TRY(auto engine, co_await ConnectNamespacesEngine(ex, std::move(path)));
+  SB_CO_TRY(auto engine, co_await ConnectSpawnerEngine(ex, std::move(path)));
   SB_CO_TRY(auto machine, co_await engine->Boot(std::move(boot)));
   MachineSpec spec;
   SB_CO_TRYV(co_await machine->Configure(std::move(rootfs), std::move(spec)));
@@ -173,13 +173,13 @@ Task<> Deadline(std::string path, BootRequest boot, Rootfs rootfs) {
   co_return Result<>{};
 }
 
-TEST_F(NamespacesEngineTest, TheDeadlineEndsAMachineAndEveryWait) {
+TEST_F(SpawnerEngineTest, TheDeadlineEndsAMachineAndEveryWait) {
   RunTask(Deadline(socket(), Small("m1"), Tiny()));
 }
 
 Task<> Shutdown(std::string path, BootRequest boot, Rootfs rootfs) {
   auto ex = co_await asio::this_coro::executor;
-  SB_CO_TRY(auto engine, co_await OpenNamespacesEngine(ex, std::move(path)));
+  SB_CO_TRY(auto engine, co_await OpenSpawnerEngine(ex, std::move(path)));
   EXPECT_FALSE(engine->spawner().instance.empty());
   EXPECT_FALSE(engine->spawner().cgroup.empty());
   SB_CO_TRY(auto machine, co_await engine->Boot(std::move(boot)));
@@ -193,7 +193,7 @@ Task<> Shutdown(std::string path, BootRequest boot, Rootfs rootfs) {
   co_return Result<>{};
 }
 
-TEST_F(NamespacesEngineTest, AfterShutdownNothingPretendsToLive) {
+TEST_F(SpawnerEngineTest, AfterShutdownNothingPretendsToLive) {
   RunTask(Shutdown(socket(), Small("m1"), Tiny()));
 }
 

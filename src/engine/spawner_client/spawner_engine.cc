@@ -1,11 +1,11 @@
-#include "engine/namespaces/namespaces_engine.h"
+#include "engine/spawner_client/spawner_engine.h"
 
 #include <sys/socket.h>
 
 #include "base/log.h"
-#include "engine/namespaces/connection.h"
-#include "engine/namespaces/spawner_machine.h"
-#include "engine/namespaces/walk_report.h"
+#include "engine/spawner_client/connection.h"
+#include "engine/spawner_client/spawner_machine.h"
+#include "engine/spawner_client/walk_report.h"
 #include "os/unix_socket.h"
 
 namespace sandbar::engine {
@@ -31,13 +31,13 @@ EngineInfo ToInfo(spawner::EngineEntry e, bool copies_snapshots) {
   return info;
 }
 
-class NamespacesEngineImpl : public NamespacesEngine {
+class SpawnerEngineImpl : public SpawnerEngine {
  public:
-  NamespacesEngineImpl(std::shared_ptr<Connection> connection, SpawnerInfo info)
+  SpawnerEngineImpl(std::shared_ptr<Connection> connection, SpawnerInfo info)
       : connection_(std::move(connection)), info_(std::move(info)) {}
-  ~NamespacesEngineImpl() override { connection_->Close("the engine was closed"); }
-  NamespacesEngineImpl(const NamespacesEngineImpl&) = delete;
-  NamespacesEngineImpl& operator=(const NamespacesEngineImpl&) = delete;
+  ~SpawnerEngineImpl() override { connection_->Close("the engine was closed"); }
+  SpawnerEngineImpl(const SpawnerEngineImpl&) = delete;
+  SpawnerEngineImpl& operator=(const SpawnerEngineImpl&) = delete;
 
   EngineInfo info() const override { return info_.engines.front(); }
   std::vector<EngineInfo> engines() const override { return info_.engines; }
@@ -269,7 +269,7 @@ class NamespacesEngineImpl : public NamespacesEngine {
 
 }  // namespace
 
-Task<std::unique_ptr<NamespacesEngine>> OpenNamespacesEngine(asio::any_io_executor executor, std::string socket_path) {
+Task<std::unique_ptr<SpawnerEngine>> OpenSpawnerEngine(asio::any_io_executor executor, std::string socket_path) {
   SB_CO_TRY(auto connection, Connection::Open(executor, socket_path));
   spawner::Request hello = spawner::HelloReq();
   auto answer = co_await connection->Call(std::move(hello));
@@ -295,11 +295,11 @@ Task<std::unique_ptr<NamespacesEngine>> OpenNamespacesEngine(asio::any_io_execut
     connection->Close("no engines");
     co_return Fail(Code::kProtocol, "the spawner knows no engine");
   }
-  co_return std::make_unique<NamespacesEngineImpl>(std::move(connection), std::move(info));
+  co_return std::make_unique<SpawnerEngineImpl>(std::move(connection), std::move(info));
 }
 
-Task<std::unique_ptr<Engine>> ConnectNamespacesEngine(asio::any_io_executor executor, std::string socket_path) {
-  SB_CO_TRY(std::unique_ptr<Engine> engine, co_await OpenNamespacesEngine(std::move(executor), std::move(socket_path)));
+Task<std::unique_ptr<Engine>> ConnectSpawnerEngine(asio::any_io_executor executor, std::string socket_path) {
+  SB_CO_TRY(std::unique_ptr<Engine> engine, co_await OpenSpawnerEngine(std::move(executor), std::move(socket_path)));
   co_return engine;
 }
 

@@ -1,5 +1,5 @@
 // The daemon's end against a spawner that misbehaves in every way a broken one could.
-#include "engine/namespaces/connection.h"
+#include "engine/spawner_client/connection.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "engine/namespaces/spawner_machine.h"
+#include "engine/spawner_client/spawner_machine.h"
 
 #include <sys/socket.h>
 

@@ -3,7 +3,7 @@
 // peer is checked to be root or ourselves). When the spawner is gone, so are its machines: every call then fails with
 // kUnavailable.
 //
-//   auto engine = co_await ConnectNamespacesEngine(executor, "/var/lib/sandbar/run/spawner.sock");
+//   auto engine = co_await ConnectSpawnerEngine(executor, "/var/lib/sandbar/run/spawner.sock");
 #pragma once
 
 #include <memory>
@@ -25,14 +25,14 @@ struct SpawnerInfo {
   std::vector<uint8_t> engine_ids;  // their numbers, for the spawner
 };
 
-class NamespacesEngine : public Engine {
+class SpawnerEngine : public Engine {
  public:
   virtual const SpawnerInfo& spawner() const = 0;
   // Ends the spawner and every machine.
   virtual Task<> Shutdown() = 0;
 };
 
-Task<std::unique_ptr<NamespacesEngine>> OpenNamespacesEngine(asio::any_io_executor executor, std::string socket_path);
-Task<std::unique_ptr<Engine>> ConnectNamespacesEngine(asio::any_io_executor executor, std::string socket_path);
+Task<std::unique_ptr<SpawnerEngine>> OpenSpawnerEngine(asio::any_io_executor executor, std::string socket_path);
+Task<std::unique_ptr<Engine>> ConnectSpawnerEngine(asio::any_io_executor executor, std::string socket_path);
 
 }  // namespace sandbar::engine

@@ -1,4 +1,4 @@
-#include "engine/guest_link_core.h"
+#include "engine/guest_link/core.h"
 
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/write.hpp>

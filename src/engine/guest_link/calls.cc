@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "engine/guest_link_core.h"
+#include "engine/guest_link/core.h"
 
 namespace sandbar::engine {
 namespace {

@@ -1,7 +1,7 @@
 // What the agent may say, and when. Anything else is kProtocol, which closes the link.
 #include <algorithm>
 
-#include "engine/guest_link_core.h"
+#include "engine/guest_link/core.h"
 
 namespace sandbar::engine {
 namespace {

@@ -1,4 +1,4 @@
-#include "engine/namespaces/connection.h"
+#include "engine/spawner_client/connection.h"
 
 #include <unistd.h>
 
