@@ -2,7 +2,7 @@
 .PHONY: build test test-all test-engines test-kernels bench format clean
 
 build:
-	@cmake --preset release && ninja -C build/release sandbar sandbar-spawner sandbar-walker sandbar-guest
+	@cmake --preset release && ninja -C build/release sandbar sandbar-spawner sandbar-scanner sandbar-guest
 
 test:
 	@tools/test.sh

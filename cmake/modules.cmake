@@ -10,7 +10,7 @@ sb_embed(assets assets.h kLlmsTxt sdk/llms.txt kOpenApiJson sdk/openapi.json kSa
 sb_module(async uses base links Boost::headers Threads::Threads)
 sb_module(wire uses base links Boost::json ZLIB::ZLIB)
 sb_module(os single_threaded uses base links PkgConfig::SECCOMP PkgConfig::CAP PkgConfig::NFTABLES PkgConfig::MNL)
-sb_module(walker single_threaded uses base os links fmt::fmt OpenSSL::Crypto)
+sb_module(layer_scanner single_threaded uses base os links fmt::fmt OpenSSL::Crypto)
 sb_module(spawner single_threaded uses base os tests wire)
 sb_module(guest single_threaded uses base wire os links ZLIB::ZLIB)
 sb_module(http uses base async wire links OpenSSL::SSL OpenSSL::Crypto)

@@ -24,7 +24,7 @@ THIRD_PARTY = {
     "boost/beast": {"wire", "http", "egress"},
     "boost/asio": {"async", "http", "egress", "ingress", "engine", "engine/guest_link", "engine/spawner_client", "engine/fake", "sandbox", "api", "client", "llm", "evals", "cli", "daemon", "mcp"},
     "boost/json": {"wire", "http", "egress", "ingress", "images", "sandbox", "api", "client", "llm", "evals", "cli", "daemon", "store", "mcp"},
-    "openssl/": {"http", "egress", "sandbox", "api", "cli", "daemon", "walker"},
+    "openssl/": {"http", "egress", "sandbox", "api", "cli", "daemon", "layer_scanner"},
     "zlib.h": {"wire", "guest", "client", "mcp"},
     "zstd.h": {"cli"},
 }

@@ -20,7 +20,7 @@ include(${CMAKE_SOURCE_DIR}/tests/security/CMakeLists.txt OPTIONAL)
 # What the spawner promises of every machine, on gVisor. Left out is what only class 1 says in these words.
 if(TARGET spawner_test)
   add_test(NAME gvisor.spawner COMMAND spawner_test
-    --gtest_filter=SuperviseTest.*:Disks/SnapshotTest.*/0:Disks/ChainTest.*:WalkTest.*-SuperviseTest.AnAgentThatCannotRun*)
+    --gtest_filter=SuperviseTest.*:Disks/SnapshotTest.*/0:Disks/ChainTest.*:ScanTest.*-SuperviseTest.AnAgentThatCannotRun*)
   set_tests_properties(gvisor.spawner PROPERTIES LABELS "unit;engines" RUN_SERIAL TRUE TIMEOUT 1800
     ENVIRONMENT SANDBAR_TEST_ISOLATION=gvisor)
 endif()

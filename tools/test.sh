@@ -40,7 +40,7 @@ for image in ${SANDBAR_TEST_IMAGES:-node24 node22 python3.13 bun universal data 
 done
 [ -z "${todo:-}" ] || start_job "images$todo" "$LOGS/images.log" images/build.sh $todo
 start_job "compiling (asan)" "$LOGS/build-asan.log" configure_and_build asan build/asan
-start_job "compiling (release)" "$LOGS/build.log" configure_and_build release build/release sandbar sandbar-spawner sandbar-walker sandbar-guest
+start_job "compiling (release)" "$LOGS/build.log" configure_and_build release build/release sandbar sandbar-spawner sandbar-scanner sandbar-guest
 wait_jobs
 if compgen -G 'fuzz/*.cc' >/dev/null; then
   step "compiling (fuzz)" "$LOGS/build-fuzz.log" tools/fuzz.sh build

@@ -44,7 +44,7 @@ build_root() {
   for applet in $(busybox --list | grep -vx busybox); do ln -sf /usr/bin/busybox "$root/usr/bin/$applet"; done
   ln -s /usr/bin/busybox "$root/usr/sbin/modprobe"   # where the kernel looks for it
   add_program /usr/sbin "$(command -v mkfs.btrfs)"
-  add_program /opt/sandbar/bin "$bin"/sandbar{,-spawner,-walker,-guest}
+  add_program /opt/sandbar/bin "$bin"/sandbar{,-spawner,-scanner,-guest}
   cp -a "$work/deb/lib/modules" "$root/usr/lib/modules"
   busybox depmod -b "$root" "$release"
   printf '%s\n' root:x:0:0::/root:/bin/sh sandbar:x:990:990::/nonexistent:/bin/false > "$root/etc/passwd"

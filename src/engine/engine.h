@@ -94,7 +94,7 @@ struct Usage {
   uint64_t oom_kills = 0;
 };
 
-// What a walk through a snapshot's layer found.
+// What a scan through a snapshot's layer found.
 struct LayerReport {
   uint64_t bytes = 0, files = 0;
   std::string digest;              // of the manifest

@@ -141,7 +141,7 @@ TEST_F(DurabilityTest, ALayerThatCannotBeReadNowIsTriedAgainAndHoldsUpNobody) {
   world.host.faults.manifest[""] = Code::kUnavailable;
   Boot();
   auto first = Stop(Named("first"));
-  ASSERT_TRUE(world.Until([&] { return world.host.walks[first.id] > 0; }));
+  ASSERT_TRUE(world.Until([&] { return world.host.scans[first.id] > 0; }));
   world.host.faults.manifest = {{first.id, Code::kUnavailable}};
   auto second = Stop(Named("second"));
   ASSERT_TRUE(Durable(second.id));
@@ -155,22 +155,22 @@ TEST_F(DurabilityTest, ALayerThatNeverCanBeReadIsNoDamageAndIsNotTriedAgain) {
   world.host.faults.manifest[""] = Code::kUnsupported;
   Boot();
   auto first = Stop(Named("first"));
-  ASSERT_TRUE(world.Until([&] { return world.host.walks[first.id] > 0; }));
+  ASSERT_TRUE(world.Until([&] { return world.host.scans[first.id] > 0; }));
   world.host.faults.manifest.clear();
   ASSERT_TRUE(Durable(Stop(Named("second")).id));
   ASSERT_TRUE(Durable(Stop(Named("third")).id));
-  EXPECT_EQ(world.host.walks[first.id], 1);
+  EXPECT_EQ(world.host.scans[first.id], 1);
   EXPECT_EQ(Snapshot(first.id).durable_at, 0);
   EXPECT_EQ(Snapshot(first.id).damage, "");
   EXPECT_EQ(Head("first"), first.id);
   EXPECT_TRUE(Resume("first"));
 }
 
-TEST_F(DurabilityTest, ALongWalkOfOneProjectHoldsUpNoOther) {
+TEST_F(DurabilityTest, ALongScanOfOneProjectHoldsUpNoOther) {
   Boot();
-  world.host.slow_walks.insert("team_a/prj_a");
+  world.host.slow_scans.insert("team_a/prj_a");
   auto slow = Stop(Named("slow"));
-  ASSERT_TRUE(world.Until([&] { return world.host.walks[slow.id] == 1; }));
+  ASSERT_TRUE(world.Until([&] { return world.host.scans[slow.id] == 1; }));
   auto behind = Stop(Named("behind"));
   const Scope first = world.scope;
   for (const char* project : {"prj_b", "prj_c", "prj_d", "prj_e", "prj_f"}) {
@@ -179,8 +179,8 @@ TEST_F(DurabilityTest, ALongWalkOfOneProjectHoldsUpNoOther) {
   }
   world.scope = first;
   EXPECT_EQ(Snapshot(slow.id).durable_at, 0);
-  EXPECT_EQ(world.host.walks[behind.id], 0) << "of each project one at a time";
-  world.host.slow_walks.clear();
+  EXPECT_EQ(world.host.scans[behind.id], 0) << "of each project one at a time";
+  world.host.slow_scans.clear();
   EXPECT_TRUE(Durable(slow.id));
   EXPECT_TRUE(Durable(behind.id));
 }

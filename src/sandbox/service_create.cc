@@ -249,7 +249,7 @@ Task<SandboxView> ServiceImpl::Launch(std::shared_ptr<Session> session, store::S
       rootfs.snapshots = {heritage->snapshot};
       rootfs.memory = true;
     } else if (!booting) {
-      // A guess leaves the machine at least half of its limit; the walk that is under way corrects it.
+      // A guess leaves the machine at least half of its limit; the scan that is under way corrects it.
       SB_CO_TRY(rootfs.inherited_bytes, co_await InheritedBytes(session->row(), core_.config.disk_bytes / 2));
       session->NoteInherited(rootfs.inherited_bytes);
       SB_CO_TRYV(co_await FitFormats(session->row(), &rootfs));

@@ -1,5 +1,5 @@
 // What a sandbox's disk limit counts: all that it holds, not what its current session wrote. The engine counts what a
-// machine writes; what it began with is known here, from the walk that made the snapshot durable, and until then from
+// machine writes; what it began with is known here, from the scan that made the snapshot durable, and until then from
 // what the sessions before it wrote. Both may be too low; the spawner corrects them (spawner/disk_room.h).
 #include <fmt/format.h>
 
@@ -17,7 +17,7 @@ uint64_t BytesOf(const store::Layer& layer) {
   return layer.bytes + layer.files * kEntryBytes;
 }
 
-bool Walked(const std::optional<store::Layer>& layer) {
+bool Scanned(const std::optional<store::Layer>& layer) {
   return layer && layer->durable_at != 0;
 }
 
@@ -28,11 +28,11 @@ Task<uint64_t> ServiceImpl::BytesOf(store::Snapshot snapshot, uint64_t enough) {
   const std::string name = snapshot.snapshot_layers.front();
   auto find = [name](store::Store& store) { return store.FindLayer(name); };
   SB_CO_TRY(auto layer, co_await core_.Db(std::move(find)));
-  if (Walked(layer)) co_return sandbox::BytesOf(*layer);
+  if (Scanned(layer)) co_return sandbox::BytesOf(*layer);
   if (snapshot.size_bytes <= enough) co_return snapshot.size_bytes;
-  auto walked = co_await CheckLayer(name);
-  if (walked && walked->durable_at != 0) co_return sandbox::BytesOf(*walked);
-  if (!walked && core_.closing) co_return std::unexpected(std::move(walked).error());
+  auto scanned = co_await CheckLayer(name);
+  if (scanned && scanned->durable_at != 0) co_return sandbox::BytesOf(*scanned);
+  if (!scanned && core_.closing) co_return std::unexpected(std::move(scanned).error());
   co_return snapshot.size_bytes;
 }
 

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::chrono::minutes kLookEvery{1};
 constexpr size_t kShown = 3;
-constexpr size_t kWalksAtOnce = 4;  // fewer than the spawner allows
+constexpr size_t kScansAtOnce = 4;  // fewer than the spawner allows
 
 std::string DamageOf(const engine::LayerReport& report, const std::string& digest) {
   if (report.digest != digest) return "its manifest is not the one that was written";
@@ -40,7 +40,7 @@ bool IsDamage(const Error& error) {
 }  // namespace
 
 // The first look at a layer makes its manifest, later ones compare.
-Task<store::Layer> ServiceImpl::WalkLayer(std::string name) {
+Task<store::Layer> ServiceImpl::ScanLayer(std::string name) {
   auto find = [name](store::Store& store) -> Result<std::pair<std::optional<store::Layer>, std::string>> {
     SB_TRY(auto known, store.FindLayer(name));
     SB_TRY(std::string owner, OwnerOfLayer(store, name));
@@ -50,8 +50,8 @@ Task<store::Layer> ServiceImpl::WalkLayer(std::string name) {
   auto& [known, owner] = found_layer;
   store::Layer layer = known.value_or(store::Layer{.name = name});
   const bool fresh = layer.durable_at == 0;
-  auto walk = fresh ? core_.parts.engine->WriteManifest(name, owner) : core_.parts.engine->CheckManifest(name, owner);
-  auto report = co_await std::move(walk);
+  auto scan = fresh ? core_.parts.engine->WriteManifest(name, owner) : core_.parts.engine->CheckManifest(name, owner);
+  auto report = co_await std::move(scan);
   if (!report && !IsDamage(report.error())) co_return std::unexpected(std::move(report).error());
   const bool was_good = layer.damage.empty();
   if (!report) {
@@ -79,7 +79,7 @@ Task<store::Layer> ServiceImpl::WalkLayer(std::string name) {
   co_return layer;
 }
 
-// Two walks that write one manifest would spoil it: whoever asks meanwhile gets the same answer.
+// Two scans that write one manifest would spoil it: whoever asks meanwhile gets the same answer.
 Task<store::Layer> ServiceImpl::CheckLayer(std::string name) {
   std::shared_ptr<Outcome<store::Layer>> outcome;
   if (auto it = checking_.find(name); it != checking_.end()) {
@@ -94,7 +94,7 @@ Task<store::Layer> ServiceImpl::CheckLayer(std::string name) {
 
 // Goes on when whoever asked has gone.
 Task<store::Layer> ServiceImpl::CheckLayerNow(std::string name) {
-  auto checked = co_await WalkLayer(name);
+  auto checked = co_await ScanLayer(name);
   checking_.erase(name);
   co_return checked;
 }
@@ -129,22 +129,22 @@ Task<> ServiceImpl::RefuseDamaged(store::Snapshot snapshot) {
 
 // Layers of several projects are read side by side, and of each project one at a time: what takes long, because a guest
 // made it so, holds up nobody else.
-Task<> ServiceImpl::StartWalks() {
-  while (!core_.closing && walking_.size() < kWalksAtOnce) {
+Task<> ServiceImpl::StartScans() {
+  while (!core_.closing && scanning_.size() < kScansAtOnce) {
     const int64_t limit = NowMs() - core_.config.scrub_every_ms;
     NotThese except;
     except.layers = unreadable_;
     except.layers.insert(not_now_.begin(), not_now_.end());
-    except.owners = walking_;
-    except.after = last_walked_;
+    except.owners = scanning_;
+    except.after = last_scanned_;
     auto next = [limit, except = std::move(except)](store::Store& store) -> Result<LayerToRead> {
       SB_TRY(LayerToRead layer, NextToSeal(store, except));
       return layer.name.empty() ? NextToScrub(store, limit, except) : layer;
     };
     SB_CO_TRY(LayerToRead layer, co_await core_.Db(std::move(next)));
     if (layer.name.empty()) co_return Result<>{};
-    last_walked_ = layer.owner;
-    walking_.insert(layer.owner);
+    last_scanned_ = layer.owner;
+    scanning_.insert(layer.owner);
     tasks_.Spawn(SealOrScrub(std::move(layer.name), std::move(layer.owner)));
   }
   co_return Result<>{};
@@ -155,7 +155,7 @@ Task<> ServiceImpl::StartWalks() {
 Task<> ServiceImpl::SealOrScrub(std::string name, std::string owner) {
   co_await asio::this_coro::throw_if_cancelled(false);
   auto checked = co_await CheckLayer(name);
-  walking_.erase(owner);
+  scanning_.erase(owner);
   if (!checked && !core_.closing) {
     log::Warn("snapshot layer {} was not checked: {}", name, checked.error().message);
     if (checked.error().code == Code::kUnsupported) unreadable_.insert(name);
@@ -174,7 +174,7 @@ Task<> ServiceImpl::KeepSnapshotsDurable() {
       not_now_.clear();
       retried_at = NowMs();
     }
-    auto done = co_await StartWalks();
+    auto done = co_await StartScans();
     if (!done && !core_.closing) log::Warn("snapshots: {}", done.error().message);
     auto again = co_await seal_.Wait(std::chrono::milliseconds(wait));
     if (!again) break;

@@ -203,10 +203,10 @@ class ServiceImpl final : public Domain {
   // service_durability.cc
   Task<store::Layer> CheckLayer(std::string name);
   Task<store::Layer> CheckLayerNow(std::string name);
-  Task<store::Layer> WalkLayer(std::string name);
+  Task<store::Layer> ScanLayer(std::string name);
   Task<> CheckLayers(std::vector<std::string> layers);
   Task<> RefuseDamaged(store::Snapshot snapshot);
-  Task<> StartWalks();
+  Task<> StartScans();
   Task<> SealOrScrub(std::string name, std::string owner);
   void Seal() {
     retry_seal_ = true;
@@ -280,13 +280,13 @@ class ServiceImpl final : public Domain {
   bool purge_ = false;                 // deleted rows are in the database's log
   Errand collect_;                     // snapshots may have become garbage
   std::set<std::string> unflattened_;  // snapshots on damaged or unreadable layers
-  std::set<std::string> unreadable_;   // layers beyond the walker's limits
+  std::set<std::string> unreadable_;   // layers beyond the layer scanner's limits
   std::set<std::string> not_now_;      // layers that could not be read lately
-  std::set<std::string> walking_;      // owners of layers that are being read
-  std::string last_walked_;            // the last of them
+  std::set<std::string> scanning_;      // owners of layers that are being read
+  std::string last_scanned_;            // the last of them
   Errand trim_;                        // there is more output on disk
   bool retry_seal_ = false;
-  Errand seal_;                                                             // there is a new layer, or a walk has ended
+  Errand seal_;                                                             // there is a new layer, or a scan has ended
   std::map<std::string, std::shared_ptr<Outcome<store::Layer>>> checking_;  // layers being read, by name
   std::set<std::string> forking_;  // live snapshots that somebody is about to go on from
   TaskGroup tasks_;

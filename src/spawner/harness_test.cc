@@ -192,8 +192,8 @@ int TestHost::StartSpawner(const std::vector<std::string>& extra) {
                                    "0",
                                    "--disk-pool-bytes",
                                    "1073741824",
-                                   "--walker",
-                                   std::string(SB_BINARY_DIR) + "/bin/sandbar-walker",
+                                   "--scanner",
+                                   std::string(SB_BINARY_DIR) + "/bin/sandbar-scanner",
                                    "--runsc",
                                    runsc_};
   args.insert(args.end(), extra.begin(), extra.end());

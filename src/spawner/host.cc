@@ -257,8 +257,8 @@ Result<std::unique_ptr<Host>> PrepareHost(Options options) {
   if (!cgroups) return std::unexpected(std::move(cgroups).error().Context("control groups"));
   h->cgroups = std::move(*cgroups);
   RemoveLeftoverGroups(*h->cgroups);
-  if (!h->options.walker.empty()) {
-    SB_TRY(h->walker, os::OpenPath(h->options.walker, O_PATH));
+  if (!h->options.scanner.empty()) {
+    SB_TRY(h->scanner, os::OpenPath(h->options.scanner, O_PATH));
   }
   SB_TRY(h->filter, os::BuildGuestFilter());
   SB_TRY(h->nesting_filter, os::BuildNestingFilter());

@@ -22,8 +22,8 @@ enum class JobKind : uint8_t {
   kCopy,     // the writable copy of a snapshot that a machine begins with
   kDrive,    // a state of a drive
   kLive,     // a snapshot of a machine that runs
-  kSeal,     // the first walk through a layer, which makes it durable
-  kRead,     // other walks: checks, differences
+  kSeal,     // the first scan through a layer, which makes it durable
+  kRead,     // other scans: checks, differences
   kConvert,  // another form of a snapshot or a drive
   kMeasure,  // counts the bytes that a running machine still shares with its snapshot
   kTidy,     // what was given up leaves the disk, what was published is sealed

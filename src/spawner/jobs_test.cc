@@ -87,7 +87,7 @@ class JobsTest : public testing::Test {
     }
     return out;
   }
-  // A walk that cannot go on because nobody hears what it says.
+  // A scan that cannot go on because nobody hears what it says.
   Result<Answer> Stuck(const std::string& owner) {
     DiffReq diff;
     diff.after = {"snap_many"};
@@ -110,13 +110,13 @@ class JobsTest : public testing::Test {
     return text;
   }
   // Of the spawner's own children.
-  std::vector<pid_t> Walkers() {
+  std::vector<pid_t> Scanners() {
     std::vector<pid_t> out;
     const std::string spawner = std::to_string(host_->spawner_pid());
     std::istringstream children(
         os::ReadFile("/proc/" + spawner + "/task/" + spawner + "/children", 1 << 16).value_or(""));
     for (pid_t pid = 0; children >> pid;) {
-      if (os::ReadFile("/proc/" + std::to_string(pid) + "/comm", 64).value_or("").starts_with("sandbar-walker"))
+      if (os::ReadFile("/proc/" + std::to_string(pid) + "/comm", 64).value_or("").starts_with("sandbar-scanner"))
         out.push_back(pid);
     }
     return out;
@@ -189,21 +189,21 @@ TEST_F(JobsTest, ASnapshotIsSealedSoonAndAtTheNextStartAtTheLatest) {
 
 TEST_F(JobsTest, AReaderEndsWithWhatItReads) {
   ASSERT_NO_FATAL_FAILURE(KeepMany());
-  auto walk = Stuck("a");
-  ASSERT_TRUE(walk) << walk.error().message;
-  ASSERT_TRUE(Eventually([&] { return Walkers().size() == 1; }));
+  auto scan = Stuck("a");
+  ASSERT_TRUE(scan) << scan.error().message;
+  ASSERT_TRUE(Eventually([&] { return Scanners().size() == 1; }));
   ASSERT_TRUE(client_->Call(RemoveSnapshotReq{"snap_many"}));
-  EXPECT_TRUE(Eventually([&] { return Walkers().empty(); }));
-  EXPECT_THAT(Drain(walk->fds.at(0).get()), Not(HasSubstr("end ")));
+  EXPECT_TRUE(Eventually([&] { return Scanners().empty(); }));
+  EXPECT_THAT(Drain(scan->fds.at(0).get()), Not(HasSubstr("end ")));
 }
 
 TEST_F(JobsTest, ReadersHaveSharesByOwner) {
   ASSERT_NO_FATAL_FAILURE(KeepMany());
-  std::vector<Answer> walks;
+  std::vector<Answer> scans;
   for (const char* owner : {"a", "a"}) {
-    auto walk = Stuck(owner);
-    ASSERT_TRUE(walk) << walk.error().message;
-    walks.push_back(std::move(*walk));
+    auto scan = Stuck(owner);
+    ASSERT_TRUE(scan) << scan.error().message;
+    scans.push_back(std::move(*scan));
   }
   auto third = Stuck("a");
   ASSERT_FALSE(third);
@@ -216,8 +216,8 @@ TEST_F(JobsTest, ReadersHaveSharesByOwner) {
   ASSERT_TRUE(seal) << seal.error().message;
   EXPECT_THAT(Drain(seal->fds.at(0).get()), HasSubstr("end "));
   // Each has a control group of its own, with an end to its memory.
-  ASSERT_TRUE(Eventually([&] { return Walkers().size() == 3; }));
-  auto pids = Walkers();
+  ASSERT_TRUE(Eventually([&] { return Scanners().size() == 3; }));
+  auto pids = Scanners();
   std::set<std::string> groups;
   for (pid_t pid : pids) {
     const std::string text = os::ReadFile("/proc/" + std::to_string(pid) + "/cgroup", 1 << 16).value_or("");
@@ -243,12 +243,12 @@ TEST_F(JobsTest, ReadersHaveSharesByOwner) {
   }
   EXPECT_EQ(groups.size(), 3U);
   // What they leave behind is nothing.
-  walks.clear();
+  scans.clear();
   other->fds.clear();
-  EXPECT_TRUE(Eventually([&] { return Walkers().empty(); }));
+  EXPECT_TRUE(Eventually([&] { return Scanners().empty(); }));
 }
 
-// The names of a directory, and files with names still to come: what a walk has to remember of what a guest made.
+// The names of a directory, and files with names still to come: what a scan has to remember of what a guest made.
 TEST_F(JobsTest, ManyNamesFitIntoAReadersMemory) {
   ASSERT_NO_FATAL_FAILURE(Keep("m1", "mkdir /d; echo x > /d/seed", "snap_links"));
   ASSERT_TRUE(
@@ -266,9 +266,9 @@ TEST_F(JobsTest, ManyNamesFitIntoAReadersMemory) {
               "    os.close(os.open(f, os.O_CREAT | os.O_WRONLY))\n"
               "    for j in range(1, 60000): os.link(f, top + f\"m{i}/{j}\")\n"
               "'"));
-  auto walk = client_->Call(ManifestReq{"snap_links", false, "a"});
-  ASSERT_TRUE(walk) << walk.error().message;
-  EXPECT_THAT(Drain(walk->fds.at(0).get()), HasSubstr("end ")) << "and not killed for its memory";
+  auto scan = client_->Call(ManifestReq{"snap_links", false, "a"});
+  ASSERT_TRUE(scan) << scan.error().message;
+  EXPECT_THAT(Drain(scan->fds.at(0).get()), HasSubstr("end ")) << "and not killed for its memory";
 }
 
 TEST_F(JobsTest, AMachineWhoseCopyWasRefusedHasNoDrives) {

@@ -53,7 +53,7 @@ Result<> VmStart(const std::string& text, bool* out) {
 std::string Usage() {
   return "usage: sandbar-spawner --data DIR --images DIR --guest FILE --daemon-uid N --daemon-gid N [--ephemeral]\n"
          "         [--foreground] [--extra-ca FILE] [--host-share PERCENT] [--disk-pool-bytes N]\n"
-         "         [--disk-limit btrfs|none] [--walker FILE] [--kernel DIR] [--qemu FILE] [--vm-start restore|boot]\n"
+         "         [--disk-limit btrfs|none] [--scanner FILE] [--kernel DIR] [--qemu FILE] [--vm-start restore|boot]\n"
          "         [--runsc FILE|none] [--gvisor-platform systrap|ptrace|kvm] [--force-fallback overlay,erofs,quota]\n"
          "         [--allow-nesting] [--log debug|info|warn|error] [--stage FILE]\n";
 }
@@ -71,7 +71,7 @@ Result<Options> ParseOptions(const std::vector<std::string>& args) {
       {"--images", text(&o.images)},
       {"--guest", text(&o.guest)},
       {"--stage", text(&o.stage)},
-      {"--walker", text(&o.walker)},
+      {"--scanner", text(&o.scanner)},
       {"--kernel", text(&o.kernel)},
       {"--qemu", text(&o.qemu)},
       {"--extra-ca", text(&o.extra_ca)},

@@ -98,7 +98,7 @@ struct FlattenReq {
   std::string target;               // the new layer that shows what they show
   std::string owner;
 };
-// Work of sandbar-walker. The fd that comes back is the reading end of what it says (walker/program.h).
+// Work of sandbar-scanner. The fd that comes back is the reading end of what it says (layer_scanner/program.h).
 struct ManifestReq {
   std::string snapshot;
   bool check = false;  // compare with the manifest that was written before

@@ -142,7 +142,7 @@ TEST_F(RoomTest, SmallFilesThatHoldLargeExtentsGiveTheNextSessionNoRoom) {
 TEST_F(RoomTest, WithoutAnyFigureOfTheServerALimitHoldsAndIsWatched) {
   Begin();
   Keep("m2", "snap_b");
-  // The server has not walked the snapshot yet, and the sessions before had committed nothing when they were asked.
+  // The server has not scanned the snapshot yet, and the sessions before had committed nothing when they were asked.
   Start("m3", "snap_b", 0);
   EXPECT_NE(Run("m3", "fallocate -l 400M /opt/g"), "exit:0\n") << "480 MiB are there, in a limit of 768";
   EXPECT_EQ(Run("m3", Write("conv=notrunc")), "exit:0\n");

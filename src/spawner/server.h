@@ -103,7 +103,7 @@ class Server {
   void Handle(uint32_t tag, const ReplaceDriveReq& r);
   void Handle(uint32_t tag, const LiveSnapshotReq& r);
   void Handle(uint32_t tag, const AssignReq& r);
-  void StartWalk(uint32_t tag, JobFacts facts, const std::vector<std::string>& words, std::vector<Fd> fds);
+  void StartScan(uint32_t tag, JobFacts facts, const std::vector<std::string>& words, std::vector<Fd> fds);
   using Group = std::unique_ptr<os::MachineCgroup>;
   Result<Group> GroupFor(JobKind kind);
   void GiveBack(Group group);

@@ -16,7 +16,7 @@
 #include "spawner/server.h"
 #include "spawner/tidy_job.h"
 #include "spawner/vm_disk.h"
-#include "spawner/walk_job.h"
+#include "spawner/scan_job.h"
 
 namespace sandbar::spawner {
 namespace {
@@ -44,7 +44,7 @@ Result<> OpenLayers(const Host& host, const std::vector<std::string>& snapshots,
   return {};
 }
 
-// A walk that could not begin says nothing about what it would have read.
+// A scan that could not begin says nothing about what it would have read.
 Error NotNow(Error error) {
   if (error.code == Code::kIo) error.code = Code::kUnavailable;
   return error;
@@ -214,13 +214,13 @@ void Server::Handle(uint32_t tag, const ToBlockReq& r) {
   });
 }
 
-// Answered at once, with the pipe at which the walker says what it finds.
-void Server::StartWalk(uint32_t tag, JobFacts facts, const std::vector<std::string>& words, std::vector<Fd> fds) {
-  if (!host_->walker) return ReplyError(tag, Fail(Code::kUnsupported, "started without --walker").error());
+// Answered at once, with the pipe at which the layer scanner says what it finds.
+void Server::StartScan(uint32_t tag, JobFacts facts, const std::vector<std::string>& words, std::vector<Fd> fds) {
+  if (!host_->scanner) return ReplyError(tag, Fail(Code::kUnsupported, "started without --scanner").error());
   if (auto admitted = jobs_.Admit(facts); !admitted) return ReplyError(tag, admitted.error());
   auto group = GroupFor(facts.kind);
   if (!group) return ReplyError(tag, NotNow(group.error()));
-  auto job = WalkJob::Start(std::move(facts), group->get(), host_->walker.get(), words, std::move(fds));
+  auto job = ScanJob::Start(std::move(facts), group->get(), host_->scanner.get(), words, std::move(fds));
   if (!job) {
     GiveBack(std::move(*group));
     return ReplyError(tag, NotNow(job.error()));
@@ -237,13 +237,13 @@ void Server::Handle(uint32_t tag, const ManifestReq& r) {
   auto opened = OpenLayers(*host_, {r.snapshot}, {}, fds);
   if (!opened) return ReplyError(tag, NotNow(opened.error()));
   JobFacts facts{.kind = r.check ? JobKind::kRead : JobKind::kSeal, .owner = r.owner, .subjects = {r.snapshot}};
-  // Before there is a new manifest: two walks that write one would spoil it.
+  // Before there is a new manifest: two scans that write one would spoil it.
   if (!r.check) facts.makes = "the manifest of " + r.snapshot;
   if (auto admitted = jobs_.Admit(facts); !admitted) return ReplyError(tag, admitted.error());
   auto manifest = host_->disk->OpenManifest(r.snapshot, !r.check);
   if (!manifest) return ReplyError(tag, NotNow(manifest.error()));
   fds.push_back(std::move(*manifest));
-  StartWalk(tag, std::move(facts), {r.check ? "check" : "manifest"}, std::move(fds));
+  StartScan(tag, std::move(facts), {r.check ? "check" : "manifest"}, std::move(fds));
 }
 
 void Server::Handle(uint32_t tag, const DiffReq& r) {
@@ -257,7 +257,7 @@ void Server::Handle(uint32_t tag, const DiffReq& r) {
   const size_t after = fds.size() - before;
   JobFacts facts{.kind = JobKind::kRead, .owner = r.owner, .subjects = r.before};
   facts.subjects.insert(facts.subjects.end(), r.after.begin(), r.after.end());
-  StartWalk(tag, std::move(facts), {"diff", std::to_string(before), std::to_string(after)}, std::move(fds));
+  StartScan(tag, std::move(facts), {"diff", std::to_string(before), std::to_string(after)}, std::move(fds));
 }
 
 void Server::Handle(uint32_t tag, const LiveSnapshotReq& r) {

@@ -41,7 +41,7 @@ Result<std::string> SnapshotDir::Layer(const std::string& snapshot) const {
 Result<Fd> SnapshotDir::OpenManifest(const std::string& snapshot, bool fresh) const {
   if (!ValidId(snapshot, kMaxName)) return NoSuchSnapshot(snapshot);
   if (!fresh) return os::OpenInside(manifests_.get(), snapshot, O_RDONLY);
-  // Another file each time: a walk for a daemon that has died may still be writing to the old one.
+  // Another file each time: a scan for a daemon that has died may still be writing to the old one.
   RemoveManifest(snapshot);
   return os::OpenInside(manifests_.get(), snapshot, O_RDWR | O_CREAT | O_EXCL, 0600);
 }

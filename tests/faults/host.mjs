@@ -31,7 +31,7 @@ export async function machinePids(spawner) {
   const host = await readlink("/proc/self/ns/user");
   const machines = await Promise.all(children.map(async (pid) => {
     const name = await text(`/proc/${pid}/cmdline`);
-    if (name.startsWith("sandbar-walker")) return false;
+    if (name.startsWith("sandbar-scanner")) return false;
     return !name.startsWith("sandbar-guest\0--enter\0") || (await readlink(`/proc/${pid}/ns/user`).catch(() => host)) !== host;
   }));
   return children.filter((_, i) => machines[i]);

@@ -238,9 +238,9 @@ class FakeEngine final : public Engine {
 
   Task<LayerReport> WriteManifest(std::string snapshot, std::string owner) override {
     if (!host_->snapshots.contains(snapshot)) co_return Fail(Code::kNotFound, "no such snapshot: " + snapshot);
-    ++host_->walks[snapshot];
-    // A walk that goes on for as long as the test wants.
-    while (host_->slow_walks.contains(owner)) {
+    ++host_->scans[snapshot];
+    // A scan that goes on for as long as the test wants.
+    while (host_->slow_scans.contains(owner)) {
       SB_CO_TRYV(co_await Sleep(std::chrono::milliseconds(5)));
     }
     for (const std::string& name : {snapshot, std::string()}) {

@@ -69,13 +69,13 @@ class FakeHost {
   std::map<std::string, uint64_t> drives;       // with their states; the limit of each
   std::map<std::string, Owner> owners;          // of drives
   std::map<std::string, RootfsFormat> formats;  // of drives and states that were used
-  uint64_t layer_bytes = 4096;                  // what a walk finds in every layer
+  uint64_t layer_bytes = 4096;                  // what a scan finds in every layer
   std::set<std::string> manifests;              // of which snapshots
   std::map<std::string, std::string> damage;    // snapshot -> what a check finds
   int checks = 0;
-  std::map<std::string, int> walks;  // snapshot -> how often its manifest was to be written
+  std::map<std::string, int> scans;  // snapshot -> how often its manifest was to be written
   bool slow_starts = false;          // Configure does not return as long as this is set
-  std::set<std::string> slow_walks;  // owners whose manifests are not finished as long as they are here
+  std::set<std::string> slow_scans;  // owners whose manifests are not finished as long as they are here
 
   FakeMachineState* Find(const std::string& id);
   std::vector<std::string> ids() const;

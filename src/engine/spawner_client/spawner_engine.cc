@@ -5,14 +5,14 @@
 #include "base/log.h"
 #include "engine/spawner_client/connection.h"
 #include "engine/spawner_client/spawner_machine.h"
-#include "engine/spawner_client/walk_report.h"
+#include "engine/spawner_client/scan_report.h"
 #include "os/unix_socket.h"
 
 namespace sandbar::engine {
 namespace {
 
-constexpr size_t kWalkBuffer = 64 << 10;
-constexpr size_t kMaxWalkText = 64 << 20;
+constexpr size_t kScanBuffer = 64 << 10;
+constexpr size_t kMaxScanText = 64 << 20;
 
 EngineInfo ToInfo(spawner::EngineEntry e, bool copies_snapshots) {
   EngineInfo info;
@@ -97,7 +97,7 @@ class SpawnerEngineImpl : public SpawnerEngine {
     spawner::ManifestReq request;
     request.owner = Bounded(owner);
     request.snapshot = std::move(snapshot);
-    SB_CO_TRY(std::string text, co_await Walk(std::move(request)));
+    SB_CO_TRY(std::string text, co_await Scan(std::move(request)));
     co_return ParseLayerReport(text);
   }
 
@@ -106,7 +106,7 @@ class SpawnerEngineImpl : public SpawnerEngine {
     request.owner = Bounded(owner);
     request.snapshot = std::move(snapshot);
     request.check = true;
-    SB_CO_TRY(std::string text, co_await Walk(std::move(request)));
+    SB_CO_TRY(std::string text, co_await Scan(std::move(request)));
     co_return ParseLayerReport(text);
   }
 
@@ -117,7 +117,7 @@ class SpawnerEngineImpl : public SpawnerEngine {
     request.before_image = std::move(before.image);
     request.after = std::move(after.snapshots);
     request.after_image = std::move(after.image);
-    SB_CO_TRY(std::string text, co_await Walk(std::move(request)));
+    SB_CO_TRY(std::string text, co_await Scan(std::move(request)));
     co_return ParseLayerDiff(text);
   }
 
@@ -209,20 +209,20 @@ class SpawnerEngineImpl : public SpawnerEngine {
     return it == info_.engine_ids.end() ? "" : info_.engines[static_cast<size_t>(it - info_.engine_ids.begin())].name;
   }
 
-  // Everything that the walker says. It takes as long as there is to read.
-  Task<std::string> Walk(spawner::Request request) {
+  // Everything that the layer scanner says. It takes as long as there is to read.
+  Task<std::string> Scan(spawner::Request request) {
     auto connection = connection_;
     SB_CO_TRY(SpawnerReply reply, co_await connection->Call(std::move(request)));
     SB_CO_TRYV(Expect<spawner::OkResp>(reply));
     if (reply.fds.size() != 1) co_return Fail(Code::kProtocol, "the spawner sent no pipe");
     asio::posix::stream_descriptor pipe(connection->executor(), reply.fds[0].Release());
-    std::string text, buffer(kWalkBuffer, '\0');
+    std::string text, buffer(kScanBuffer, '\0');
     for (;;) {
       auto space = asio::buffer(buffer);
       auto [ec, n] = co_await pipe.async_read_some(space, kToken);
       if (ec == asio::error::eof) co_return text;
-      if (ec) co_return std::unexpected(FromAsio(ec, "read what the walker says"));
-      if (text.size() + n > kMaxWalkText) co_return Fail(Code::kTooLarge, "there is too much to tell");
+      if (ec) co_return std::unexpected(FromAsio(ec, "read what the layer scanner says"));
+      if (text.size() + n > kMaxScanText) co_return Fail(Code::kTooLarge, "there is too much to tell");
       text.append(buffer, 0, n);
     }
   }

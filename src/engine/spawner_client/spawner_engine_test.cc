@@ -64,7 +64,7 @@ class SpawnerEngineTest : public ::testing::Test {
     if (starter == 0)
       ::_exit(spawner::RunSpawner({"--data", dir_ + "/data", "--images", dir_ + "/images", "--guest", guest,
                                    "--daemon-uid", "0", "--daemon-gid", "0", "--disk-pool-bytes", "1073741824",
-                                   "--walker", std::string(SB_BINARY_DIR) + "/bin/sandbar-walker", "--ephemeral"}));
+                                   "--scanner", std::string(SB_BINARY_DIR) + "/bin/sandbar-scanner", "--ephemeral"}));
     int status = 0;
     ASSERT_EQ(::waitpid(starter, &status, 0), starter);
     ASSERT_EQ(WEXITSTATUS(status), 0);

@@ -56,7 +56,7 @@ static int make_whiteout(void) {
   return must_fail(made, "mknod of a whiteout");
 }
 
-static int walk(const char* dir, int depth) {
+static int scan(const char* dir, int depth) {
   DIR* d = opendir(dir);
   if (d == NULL) return PASS;
   struct dirent* e;
@@ -70,14 +70,14 @@ static int walk(const char* dir, int depth) {
     if ((S_ISCHR(st.st_mode) || S_ISBLK(st.st_mode)) && !allowed(&st)) {
       result = fail("%s is device %u:%u", path, major(st.st_rdev), minor(st.st_rdev));
     }
-    if (S_ISDIR(st.st_mode) && depth < 4) result = walk(path, depth + 1);
+    if (S_ISDIR(st.st_mode) && depth < 4) result = scan(path, depth + 1);
   }
   closedir(d);
   return result;
 }
 
 static int only_harmless(void) {
-  return walk("/dev", 0);
+  return scan("/dev", 0);
 }
 
 static int forbidden_paths(void) {

@@ -13,7 +13,7 @@
 
 typedef int (*visit_file)(const char* path, const struct stat* st);
 
-static int walk(const char* dir, int depth, visit_file visit) {
+static int scan(const char* dir, int depth, visit_file visit) {
   DIR* d = opendir(dir);
   if (d == NULL) return PASS;
   struct dirent* e;
@@ -24,7 +24,7 @@ static int walk(const char* dir, int depth, visit_file visit) {
     snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
     struct stat st;
     if (lstat(path, &st) != 0) continue;
-    if (S_ISDIR(st.st_mode) && depth < 12) result = walk(path, depth + 1, visit);
+    if (S_ISDIR(st.st_mode) && depth < 12) result = scan(path, depth + 1, visit);
     if (S_ISREG(st.st_mode)) result = visit(path, &st);
   }
   closedir(d);
@@ -38,10 +38,10 @@ static int not_writable(const char* path, const struct stat* st) {
 }
 
 static int sysctl_writes(void) {
-  return walk("/proc/sys", 0, not_writable);
+  return scan("/proc/sys", 0, not_writable);
 }
 static int sys_writes(void) {
-  int result = walk("/sys", 0, not_writable);
+  int result = scan("/sys", 0, not_writable);
   if (result != PASS) return result;
   return must_fail(mkdir("/sys/new", 0755), "mkdir in /sys");
 }
@@ -157,7 +157,7 @@ static int is_release_agent(const char* path, const struct stat* st) {
 }
 
 static int release_agent(void) {
-  return walk("/sys/fs/cgroup", 0, is_release_agent);
+  return scan("/sys/fs/cgroup", 0, is_release_agent);
 }
 
 static int cmdline_is_covered(void) {

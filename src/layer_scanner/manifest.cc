@@ -1,14 +1,14 @@
-#include "walker/manifest.h"
+#include "layer_scanner/manifest.h"
 
 #include <unistd.h>
 
 #include <optional>
 
 #include "os/openat.h"
-#include "walker/sha256.h"
-#include "walker/text.h"
+#include "layer_scanner/sha256.h"
+#include "layer_scanner/text.h"
 
-namespace sandbar::walker {
+namespace sandbar::layer_scanner {
 namespace {
 
 constexpr size_t kBuffer = 256 << 10;
@@ -62,7 +62,7 @@ void Note(Report& report, std::string text) {
 
 }  // namespace
 
-Result<Report> WriteManifest(int layer, int out, const WalkLimits& limits) {
+Result<Report> WriteManifest(int layer, int out, const ScanLimits& limits) {
   // Before: what is still in memory only may yet change how a file is laid out.
   if (::syncfs(layer) != 0) return FailErrno("sync");
   Sha256 digest;
@@ -79,7 +79,7 @@ Result<Report> WriteManifest(int layer, int out, const WalkLimits& limits) {
     return buffer.size() < kBuffer ? Result<>{} : flush();
   };
   Tree tree(layer, limits, add);
-  SB_TRYV(tree.Walk());
+  SB_TRYV(tree.Scan());
   SB_TRYV(flush());
   if (::fsync(out) != 0 || ::syncfs(out) != 0) return FailErrno("sync the manifest");
   Report report;
@@ -89,7 +89,7 @@ Result<Report> WriteManifest(int layer, int out, const WalkLimits& limits) {
   return report;
 }
 
-Result<Report> CheckManifest(int layer, int manifest, const WalkLimits& limits) {
+Result<Report> CheckManifest(int layer, int manifest, const ScanLimits& limits) {
   Report report;
   Lines lines(manifest);
   SB_TRY(auto expected, lines.Next());
@@ -107,7 +107,7 @@ Result<Report> CheckManifest(int layer, int manifest, const WalkLimits& limits) 
     return {};
   };
   Tree tree(layer, limits, compare);
-  SB_TRYV(tree.Walk());
+  SB_TRYV(tree.Scan());
   while (expected) {
     Note(report, "missing " + expected->path);
     SB_TRY(expected, lines.Next());
@@ -118,4 +118,4 @@ Result<Report> CheckManifest(int layer, int manifest, const WalkLimits& limits) 
   return report;
 }
 
-}  // namespace sandbar::walker
+}  // namespace sandbar::layer_scanner

@@ -1,8 +1,8 @@
-#include "walker/text.h"
+#include "layer_scanner/text.h"
 
 #include <algorithm>
 
-namespace sandbar::walker {
+namespace sandbar::layer_scanner {
 
 namespace {
 
@@ -45,4 +45,4 @@ bool PathLess(std::string_view a, std::string_view b) {
   return std::ranges::lexicographical_compare(a, b, {}, key, key);
 }
 
-}  // namespace sandbar::walker
+}  // namespace sandbar::layer_scanner

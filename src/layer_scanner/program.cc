@@ -1,7 +1,7 @@
 // What it writes:
 //   manifest, check   differs <what> <path>   … end <bytes> <files> <differences> <digest of the manifest>
 //   diff              <A|D|M> <type> <size> <size before> <path>   … end <changes> <0|1: there were more>
-#include "walker/program.h"
+#include "layer_scanner/program.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -14,11 +14,11 @@
 #include "base/fd.h"
 #include "os/confine.h"
 #include "os/openat.h"
-#include "walker/diff.h"
-#include "walker/manifest.h"
-#include "walker/text.h"
+#include "layer_scanner/diff.h"
+#include "layer_scanner/manifest.h"
+#include "layer_scanner/text.h"
 
-namespace sandbar::walker {
+namespace sandbar::layer_scanner {
 namespace {
 
 constexpr int kReport = 3, kFirst = 4;
@@ -43,7 +43,7 @@ Result<size_t> Count(const std::string& text) {
 
 Result<std::string> Layer(bool check) {
   SB_TRY(auto fds, TakeFds(kFirst, 2));
-  SB_TRY(WalkLimits limits, WalkLimits::Of(fds[0].get()));
+  SB_TRY(ScanLimits limits, ScanLimits::Of(fds[0].get()));
   SB_TRYV(os::ConfineToReading(fds[0].get()));
   SB_TRY(Report report,
          check ? CheckManifest(fds[0].get(), fds[1].get(), limits) : WriteManifest(fds[0].get(), fds[1].get(), limits));
@@ -75,7 +75,7 @@ Result<std::string> Run(const std::vector<std::string>& args) {
   if (args.size() == 1 && args[0] == "manifest") return Layer(false);
   if (args.size() == 1 && args[0] == "check") return Layer(true);
   if (args.size() == 3 && args[0] == "diff") return Stacks(args[1], args[2]);
-  return Fail(Code::kBadRequest, "usage: sandbar-walker manifest | check | diff A B (run by sandbar-spawner)");
+  return Fail(Code::kBadRequest, "usage: sandbar-scanner manifest | check | diff A B (run by sandbar-spawner)");
 }
 
 // What is merely too much for us, or did not work at this moment, says nothing about the layer.
@@ -87,7 +87,7 @@ std::string Word(const Error& error) {
 
 }  // namespace
 
-int RunWalker(const std::vector<std::string>& args) {
+int RunScanner(const std::vector<std::string>& args) {
   ::signal(SIGPIPE, SIG_DFL);  // nobody reads any more: nothing left to do
   auto done = Run(args);
   std::string text = done ? *done : Word(done.error()) + Escape(done.error().message) + "\n";
@@ -95,4 +95,4 @@ int RunWalker(const std::vector<std::string>& args) {
   return done && written ? 0 : 1;
 }
 
-}  // namespace sandbar::walker
+}  // namespace sandbar::layer_scanner

@@ -1,4 +1,4 @@
-#include "walker/diff.h"
+#include "layer_scanner/diff.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -13,7 +13,7 @@
 #include "os/openat.h"
 #include "os/overlay_view.h"
 
-namespace sandbar::walker {
+namespace sandbar::layer_scanner {
 namespace {
 
 constexpr size_t kBuffer = 128 << 10;
@@ -184,4 +184,4 @@ Result<> Diff(const std::vector<Fd>& before, const std::vector<Fd>& after,
   return Differ(&before, &after, &sink).Directory({}, true, true);
 }
 
-}  // namespace sandbar::walker
+}  // namespace sandbar::layer_scanner

@@ -9,7 +9,7 @@
 #include "base/fd.h"
 #include "base/result.h"
 
-namespace sandbar::walker {
+namespace sandbar::layer_scanner {
 
 struct Change {
   std::string path;     // as it is, from "/"
@@ -24,4 +24,4 @@ struct Change {
 Result<> Diff(const std::vector<Fd>& before, const std::vector<Fd>& after,
               const std::function<Result<>(const Change&)>& sink);
 
-}  // namespace sandbar::walker
+}  // namespace sandbar::layer_scanner

@@ -1,4 +1,4 @@
-// What sandbar-walker says (walker/program.cc), as values. Any thread.
+// What sandbar-scanner says (layer_scanner/program.cc), as values. Any thread.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace sandbar::engine {
 
-// A text without its last line is one of a walker that died.
+// A text without its last line is one of a layer scanner that died.
 Result<LayerReport> ParseLayerReport(const std::string& text);
 Result<LayerDiff> ParseLayerDiff(const std::string& text);
 

@@ -1,5 +1,5 @@
 // A layer's manifest: what every entry is and the digest of its content, one line each. Written once when the layer is
-// new; a later walk of the layer must give the same lines. One thread.
+// new; a later scan of the layer must give the same lines. One thread.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "base/result.h"
-#include "walker/tree.h"
+#include "layer_scanner/tree.h"
 
-namespace sandbar::walker {
+namespace sandbar::layer_scanner {
 
 inline constexpr size_t kShownDifferences = 20;
 
@@ -21,8 +21,8 @@ struct Report {
 };
 
 // Everything is on disk when this returns, the layer included.
-Result<Report> WriteManifest(int layer, int out, const WalkLimits& limits);
+Result<Report> WriteManifest(int layer, int out, const ScanLimits& limits);
 // Reads all of the layer. That there are differences is no error.
-Result<Report> CheckManifest(int layer, int manifest, const WalkLimits& limits);
+Result<Report> CheckManifest(int layer, int manifest, const ScanLimits& limits);
 
-}  // namespace sandbar::walker
+}  // namespace sandbar::layer_scanner

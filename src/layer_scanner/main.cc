@@ -1,6 +1,6 @@
 #include <unistd.h>
 
-#include "walker/program.h"
+#include "layer_scanner/program.h"
 
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)
@@ -13,5 +13,5 @@ extern "C" const char* __asan_default_options() {  // NOLINT(bugprone-reserved-i
 
 int main(int argc, char** argv) {
   // Straight out: what runs at the end of a process has no system calls left to run with.
-  ::_exit(sandbar::walker::RunWalker({argv + 1, argv + argc}));
+  ::_exit(sandbar::layer_scanner::RunScanner({argv + 1, argv + argc}));
 }

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace sandbar::walker {
+namespace sandbar::layer_scanner {
 
 // Everything but printable ASCII becomes %XX, and so do the space and "%". Slashes stay.
 std::string Escape(std::string_view name);
@@ -14,4 +14,4 @@ bool EscapedLess(std::string_view a, std::string_view b);
 // Paths that were escaped.
 bool PathLess(std::string_view a, std::string_view b);
 
-}  // namespace sandbar::walker
+}  // namespace sandbar::layer_scanner

@@ -1,4 +1,4 @@
-#include "walker/names.h"
+#include "layer_scanner/names.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <memory>
 
-#include "walker/text.h"
+#include "layer_scanner/text.h"
 
-namespace sandbar::walker {
+namespace sandbar::layer_scanner {
 namespace {
 
 struct Closer {
@@ -40,4 +40,4 @@ Result<> NameList::Read(int dir, size_t most) {
   return {};
 }
 
-}  // namespace sandbar::walker
+}  // namespace sandbar::layer_scanner

@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-namespace sandbar::walker {
+namespace sandbar::layer_scanner {
 
 class Sha256 {
  public:
@@ -29,4 +29,4 @@ class Sha256 {
   std::unique_ptr<EVP_MD_CTX, Release> context_;
 };
 
-}  // namespace sandbar::walker
+}  // namespace sandbar::layer_scanner

@@ -1,4 +1,4 @@
-#include "spawner/walk_job.h"
+#include "spawner/scan_job.h"
 
 #include <fcntl.h>
 #include <linux/close_range.h>
@@ -40,14 +40,14 @@ constexpr int kNice = 10;
 
 }  // namespace
 
-Result<std::unique_ptr<WalkJob>> WalkJob::Start(JobFacts facts, JobGroup group, int program,
+Result<std::unique_ptr<ScanJob>> ScanJob::Start(JobFacts facts, JobGroup group, int program,
                                                 const std::vector<std::string>& words, std::vector<Fd> fds) {
-  std::vector<std::string> copies = {"sandbar-walker"};
+  std::vector<std::string> copies = {"sandbar-scanner"};
   copies.insert(copies.end(), words.begin(), words.end());
   std::vector<char*> argv;
   for (std::string& word : copies) argv.push_back(word.data());
   argv.push_back(nullptr);
-  std::unique_ptr<WalkJob> job(new WalkJob(std::move(facts), group));
+  std::unique_ptr<ScanJob> job(new ScanJob(std::move(facts), group));
   SB_TRY(auto join, job->OpenJoin());
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return FailErrno("pipe");
@@ -64,10 +64,10 @@ Result<std::unique_ptr<WalkJob>> WalkJob::Start(JobFacts facts, JobGroup group, 
   return job;
 }
 
-Result<> WalkJob::Finish() {
+Result<> ScanJob::Finish() {
   SB_TRY(int status, Reap());
   // What went wrong it has said to whoever reads the report; a status that is not its own it has not.
-  if (status > 1) return Fail(Code::kInternal, "sandbar-walker ended with " + std::to_string(status));
+  if (status > 1) return Fail(Code::kInternal, "sandbar-scanner ended with " + std::to_string(status));
   return {};
 }
 

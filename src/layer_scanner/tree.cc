@@ -1,4 +1,4 @@
-#include "walker/tree.h"
+#include "layer_scanner/tree.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -13,11 +13,11 @@
 #include "os/openat.h"
 #include "os/overlay_view.h"
 #include "os/process.h"
-#include "walker/names.h"
-#include "walker/sha256.h"
-#include "walker/text.h"
+#include "layer_scanner/names.h"
+#include "layer_scanner/sha256.h"
+#include "layer_scanner/text.h"
 
-namespace sandbar::walker {
+namespace sandbar::layer_scanner {
 namespace {
 
 constexpr int64_t kPatienceMs = 3'500'000;  // less than the spawner's
@@ -71,10 +71,10 @@ bool AllZero(std::string_view block) {
 
 }  // namespace
 
-Result<WalkLimits> WalkLimits::Of(int layer) {
+Result<ScanLimits> ScanLimits::Of(int layer) {
   struct statvfs disk{};
   if (::fstatvfs(layer, &disk) != 0) return FailErrno("statvfs");
-  WalkLimits limits;
+  ScanLimits limits;
   // Files that share their blocks can show far more than that.
   constexpr uint64_t kSlack = 1ULL << 30;
   limits.read_bytes = static_cast<uint64_t>(disk.f_blocks - disk.f_bfree) * disk.f_frsize + kSlack;
@@ -82,7 +82,7 @@ Result<WalkLimits> WalkLimits::Of(int layer) {
   return limits;
 }
 
-Result<> Tree::Walk() {
+Result<> Tree::Scan() {
   Fd root(::openat(root_, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!root) return FailErrno("open the layer");
   return Directory(root.get(), "/", 0);
@@ -194,4 +194,4 @@ Result<Tree::Digest> Tree::Content(int fd, const struct stat& st) {
   return Digest{digest.End(), sparse};
 }
 
-}  // namespace sandbar::walker
+}  // namespace sandbar::layer_scanner

@@ -1,6 +1,6 @@
-#include "walker/sha256.h"
+#include "layer_scanner/sha256.h"
 
-namespace sandbar::walker {
+namespace sandbar::layer_scanner {
 
 Sha256::Bytes Sha256::End() {
   Bytes bytes{};
@@ -19,4 +19,4 @@ std::string Sha256::ToHex(const Bytes& bytes) {
   return out;
 }
 
-}  // namespace sandbar::walker
+}  // namespace sandbar::layer_scanner

@@ -9,7 +9,7 @@
 
 #include "base/result.h"
 
-namespace sandbar::walker {
+namespace sandbar::layer_scanner {
 
 class NameList {
  public:
@@ -24,4 +24,4 @@ class NameList {
   std::vector<uint32_t> at_;
 };
 
-}  // namespace sandbar::walker
+}  // namespace sandbar::layer_scanner

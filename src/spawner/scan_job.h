@@ -1,4 +1,4 @@
-// One run of sandbar-walker, which reads what guests wrote so that the spawner does not have to. Single thread; nothing
+// One run of sandbar-scanner, which reads what guests wrote so that the spawner does not have to. Single thread; nothing
 // here waits.
 #pragma once
 
@@ -11,10 +11,10 @@
 
 namespace sandbar::spawner {
 
-class WalkJob final : public Job {
+class ScanJob final : public Job {
  public:
   // `program` is an O_PATH fd of it; `fds` become its fds from 4 on.
-  static Result<std::unique_ptr<WalkJob>> Start(JobFacts facts, JobGroup group, int program,
+  static Result<std::unique_ptr<ScanJob>> Start(JobFacts facts, JobGroup group, int program,
                                                 const std::vector<std::string>& words, std::vector<Fd> fds);
   Result<> Finish() override;
   // Once: the end of the pipe at which it says what it found.

@@ -1,4 +1,4 @@
-#include "engine/spawner_client/walk_report.h"
+#include "engine/spawner_client/scan_report.h"
 
 #include <charconv>
 #include <string_view>
@@ -29,9 +29,9 @@ Result<std::string_view> EachLine(std::string_view text, F line) {
     if (word == "later") return Fail(Code::kUnavailable, std::string(rest));
     if (word == "limit") return Fail(Code::kUnsupported, std::string(rest));
     if (word == "end") return rest;
-    if (!line(all)) return Fail(Code::kProtocol, "the walker speaks in riddles");
+    if (!line(all)) return Fail(Code::kProtocol, "the layer scanner speaks in riddles");
   }
-  return Fail(Code::kUnavailable, "the walker ended before it was done");
+  return Fail(Code::kUnavailable, "the layer scanner ended before it was done");
 }
 
 }  // namespace
@@ -46,7 +46,7 @@ Result<LayerReport> ParseLayerReport(const std::string& text) {
   SB_TRY(std::string_view end, EachLine(text, differs));
   const bool numbers = Number(TakeUntil(end, ' '), report.bytes) && Number(TakeUntil(end, ' '), report.files) &&
                        Number(TakeUntil(end, ' '), report.differences);
-  if (!numbers || end.size() != 64) return Fail(Code::kProtocol, "the walker's last line is wrong");
+  if (!numbers || end.size() != 64) return Fail(Code::kProtocol, "the layer scanner's last line is wrong");
   report.digest = end;
   return report;
 }
@@ -67,7 +67,7 @@ Result<LayerDiff> ParseLayerDiff(const std::string& text) {
   SB_TRY(std::string_view end, EachLine(text, change));
   uint64_t count = 0;
   if (!Number(TakeUntil(end, ' '), count) || count != diff.changes.size())
-    return Fail(Code::kProtocol, "the walker's last line is wrong");
+    return Fail(Code::kProtocol, "the layer scanner's last line is wrong");
   diff.more = end == "1";
   return diff;
 }

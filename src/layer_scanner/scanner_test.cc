@@ -1,4 +1,4 @@
-// The walker on plain directories: names, order, digests, holes, links. Overlay's own rules are tested with a spawner.
+// The scanner on plain directories: names, order, digests, holes, links. Overlay's own rules are tested with a spawner.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,22 +9,22 @@
 #include <fstream>
 
 #include "base/fd.h"
-#include "walker/diff.h"
-#include "walker/manifest.h"
-#include "walker/text.h"
-#include "walker/tree.h"
+#include "layer_scanner/diff.h"
+#include "layer_scanner/manifest.h"
+#include "layer_scanner/text.h"
+#include "layer_scanner/tree.h"
 
-namespace sandbar::walker {
+namespace sandbar::layer_scanner {
 namespace {
 
 namespace fs = std::filesystem;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-class WalkerTest : public testing::Test {
+class ScannerTest : public testing::Test {
  protected:
   void SetUp() override {
-    std::string pattern = fs::temp_directory_path() / "sandbar-walker-XXXXXX";
+    std::string pattern = fs::temp_directory_path() / "sandbar-scanner-XXXXXX";
     dir_ = ::mkdtemp(pattern.data());
     fs::create_directories(dir_ + "/a");
     fs::create_directories(dir_ + "/b");
@@ -47,13 +47,13 @@ class WalkerTest : public testing::Test {
       out.push_back(std::string(1, c.kind) + c.type + c.path);
       return {};
     };
-    EXPECT_TRUE(walker::Diff(before, after, add));
+    EXPECT_TRUE(layer_scanner::Diff(before, after, add));
     return out;
   }
   std::string dir_;
 };
 
-TEST(WalkerText, NamesBecomeWords) {
+TEST(ScannerText, NamesBecomeWords) {
   EXPECT_EQ(Escape("/a b/%\n\xff~"), "/a%20b/%25%0A%FF~");
   EXPECT_TRUE(PathLess("/a", "/a/b"));
   EXPECT_TRUE(PathLess("/a/b", "/a-b")) << "what is in a directory comes before its next sibling";
@@ -61,21 +61,21 @@ TEST(WalkerText, NamesBecomeWords) {
   EXPECT_FALSE(PathLess("/a", "/a"));
 }
 
-TEST_F(WalkerTest, TheOrderIsThatOfPaths) {
+TEST_F(ScannerTest, TheOrderIsThatOfPaths) {
   for (const char* name : {"a/x/1", "a/x-y", "a/x y", "a/x/2/3", "a/A", "a/~"}) Write(name, "text");
   Fd dir = Open("a");
   std::vector<std::string> paths;
-  Tree tree(dir.get(), WalkLimits{}, [&](const Entry& entry) -> Result<> {
+  Tree tree(dir.get(), ScanLimits{}, [&](const Entry& entry) -> Result<> {
     paths.push_back(entry.path);
     return {};
   });
-  ASSERT_TRUE(tree.Walk());
+  ASSERT_TRUE(tree.Scan());
   EXPECT_THAT(paths, ElementsAre("/", "/A", "/x", "/x/1", "/x/2", "/x/2/3", "/x%20y", "/x-y", "/~"));
   EXPECT_TRUE(std::ranges::is_sorted(paths, PathLess));
   EXPECT_EQ(tree.files(), 6U);
 }
 
-TEST_F(WalkerTest, HolesAndFurtherNamesAreNotRead) {
+TEST_F(ScannerTest, HolesAndFurtherNamesAreNotRead) {
   Write("a/one", "content");
   fs::create_hard_link(dir_ + "/a/one", dir_ + "/a/two");
   Fd huge = Open("a/huge", O_RDWR | O_CREAT);
@@ -83,11 +83,11 @@ TEST_F(WalkerTest, HolesAndFurtherNamesAreNotRead) {
   ASSERT_EQ(::pwrite(huge.get(), "x", 1, 1LL << 41), 1);
   Fd dir = Open("a");
   std::map<std::string, std::string> lines;
-  Tree tree(dir.get(), WalkLimits{}, [&](const Entry& entry) -> Result<> {
+  Tree tree(dir.get(), ScanLimits{}, [&](const Entry& entry) -> Result<> {
     lines[entry.path] = entry.rest;
     return {};
   });
-  ASSERT_TRUE(tree.Walk());
+  ASSERT_TRUE(tree.Scan());
   EXPECT_EQ(lines["/one"], lines["/two"]);
   // sha256 of "content"
   EXPECT_THAT(lines["/one"], HasSubstr("ed7002b439e9ac845f22357d822bac1444730fbdb6016d3ec9432297b9ec9f73"));
@@ -95,9 +95,9 @@ TEST_F(WalkerTest, HolesAndFurtherNamesAreNotRead) {
   EXPECT_LT(tree.bytes(), 1U << 20);
 }
 
-// What a walk costs is bounded by what is allocated: a file of 8 TB that has a block here and there is read block by
+// What a scan costs is bounded by what is allocated: a file of 8 TB that has a block here and there is read block by
 // block.
-TEST_F(WalkerTest, OnlyAllocatedBlocksAreRead) {
+TEST_F(ScannerTest, OnlyAllocatedBlocksAreRead) {
   constexpr int kBlocks = 64;
   Fd file = Open("a/sparse", O_RDWR | O_CREAT);
   ASSERT_EQ(::ftruncate(file.get(), 8LL << 40), 0);
@@ -108,16 +108,16 @@ TEST_F(WalkerTest, OnlyAllocatedBlocksAreRead) {
   ASSERT_EQ(::fsync(file.get()), 0);
   Fd dir = Open("a");
   auto nothing = [](const Entry&) -> Result<> { return {}; };
-  WalkLimits enough, less;
+  ScanLimits enough, less;
   enough.read_bytes = kBlocks * 4096;
   less.read_bytes = enough.read_bytes - 1;
-  EXPECT_TRUE(Tree(dir.get(), enough, nothing).Walk());
-  EXPECT_EQ(Tree(dir.get(), less, nothing).Walk().error().code, Code::kTooLarge);
+  EXPECT_TRUE(Tree(dir.get(), enough, nothing).Scan());
+  EXPECT_EQ(Tree(dir.get(), less, nothing).Scan().error().code, Code::kTooLarge);
 }
 
 // A guest can have as many names as its disk holds. What is remembered is one digest for a file with names to come, and
-// the names of the directories that are being walked; there is an end to both, and to time.
-TEST_F(WalkerTest, MemoryAndTimeAreBounded) {
+// the names of the directories that are being scanned; there is an end to both, and to time.
+TEST_F(ScannerTest, MemoryAndTimeAreBounded) {
   constexpr size_t kFiles = 500, kNames = 20;
   for (size_t i = 0; i < kFiles; ++i) {
     const std::string name = "/a/" + std::to_string(i) + "-";
@@ -130,16 +130,16 @@ TEST_F(WalkerTest, MemoryAndTimeAreBounded) {
     lines[entry.path] = entry.rest;
     return {};
   };
-  Tree whole(dir.get(), WalkLimits{}, keep);
-  ASSERT_TRUE(whole.Walk());
+  Tree whole(dir.get(), ScanLimits{}, keep);
+  ASSERT_TRUE(whole.Scan());
   EXPECT_EQ(whole.files(), kFiles * kNames);
   EXPECT_EQ(whole.bytes(), kFiles * 4096) << "each file once";
   for (size_t i = 0; i < kFiles; i += 7)
     for (size_t n = 1; n < kNames; ++n)
       EXPECT_EQ(lines["/" + std::to_string(i) + "-" + std::to_string(n)], lines["/" + std::to_string(i) + "-0"]);
-  auto refused = [&](WalkLimits limits) {
-    auto walked = Tree(dir.get(), limits, keep).Walk();
-    return !walked && walked.error().code == Code::kTooLarge;
+  auto refused = [&](ScanLimits limits) {
+    auto scanned = Tree(dir.get(), limits, keep).Scan();
+    return !scanned && scanned.error().code == Code::kTooLarge;
   };
   EXPECT_TRUE(refused({.name_bytes = 4096}));
   EXPECT_TRUE(refused({.until_ms = 1}));
@@ -150,22 +150,22 @@ TEST_F(WalkerTest, MemoryAndTimeAreBounded) {
   EXPECT_FALSE(refused({.links = kFiles}));
 }
 
-TEST(WalkerText, TheOrderOfNamesIsThatOfTheirEscapedForms) {
+TEST(ScannerText, TheOrderOfNamesIsThatOfTheirEscapedForms) {
   const std::string names[] = {"",      "a",     "a ", "a%", "a-",       "a$", "a\xff",
                                "a\x01", "a\x7f", "A",  "~",  "\xc3\xa4", "a!", "ab"};
   for (const std::string& a : names)
     for (const std::string& b : names) EXPECT_EQ(EscapedLess(a, b), Escape(a) < Escape(b)) << a << " " << b;
 }
 
-TEST_F(WalkerTest, ACheckComparesEveryLine) {
+TEST_F(ScannerTest, ACheckComparesEveryLine) {
   for (const char* name : {"a/d/1", "a/d/2", "a/e"}) Write(name, "text");
   Fd dir = Open("a");
   Fd out = Open("manifest", O_RDWR | O_CREAT);
-  auto written = WriteManifest(dir.get(), out.get(), WalkLimits{});
+  auto written = WriteManifest(dir.get(), out.get(), ScanLimits{});
   ASSERT_TRUE(written) << written.error().message;
   auto check = [&] {
     Fd manifest = Open("manifest", O_RDONLY);
-    auto report = CheckManifest(dir.get(), manifest.get(), WalkLimits{});
+    auto report = CheckManifest(dir.get(), manifest.get(), ScanLimits{});
     EXPECT_TRUE(report);
     return report ? *report : Report{};
   };
@@ -182,7 +182,7 @@ TEST_F(WalkerTest, ACheckComparesEveryLine) {
   EXPECT_THAT(check().first, ElementsAre("missing /d/2", "unknown /d/3", "changed /e"));
 }
 
-TEST_F(WalkerTest, ADiffOfTwoTrees) {
+TEST_F(ScannerTest, ADiffOfTwoTrees) {
   Write("a/same", "1");
   Write("b/same", "1");
   Write("a/content", "1");
@@ -195,4 +195,4 @@ TEST_F(WalkerTest, ADiffOfTwoTrees) {
 }
 
 }  // namespace
-}  // namespace sandbar::walker
+}  // namespace sandbar::layer_scanner

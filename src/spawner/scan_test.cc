@@ -16,7 +16,7 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 
-class WalkTest : public testing::Test {
+class ScanTest : public testing::Test {
  protected:
   void SetUp() override {
     auto host = TestHost::Create();
@@ -36,8 +36,8 @@ class WalkTest : public testing::Test {
     ASSERT_EQ(host_->Run(id, script).value_or(""), "exit:0\n");
     ASSERT_TRUE(client_->Call(DestroyReq{id, as}));
   }
-  // Everything that the walker says.
-  std::string Walk(Request request) {
+  // Everything that the layer scanner says.
+  std::string Scan(Request request) {
     auto answer = client_->Call(std::move(request));
     if (!answer) return "refused: " + answer.error().message;
     std::string text;
@@ -61,15 +61,15 @@ std::string DigestOf(const std::string& report) {
   return report.substr(report.rfind(' ') + 1);
 }
 
-TEST_F(WalkTest, AManifestNoticesEveryChange) {
+TEST_F(ScanTest, AManifestNoticesEveryChange) {
   ASSERT_NO_FATAL_FAILURE(
       Keep("m1", {},
            "mkdir /data; echo one > /data/a; echo two > '/data/b c'; ln -s a /data/l; "
            "rm /etc/passwd; dd if=/dev/zero of=/data/hole bs=1 count=1 seek=1000000000000 2>/dev/null",
            "snap_1"));
-  std::string written = Walk(ManifestReq{"snap_1", false});
+  std::string written = Scan(ManifestReq{"snap_1", false});
   ASSERT_THAT(written, StartsWith("end ")) << written;
-  EXPECT_EQ(Walk(ManifestReq{"snap_1", true}), written) << "nothing has changed";
+  EXPECT_EQ(Scan(ManifestReq{"snap_1", true}), written) << "nothing has changed";
   EXPECT_TRUE(InStore("grep -q '^/etc/passwd w ' manifests/snap_1"));
   EXPECT_TRUE(InStore("grep -q '^/data/b%20c f 644 0:0 4 ' manifests/snap_1"));
   EXPECT_TRUE(InStore("grep -q '^/data/hole .* sparse:' manifests/snap_1"));
@@ -78,22 +78,22 @@ TEST_F(WalkTest, AManifestNoticesEveryChange) {
   const std::string open = "btrfs property set -f snapshots/snap_1 ro false; cd snapshots/snap_1/upper/data; ";
   ASSERT_TRUE(InStore(open + "touch -r a keep; printf O | dd of=a conv=notrunc; touch -r keep a; rm keep; "
                              "touch -d @1000 ."));
-  std::string found = Walk(ManifestReq{"snap_1", true});
+  std::string found = Scan(ManifestReq{"snap_1", true});
   EXPECT_THAT(found, HasSubstr("differs changed /data/a\n"));
   EXPECT_THAT(found, HasSubstr(" 2 " + DigestOf(written))) << found;  // the directory's time is the other one
   ASSERT_TRUE(InStore(open + "rm 'b c'; echo new > z"));
-  EXPECT_THAT(Walk(ManifestReq{"snap_1", true}),
+  EXPECT_THAT(Scan(ManifestReq{"snap_1", true}),
               AllOf(HasSubstr("differs missing /data/b%20c\n"), HasSubstr("differs unknown /data/z\n")));
   // A manifest that was changed has another digest, which is what the database remembers.
   ASSERT_TRUE(InStore("sed -i 's/644/600/' manifests/snap_1"));
-  EXPECT_NE(DigestOf(Walk(ManifestReq{"snap_1", true})), DigestOf(written));
+  EXPECT_NE(DigestOf(Scan(ManifestReq{"snap_1", true})), DigestOf(written));
 
-  EXPECT_THAT(Walk(ManifestReq{"snap_2", true}), StartsWith("refused: snapshot snap_2 is not on this host"));
+  EXPECT_THAT(Scan(ManifestReq{"snap_2", true}), StartsWith("refused: snapshot snap_2 is not on this host"));
   ASSERT_TRUE(client_->Call(RemoveSnapshotReq{"snap_1"}));
   EXPECT_FALSE(InStore("test -e manifests/snap_1"));
 }
 
-TEST_F(WalkTest, TheDifferenceOfTwoStacks) {
+TEST_F(ScanTest, TheDifferenceOfTwoStacks) {
   ASSERT_NO_FATAL_FAILURE(
       Keep("m1", {}, "mkdir /data; echo one > /data/a; echo two > /data/b; rm -r /home/user", "snap_1"));
   ASSERT_NO_FATAL_FAILURE(Keep(
@@ -102,14 +102,14 @@ TEST_F(WalkTest, TheDifferenceOfTwoStacks) {
   diff.before = {"snap_1"};
   diff.after = {"snap_2"};  // a copy of snap_1 and what was done to it
   diff.before_image = diff.after_image = TestHost::Image("m").layers;
-  EXPECT_EQ(Walk(diff),
+  EXPECT_EQ(Scan(diff),
             "D d 0 0 /data\nA d 0 0 /moved\nM f 63 63 /etc/passwd\nA d 0 0 /home/user\n"
             "A f 4 0 /moved/a\nA f 6 0 /moved/b\nend 6 0\n");
   // Against the image alone; and a stack against itself.
   diff.before.clear();
-  EXPECT_THAT(Walk(diff), AllOf(HasSubstr("A f 6 0 /moved/b\n"), Not(HasSubstr("/bin/")), Not(HasSubstr("/data"))));
+  EXPECT_THAT(Scan(diff), AllOf(HasSubstr("A f 6 0 /moved/b\n"), Not(HasSubstr("/bin/")), Not(HasSubstr("/data"))));
   diff.before = diff.after;
-  EXPECT_EQ(Walk(diff), "end 0 0\n");
+  EXPECT_EQ(Scan(diff), "end 0 0\n");
 }
 
 }  // namespace

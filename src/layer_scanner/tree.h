@@ -10,9 +10,9 @@
 #include <unordered_map>
 
 #include "base/result.h"
-#include "walker/sha256.h"
+#include "layer_scanner/sha256.h"
 
-namespace sandbar::walker {
+namespace sandbar::layer_scanner {
 
 struct Entry {
   std::string path;   // escaped, from "/"
@@ -21,21 +21,21 @@ struct Entry {
 };
 
 // What goes beyond is kTooLarge, and says nothing against the layer.
-struct WalkLimits {
+struct ScanLimits {
   uint64_t read_bytes = 1ULL << 40;
   size_t name_bytes = 128 << 20;  // of all names of a directory and of those that it lies in
   size_t links = 2'000'000;       // files with names that are still to come
   int64_t until_ms = INT64_MAX;   // by CLOCK_BOOTTIME
 
   // As much as the layer's disk holds, and an hour.
-  static Result<WalkLimits> Of(int layer);
+  static Result<ScanLimits> Of(int layer);
 };
 
 class Tree {
  public:
   using Sink = std::function<Result<>(const Entry&)>;
-  Tree(int root, WalkLimits limits, Sink sink) : root_(root), limits_(limits), sink_(std::move(sink)) {}
-  Result<> Walk();
+  Tree(int root, ScanLimits limits, Sink sink) : root_(root), limits_(limits), sink_(std::move(sink)) {}
+  Result<> Scan();
   uint64_t bytes() const { return bytes_; }  // on disk, a file with two names once
   uint64_t files() const { return files_; }
 
@@ -51,11 +51,11 @@ class Tree {
   Result<Digest> DigestOf(int fd, const struct stat& st);
 
   int root_;
-  WalkLimits limits_;
+  ScanLimits limits_;
   std::string buffer_;  // of the file being read
   Sink sink_;
   uint64_t bytes_ = 0, files_ = 0, read_ = 0;
-  size_t names_ = 0;  // bytes, of the directories that are being walked
+  size_t names_ = 0;  // bytes, of the directories that are being scanned
   // Not more than the digest: a guest can have millions of them.
   struct Seen {
     Digest digest;
@@ -64,4 +64,4 @@ class Tree {
   std::unordered_map<ino_t, Seen> links_;
 };
 
-}  // namespace sandbar::walker
+}  // namespace sandbar::layer_scanner
