@@ -35,7 +35,7 @@
 #include <vector>
 
 #include "egress/egress.h"
-#include "wire/client_hello_fixture.h"
+#include "support/wire/client_hello_fixture.h"
 #include "wire/dns.h"
 
 namespace {

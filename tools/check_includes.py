@@ -22,9 +22,9 @@ THIRD_PARTY = {
     "nftables/": {"os"},
     "libmnl/": {"os"},
     "boost/beast": {"wire", "http", "egress"},
-    "boost/asio": {"async", "http", "egress", "ingress", "engine", "engine/guest_link", "engine/spawner_client", "engine/fake", "sandbox", "api", "client", "llm", "evals", "cli", "daemon", "mcp"},
-    "boost/json": {"wire", "http", "egress", "ingress", "images", "sandbox", "api", "client", "llm", "evals", "cli", "daemon", "store", "mcp"},
-    "openssl/": {"http", "egress", "sandbox", "api", "cli", "daemon", "layer_scanner"},
+    "boost/asio": {"async", "http", "egress", "ingress", "engine", "engine/guest_link", "engine/spawner_client", "support/http", "support/egress", "support/engine", "support/guest_link", "support/sandbox", "support/api", "sandbox", "api", "client", "llm", "evals", "cli", "daemon", "mcp"},
+    "boost/json": {"support/api", "wire", "http", "egress", "ingress", "images", "sandbox", "api", "client", "llm", "evals", "cli", "daemon", "store", "mcp"},
+    "openssl/": {"support/api", "support/http", "support/egress", "http", "egress", "sandbox", "api", "cli", "daemon", "layer_scanner"},
     "zlib.h": {"wire", "guest", "client", "mcp"},
     "zstd.h": {"cli"},
 }
@@ -52,13 +52,20 @@ def modules(text):
     return found
 
 
+def module_of(folder, table):
+    """The module that a folder belongs to: itself, or the nearest one above it."""
+    while folder and folder not in table:
+        folder = folder.rpartition("/")[0]
+    return folder
+
+
 def check(path, folder, text, table):
     problems = []
-    is_test = "test" in pathlib.Path(path).stem
+    is_test = "test" in pathlib.Path(path).stem or folder.startswith("support/")
     for number, line in enumerate(text.splitlines(), 1):
         own = re.match(r'\s*#\s*include\s+"([^"]+)"', line)
         if own:
-            target = own.group(1).rpartition("/")[0]
+            target = module_of(own.group(1).rpartition("/")[0], table)
             if target not in table:
                 problems.append(f'{path}:{number}: "{own.group(1)}" names no module (write "folder/file.h")')
             elif target != folder and target not in table[folder] | (TEST_USES[folder] if is_test else set()):
@@ -71,8 +78,9 @@ def check(path, folder, text, table):
     return problems
 
 
-def includes(text):
-    return {name.rpartition("/")[0] for name in re.findall(r'^\s*#\s*include\s+"([^"]+)"', text, re.M)}
+def includes(text, table):
+    names = re.findall(r'^\s*#\s*include\s+"([^"]+)"', text, re.M)
+    return {module_of(name.rpartition("/")[0], table) for name in names}
 
 
 def check_table(table, used):
@@ -80,7 +88,8 @@ def check_table(table, used):
     problems = []
     above = set()
     for folder, uses in table.items():
-        for target in sorted((uses | TEST_USES[folder]) - above):
+        tests = {target for target in TEST_USES[folder] if not target.startswith("support/")}
+        for target in sorted((uses | tests) - above):
             problems.append(f"cmake/modules.cmake: {folder} uses {target}, which is not above it")
         above.add(folder)
         for target in sorted((uses | TEST_USES[folder]) - used.get(folder, set())):
@@ -95,15 +104,16 @@ def run():
         for extra in table[folder] - allowed:
             problems.append(f"cmake/modules.cmake: {folder} must not use {extra}")
     used = {}
-    for path in sorted((ROOT / "src").rglob("*")):
+    for path in sorted([*(ROOT / "src").rglob("*"), *(ROOT / "tests/support").rglob("*")]):
         if path.suffix not in (".h", ".cc"):
             continue
-        folder = str(path.parent.relative_to(ROOT / "src"))
+        base = ROOT / "src" if path.is_relative_to(ROOT / "src") else ROOT / "tests"
+        folder = module_of(str(path.parent.relative_to(base)), table)
         if folder not in table:
-            problems.append(f"{path.relative_to(ROOT)}: folder {folder} is not in cmake/modules.cmake")
+            problems.append(f"{path.relative_to(ROOT)}: its folder is not in cmake/modules.cmake")
             continue
         problems += check(path.relative_to(ROOT), folder, path.read_text(), table)
-        used.setdefault(folder, set()).update(includes(path.read_text()))
+        used.setdefault(folder, set()).update(includes(path.read_text(), table))
     return problems + check_table(table, used)
 
 
@@ -114,6 +124,7 @@ def self_test():
     assert check("x", "base", '#include "api/a.h"\n', table)
     assert check("x", "base", "#include <sqlite3.h>\n", table)
     assert check("x", "base", '#include "a.h"\n', table)
+    assert not check("x", "api", '#include "api/v1/a.h"\n', table)
     table = modules("sb_module(base)\nsb_module(api tests base)\n")
     assert check("x.cc", "api", '#include "base/a.h"\n', table)
     assert not check("x_test.cc", "api", '#include "base/a.h"\n', table)

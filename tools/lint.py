@@ -40,8 +40,8 @@ def lint(name, text):
     def bad(number, what):
         out.append(f"{name}:{number}: {what}")
 
-    code = name.startswith("src/") and name.endswith((".h", ".cc"))
-    product = code and not re.search(r"(_test\.cc|_(fixture|test_util)\.(h|cc))$", name)
+    code = name.startswith(("src/", "tests/support/")) and name.endswith((".h", ".cc"))
+    product = name.startswith("src/") and code and not name.endswith("_test.cc")
     lines = text.splitlines()
     for number, line in enumerate(lines, 1):
         if not name.startswith("tests/") and MACHINE_PATH.search(line):

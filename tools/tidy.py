@@ -24,7 +24,8 @@ def closure(path, seen):
         return
     seen[path] = path.read_bytes()
     for name in re.findall(rb'^\s*#\s*include\s+"([^"]+)"', seen[path], re.M):
-        closure(ROOT / "src" / name.decode(), seen)
+        base = "tests" if name.startswith(b"support/") else "src"
+        closure(ROOT / base / name.decode(), seen)
 
 
 def key(entry, config):

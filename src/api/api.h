@@ -27,9 +27,9 @@
 #include "api/routes.h"
 #include "async/task.h"
 #include "base/result.h"
+#include "http/server.h"
 #include "images/images.h"
 #include "mcp/tools.h"
-#include "http/server.h"
 #include "sandbox/service.h"
 
 namespace sandbar::api {

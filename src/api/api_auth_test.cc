@@ -1,5 +1,5 @@
 // The auth matrix, generated from the route table: a new route is in it without anyone thinking of it. And scopes.
-#include "api/api_fixture.h"
+#include "support/api/api_fixture.h"
 
 namespace sandbar::api {
 namespace {

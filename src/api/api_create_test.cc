@@ -1,7 +1,7 @@
 // Creates whose answer gets lost, and what else handlers do around a call.
 #include <gtest/gtest.h>
 
-#include "api/api_fixture.h"
+#include "support/api/api_fixture.h"
 
 namespace sandbar::api {
 namespace {

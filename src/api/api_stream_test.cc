@@ -1,5 +1,5 @@
 // Streamed answers: what comes when, what is escaped how, and who goes away first.
-#include "api/api_fixture.h"
+#include "support/api/api_fixture.h"
 
 namespace sandbar::api {
 namespace {

@@ -1,7 +1,7 @@
 // Handlers over the real HTTP server: routing, scope, shapes, files.
 #include "api/api.h"
 
-#include "api/api_fixture.h"
+#include "support/api/api_fixture.h"
 
 namespace sandbar::api {
 namespace {

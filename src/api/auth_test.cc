@@ -1,6 +1,6 @@
 #include "api/auth.h"
 
-#include "api/api_fixture.h"
+#include "support/api/api_fixture.h"
 
 namespace sandbar::api {
 namespace {

@@ -12,8 +12,8 @@
 #include "api/auth.h"
 #include "api/vercel_shapes.h"
 #include "async/task.h"
-#include "images/images.h"
 #include "http/server.h"
+#include "images/images.h"
 #include "sandbox/service.h"
 #include "wire/url.h"
 

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "api/api_fixture.h"
+#include "support/api/api_fixture.h"
 
 namespace sandbar::api {
 namespace {

@@ -1,5 +1,5 @@
 // What a short-lived token opened ends with it, whatever it is; what others opened goes on.
-#include "api/api_fixture.h"
+#include "support/api/api_fixture.h"
 
 namespace sandbar::api {
 namespace {

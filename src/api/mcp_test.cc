@@ -1,7 +1,7 @@
 // MCP over HTTP with a scripted service: what comes when, and what happens when the client goes.
 #include <signal.h>
 
-#include "api/api_fixture.h"
+#include "support/api/api_fixture.h"
 
 namespace sandbar::api {
 namespace {

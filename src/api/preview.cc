@@ -43,7 +43,7 @@ std::string EscapeHtml(std::string_view text) {
 }
 
 http::HttpResponse Refusal(const http::HttpRequest& request, int status, std::string_view code,
-                          const std::string& message) {
+                           const std::string& message) {
   http::HttpResponse response;
   response.status = status;
   response.headers = SecurityHeaders();
@@ -198,8 +198,8 @@ Task<> Previews::ServeRoute(http::HttpExchange* x, sandbox::RouteTarget target) 
   }
   if (!target.route.token.empty() && !sandbox::RouteTokenMatches(target.route, PresentedToken(request))) {
     http::HttpResponse refused = Refusal(request, 401, "preview_token_required",
-                                        "this preview needs its token: open it with ?sandbar_token=… once, or send "
-                                        "the header X-Sandbar-Preview-Token");
+                                         "this preview needs its token: open it with ?sandbar_token=… once, or send "
+                                         "the header X-Sandbar-Preview-Token");
     co_return co_await x->Respond(std::move(refused));
   }
   const int port = target.route.port;

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
-#include "api/api_fixture.h"
+#include "support/api/api_fixture.h"
 
 namespace sandbar::api {
 namespace {

@@ -109,7 +109,8 @@ TEST(ParseCreate, NetworkPolicies) {
   auto created = ParseCreate(R"({"networkPolicy":{"allow":{"x.example":[]},"subnets":{"deny":["10.0.0.0/8"]}}})", 3);
   ASSERT_TRUE(created);
   EXPECT_EQ(created->spec.network->domains[0].pattern, "x.example");
-  EXPECT_EQ(ParseUpdate(R"({"networkPolicy":{"mode":"allow-all"}})")->spec.network->mode, egress::EgressMode::kAllowAll);
+  EXPECT_EQ(ParseUpdate(R"({"networkPolicy":{"mode":"allow-all"}})")->spec.network->mode,
+            egress::EgressMode::kAllowAll);
   EXPECT_FALSE(ParseCreate("{}", 3)->spec.network);
   Error error = CreateError(R"({"networkPolicy":{"allowed":["x.example"]}})");
   EXPECT_EQ(error.code, Code::kBadRequest);

@@ -107,15 +107,15 @@ TEST(WebGuard, ForeignPagesAreRefused) {
   EXPECT_TRUE(Check(host, {{"Origin", "http://localhost:8787"}}).has_value());
   EXPECT_TRUE(Check("sandbar.example.com", {{"Origin", "https://sandbar.example.com"}}).has_value());
   for (const http::Header& header : std::vector<http::Header>{{"Origin", "null"},
-                                                            {"Origin", ""},
-                                                            {"Origin", "http://evil.example"},
-                                                            {"Origin", "https://localhost:8787"},
-                                                            {"Origin", "http://localhost:3000"},
-                                                            {"Origin", "http://sb-abc.localhost:8787"},
-                                                            {"Origin", "http://sandbar.example.com"},
-                                                            {"Sec-Fetch-Site", "cross-site"},
-                                                            {"Sec-Fetch-Site", "same-site"},
-                                                            {"Sec-Fetch-Site", ""}}) {
+                                                              {"Origin", ""},
+                                                              {"Origin", "http://evil.example"},
+                                                              {"Origin", "https://localhost:8787"},
+                                                              {"Origin", "http://localhost:3000"},
+                                                              {"Origin", "http://sb-abc.localhost:8787"},
+                                                              {"Origin", "http://sandbar.example.com"},
+                                                              {"Sec-Fetch-Site", "cross-site"},
+                                                              {"Sec-Fetch-Site", "same-site"},
+                                                              {"Sec-Fetch-Site", ""}}) {
     auto got = Check(host, {header});
     ASSERT_FALSE(got.has_value()) << header.name << " " << header.value;
     EXPECT_EQ(got.error().code, Code::kForbidden);

@@ -5,11 +5,11 @@
 
 #include <cstdlib>
 
-#include "llm/session.h"
-#include "llm/transcript.h"
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "cli/signals.h"
+#include "llm/session.h"
+#include "llm/transcript.h"
 #include "wire/ndjson.h"
 
 namespace sandbar::cli {

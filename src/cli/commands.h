@@ -4,10 +4,10 @@
 
 #include <functional>
 
-#include "evals/case.h"
 #include "async/task.h"
 #include "cli/api_client.h"
 #include "cli/options.h"
+#include "evals/case.h"
 
 namespace sandbar::cli {
 

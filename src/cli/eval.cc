@@ -5,12 +5,12 @@
 #include <boost/asio/io_context.hpp>
 #include <cstdlib>
 
-#include "evals/run.h"
-#include "llm/transcript.h"
-#include "llm/yaml.h"
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "cli/signals.h"
+#include "evals/run.h"
+#include "llm/transcript.h"
+#include "llm/yaml.h"
 #include "wire/json_decode.h"
 #include "wire/ndjson.h"
 

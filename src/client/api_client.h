@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "async/task.h"
-#include "http/client.h"
 #include "http/byte_stream.h"
+#include "http/client.h"
 
 namespace sandbar::client {
 

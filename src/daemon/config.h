@@ -11,9 +11,9 @@
 #include "api/api.h"
 #include "base/result.h"
 #include "cli/options.h"
+#include "egress/egress.h"
 #include "images/images.h"
 #include "mcp/tools.h"
-#include "egress/egress.h"
 #include "sandbox/config.h"
 
 namespace sandbar::daemon {

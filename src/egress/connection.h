@@ -9,11 +9,11 @@
 
 #include "async/task.h"
 #include "egress/dns_relay.h"
+#include "egress/guarded_connect.h"
 #include "egress/judge.h"
 #include "egress/opening.h"
-#include "egress/state.h"
-#include "egress/guarded_connect.h"
 #include "egress/splice.h"
+#include "egress/state.h"
 
 namespace sandbar::egress {
 

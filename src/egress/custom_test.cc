@@ -1,5 +1,5 @@
 // Custom policies on real sockets: TLS by SNI, addresses by CIDR, PostgreSQL, what is refused and how it is said.
-#include "egress/custom_fixture.h"
+#include "support/egress/custom_fixture.h"
 
 namespace sandbar::egress::testing {
 namespace {

@@ -9,9 +9,9 @@
 
 #include "async/task.h"
 #include "base/fd.h"
+#include "egress/guarded_connect.h"
 #include "egress/judge.h"
 #include "egress/state.h"
-#include "egress/guarded_connect.h"
 #include "wire/dns.h"
 
 namespace sandbar::egress {

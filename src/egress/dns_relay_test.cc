@@ -6,8 +6,8 @@
 #include <set>
 #include <vector>
 
-#include "egress/egress_fixture.h"
 #include "egress/resolver.h"
+#include "support/egress/egress_fixture.h"
 #include "wire/dns.h"
 
 namespace sandbar::egress::testing {

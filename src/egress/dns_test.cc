@@ -1,7 +1,7 @@
 // DNS under a custom policy: made-up addresses, no way out through queries, and what a connection to one means.
 #include <algorithm>
 
-#include "egress/custom_fixture.h"
+#include "support/egress/custom_fixture.h"
 
 namespace sandbar::egress::testing {
 namespace {

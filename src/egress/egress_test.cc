@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "egress/connection.h"
-#include "egress/egress_fixture.h"
+#include "support/egress/egress_fixture.h"
 
 namespace sandbar::egress::testing {
 namespace {

@@ -1,6 +1,6 @@
 #include <boost/json/parse.hpp>
 
-#include "egress/intercept_fixture.h"
+#include "support/egress/intercept_fixture.h"
 
 namespace sandbar::egress::testing {
 namespace {

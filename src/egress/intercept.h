@@ -13,9 +13,9 @@
 #include <string>
 
 #include "async/task.h"
-#include "egress/state.h"
 #include "egress/guarded_connect.h"
 #include "egress/policy.h"
+#include "egress/state.h"
 
 namespace sandbar::egress {
 

@@ -3,7 +3,7 @@
 
 #include <set>
 
-#include "egress/intercept_fixture.h"
+#include "support/egress/intercept_fixture.h"
 
 namespace sandbar::egress::testing {
 namespace {

@@ -411,7 +411,8 @@ Task<> InterceptConnection::Pipe() {
   co_return std::get<1>(std::move(first));
 }
 
-Task<> InterceptConnection::Pump(MessageReader* rest, http::ByteStream* from, http::ByteStream* to, Deadline* deadline) {
+Task<> InterceptConnection::Pump(MessageReader* rest, http::ByteStream* from, http::ByteStream* to,
+                                 Deadline* deadline) {
   std::string buffer(rest->buffered());
   size_t n = buffer.size();
   buffer.resize(64 << 10);

@@ -20,7 +20,8 @@ namespace sandbar::egress {
 struct InterceptShared {
   InterceptorOptions options;
   std::unique_ptr<MachineCa> ca;
-  http::TlsContext upstream_tls;  // made when first needed: most machines never do, and it holds the system's authorities
+  http::TlsContext
+      upstream_tls;  // made when first needed: most machines never do, and it holds the system's authorities
 
   // Of the requests whose matchers take long, one is judged at a time: a machine cannot fill the thread that does it.
   struct Turn {

@@ -7,8 +7,8 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 
-#include "egress/custom_fixture.h"
 #include "egress/name_table.h"
+#include "support/egress/custom_fixture.h"
 
 namespace sandbar::egress::testing {
 namespace {

@@ -1,7 +1,7 @@
 // A policy that changes under open connections, and the budgets that connections share.
 #include <algorithm>
 
-#include "egress/custom_fixture.h"
+#include "support/egress/custom_fixture.h"
 
 namespace sandbar::egress::testing {
 namespace {

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "llm/options.h"
 #include "base/result.h"
+#include "llm/options.h"
 #include "wire/json_decode.h"
 
 namespace sandbar::evals {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "llm/box.h"
 #include "evals/case.h"
+#include "llm/box.h"
 #include "llm/loop.h"
 
 namespace sandbar::evals {

@@ -93,17 +93,17 @@ TEST(Case, WhatIsWrongHasAName) {
 TEST(Outputs, AreRegularFilesThatTheCaseNames) {
   const std::vector<std::string> patterns{"out.txt", "src/**/*.js", "/tmp/result", "gone/list", "dir"};
   const std::vector<llm::BoxChange> changes{{"/work/out.txt", false, "file", 5},
-                                       {"/work/other.txt", false, "file", 5},
-                                       {"/work/src/a/b.js", false, "file", 5},
-                                       {"/work/src/.x.js", false, "file", 5},
-                                       {"/work/src/node_modules/m.js", false, "file", 5},
-                                       {"/work/src/l.js", false, "symlink", 0},
-                                       {"/work/src/old.js", true, "file", 0},
-                                       {"/tmp/result", false, "symlink", 0},
-                                       {"/tmp/result2", false, "file", 1},
-                                       {"/work/gone", true, "directory", 0},
-                                       {"/work/dir", false, "directory", 0},
-                                       {"/workx/out.txt", false, "file", 1}};
+                                            {"/work/other.txt", false, "file", 5},
+                                            {"/work/src/a/b.js", false, "file", 5},
+                                            {"/work/src/.x.js", false, "file", 5},
+                                            {"/work/src/node_modules/m.js", false, "file", 5},
+                                            {"/work/src/l.js", false, "symlink", 0},
+                                            {"/work/src/old.js", true, "file", 0},
+                                            {"/tmp/result", false, "symlink", 0},
+                                            {"/tmp/result2", false, "file", 1},
+                                            {"/work/gone", true, "directory", 0},
+                                            {"/work/dir", false, "directory", 0},
+                                            {"/workx/out.txt", false, "file", 1}};
   auto chosen = ChooseOutputs(patterns, "/work", changes);
   ASSERT_TRUE(chosen.has_value());
   EXPECT_EQ(chosen->copied, (std::vector<std::string>{"/work/out.txt", "/work/src/a/b.js"}));

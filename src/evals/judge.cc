@@ -240,7 +240,8 @@ Task<std::string> TrialJudge::Serve(llm::Box box, const ServeSpec* serve) {
   co_return fmt::format("serve: nothing listens on port {}: {}", serve->port, llm::OneLine(said.out, 300));
 }
 
-Task<> TrialJudge::RunVerdict(llm::Box box, const CheckerCheck* check, std::vector<client::TarItem> said, CheckResult* out) {
+Task<> TrialJudge::RunVerdict(llm::Box box, const CheckerCheck* check, std::vector<client::TarItem> said,
+                              CheckResult* out) {
   SB_CO_TRYV(co_await Put(box, check));
   if (check->serve) {
     std::vector<std::string> copy{"sudo", "-n", "sh", "-c", kServeCopy, "sh", box.cwd};

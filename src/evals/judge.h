@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "llm/box.h"
 #include "evals/checks.h"
+#include "llm/box.h"
 
 namespace sandbar::evals {
 

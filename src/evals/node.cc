@@ -10,10 +10,10 @@
 
 #include <array>
 
-#include "llm/transcript.h"
 #include "base/fd.h"
 #include "base/ids.h"
 #include "client/api_client.h"
+#include "llm/transcript.h"
 #include "wire/json_decode.h"
 #include "wire/ndjson.h"
 

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <map>
 
+#include "client/api_client.h"
 #include "evals/stats.h"
 #include "llm/transcript.h"
-#include "client/api_client.h"
 
 namespace sandbar::evals {
 namespace {
@@ -277,8 +277,8 @@ Result<std::string> Compare(const json::object& before, const EvalReport& after)
   const std::string model_a = Text(before, "model"), model_b = after.model;
   std::string out = fmt::format("A: {}   B: {}\n{:<40} {:>8} {:>8} {:>8} {:>10} {:>10}\n",
                                 model_a.empty() ? "each case's own" : llm::OneLine(model_a, 60),
-                                model_b.empty() ? "each case's own" : llm::OneLine(model_b, 60), "CASE", "A", "B", "CHANGE",
-                                "TOKENS A", "TOKENS B");
+                                model_b.empty() ? "each case's own" : llm::OneLine(model_b, 60), "CASE", "A", "B",
+                                "CHANGE", "TOKENS A", "TOKENS B");
   int better = 0, worse = 0;
   for (auto& [id, row] : rows) {
     if (row.rate_a < 0)

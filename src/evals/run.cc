@@ -6,10 +6,10 @@
 #include <filesystem>
 #include <set>
 
+#include "base/ids.h"
 #include "evals/judge.h"
 #include "llm/session.h"
 #include "llm/transcript.h"
-#include "base/ids.h"
 
 namespace sandbar::evals {
 namespace {
@@ -246,7 +246,8 @@ Result<std::unique_ptr<llm::Model>> EvalRunner::ModelFor(const EvalCase& c, int 
   if (!options_.replay.empty())
     return llm::MakeModel(ex_, "replay:" + TranscriptPath(options_.replay, c.id, trial), model_options);
   if (!options_.model.empty()) return llm::MakeModel(ex_, options_.model, model_options);
-  if (!c.body.script.empty()) return llm::MakeScriptedModel(json::array(c.body.script.begin(), c.body.script.end()), trial);
+  if (!c.body.script.empty())
+    return llm::MakeScriptedModel(json::array(c.body.script.begin(), c.body.script.end()), trial);
   std::string spec = c.body.model.value_or(hooks_.environment("SANDBAR_MODEL"));
   if (spec.empty())
     return Fail(Code::kBadRequest, "no model: the case has neither `model` nor `script`, and --model was not given");
@@ -283,7 +284,8 @@ Task<> EvalRunner::Trial(Unit* unit, llm::Box box) {
   if (transcript.failed()) co_return std::unexpected(*transcript.failed());
   SB_CO_TRYV(co_await llm::StillThere(api_, box));
   // Without an answer there is nothing to judge: the first check says so.
-  CheckResult answered{"answered", false, 0, 1, std::string(llm::Name(run.outcome().status)) + ": " + run.outcome().reason};
+  CheckResult answered{"answered", false, 0, 1,
+                       std::string(llm::Name(run.outcome().status)) + ": " + run.outcome().reason};
   if (run.outcome().status == llm::Status::kAnswered) answered = {"answered", false, 1, 1, ""};
   unit->report.checks.push_back(std::move(answered));
   co_return Result<>{};

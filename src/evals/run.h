@@ -13,11 +13,11 @@
 #include <string>
 #include <vector>
 
+#include "client/api_client.h"
 #include "evals/case.h"
 #include "evals/node.h"
 #include "evals/report.h"
 #include "llm/model.h"
-#include "client/api_client.h"
 
 namespace sandbar::evals {
 

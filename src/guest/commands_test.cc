@@ -4,7 +4,7 @@
 
 #include <filesystem>
 
-#include "guest/test_machine.h"
+#include "support/guest/test_machine.h"
 
 namespace sandbar::guest {
 namespace {

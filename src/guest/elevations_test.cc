@@ -7,7 +7,7 @@
 
 #include "guest/elevate_client.h"
 #include "guest/elevated.h"
-#include "guest/test_machine.h"
+#include "support/guest/test_machine.h"
 
 namespace sandbar::guest {
 namespace {

@@ -3,7 +3,7 @@
 #include <zlib.h>
 
 #include "guest/gunzip.h"
-#include "guest/test_machine.h"
+#include "support/guest/test_machine.h"
 #include "wire/tar.h"
 
 namespace sandbar::guest {

@@ -1,7 +1,7 @@
 // The daemon dies, comes back, misbehaves: nothing is lost, and the agent stays.
 #include <gmock/gmock.h>
 
-#include "guest/test_machine.h"
+#include "support/guest/test_machine.h"
 
 namespace sandbar::guest {
 namespace {

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <netinet/in.h>
 
-#include "guest/test_machine.h"
+#include "support/guest/test_machine.h"
 
 namespace sandbar::guest {
 namespace {

@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
-#include "http/client.h"
 #include "http/byte_stream.h"
+#include "http/client.h"
 #include "http/tls.h"
 #include "wire/http1.h"
 #include "wire/url.h"

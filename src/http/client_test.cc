@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "http/test_util.h"
+#include "support/http/raw_client.h"
 
 namespace sandbar::http {
 namespace {

@@ -10,8 +10,8 @@
 #include <memory>
 #include <string>
 
-#include "http/server.h"
 #include "http/byte_stream.h"
+#include "http/server.h"
 #include "wire/http1.h"
 
 namespace sandbar::http {

@@ -1,5 +1,5 @@
 // Floods: many connections that never ask anything, or never go on. Whoever does ask is answered meanwhile.
-#include "http/server_fixture.h"
+#include "support/http/server_fixture.h"
 
 namespace sandbar::http {
 namespace {

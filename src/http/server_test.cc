@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
-#include "http/server_fixture.h"
+#include "support/http/server_fixture.h"
 
 namespace sandbar::http {
 namespace {

@@ -8,8 +8,8 @@
 #include <memory>
 #include <string>
 
-#include "http/client.h"
 #include "http/byte_stream.h"
+#include "http/client.h"
 
 namespace sandbar::http {
 

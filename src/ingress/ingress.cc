@@ -104,7 +104,8 @@ class GatedClient final : public GatedStream {
 class GatedGuest final : public GatedStream {
  public:
   // `early` was read before.
-  GatedGuest(http::ByteStream* stream, Gate* gate, std::string early) : GatedStream(stream, gate), early_(std::move(early)) {}
+  GatedGuest(http::ByteStream* stream, Gate* gate, std::string early)
+      : GatedStream(stream, gate), early_(std::move(early)) {}
   Task<size_t> ReadSome(char* data, size_t n) override {
     if (!gate_->open) SB_CO_TRYV(co_await Hold());
     if (early_.empty()) co_return co_await stream_->ReadSome(data, n);

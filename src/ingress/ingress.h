@@ -16,18 +16,18 @@
 
 #include "async/task.h"
 #include "base/fd.h"
-#include "http/server.h"
 #include "http/byte_stream.h"
+#include "http/server.h"
 
 namespace sandbar::ingress {
 
 struct IngressRequest {
-  std::string target;                          // origin-form
-  std::string host;                            // the Host that the guest's server sees
-  std::vector<http::Header> headers;                 // the client's, without what the caller wants to keep from the guest
-  std::string client;                          // X-Forwarded-For
-  std::string scheme;                          // X-Forwarded-Proto
-  std::string public_host;                     // X-Forwarded-Host
+  std::string target;                 // origin-form
+  std::string host;                   // the Host that the guest's server sees
+  std::vector<http::Header> headers;  // the client's, without what the caller wants to keep from the guest
+  std::string client;                 // X-Forwarded-For
+  std::string scheme;                 // X-Forwarded-Proto
+  std::string public_host;            // X-Forwarded-Host
   std::shared_ptr<http::Traffic> traffic = nullptr;  // where the bytes of the guest's connection are counted
 };
 

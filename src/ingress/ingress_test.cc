@@ -7,7 +7,7 @@
 #include <deque>
 
 #include "http/byte_stream.h"
-#include "http/test_util.h"
+#include "support/http/raw_client.h"
 
 namespace sandbar::ingress {
 namespace {
@@ -26,7 +26,8 @@ class IngressTest : public testing::Test {
     auto listening = http::ListenHttp(
         io_.get_executor(), "127.0.0.1", 0, {}, [this](http::HttpExchange* x) { return Handle(x); },
         [](const Error& e) {
-          return http::HttpResponse{.status = e.code == Code::kTimeout ? 504 : 502, .content_type = "", .body = e.message};
+          return http::HttpResponse{
+              .status = e.code == Code::kTimeout ? 504 : 502, .content_type = "", .body = e.message};
         });
     ASSERT_TRUE(listening) << listening.error().message;
     server_ = std::move(*listening);
@@ -207,7 +208,7 @@ TEST_F(IngressTest, AnAnswerCutShortIsNotMadeWhole) {
 TEST_F(IngressTest, WebSocketsJoinTheConnections) {
   Run([](IngressTest* t) -> Task<> {
     SB_CO_TRY(http::RawClient * client, co_await t->Ask("GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\n"
-                                                  "Upgrade: websocket\r\nSec-WebSocket-Key: k\r\n\r\nearly"));
+                                                        "Upgrade: websocket\r\nSec-WebSocket-Key: k\r\n\r\nearly"));
     SB_CO_TRY(http::RawClient * guest, co_await t->Guest());
     EXPECT_THAT(t->head_, AllOf(HasSubstr("connection: upgrade\r\nupgrade: websocket\r\n"),
                                 HasSubstr("Sec-WebSocket-Key: k\r\n"), Not(HasSubstr("early"))));
@@ -235,7 +236,7 @@ TEST_F(IngressTest, AWebSocketsFirstBytesWaitForTheClient) {
   limits_.settle = std::chrono::hours(1);
   Run([](IngressTest* t) -> Task<> {
     SB_CO_TRY(http::RawClient * client, co_await t->Ask("GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\n"
-                                                  "Upgrade: websocket\r\nSec-WebSocket-Key: k\r\n\r\n"));
+                                                        "Upgrade: websocket\r\nSec-WebSocket-Key: k\r\n\r\n"));
     SB_CO_TRY(http::RawClient * guest, co_await t->Guest());
     SB_CO_TRYV(co_await guest->Send("HTTP/1.1 101 Yes\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\nhello"));
     std::string head;
@@ -263,7 +264,7 @@ TEST_F(IngressTest, AWebSocketsFirstBytesComeToASilentClientToo) {
   limits_.settle = std::chrono::milliseconds(1);
   Run([](IngressTest* t) -> Task<> {
     SB_CO_TRY(http::RawClient * client, co_await t->Ask("GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\n"
-                                                  "Upgrade: websocket\r\nSec-WebSocket-Key: k\r\n\r\n"));
+                                                        "Upgrade: websocket\r\nSec-WebSocket-Key: k\r\n\r\n"));
     SB_CO_TRY(http::RawClient * guest, co_await t->Guest());
     SB_CO_TRYV(co_await guest->Send("HTTP/1.1 101 Yes\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\nhello"));
     SB_CO_TRYV(co_await client->ReadUntil("hello"));

@@ -4,9 +4,9 @@
 
 #include <optional>
 
-#include "os/openat.h"
 #include "layer_scanner/sha256.h"
 #include "layer_scanner/text.h"
+#include "os/openat.h"
 
 namespace sandbar::layer_scanner {
 namespace {

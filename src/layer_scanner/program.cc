@@ -12,11 +12,11 @@
 #include <charconv>
 
 #include "base/fd.h"
-#include "os/confine.h"
-#include "os/openat.h"
 #include "layer_scanner/diff.h"
 #include "layer_scanner/manifest.h"
 #include "layer_scanner/text.h"
+#include "os/confine.h"
+#include "os/openat.h"
 
 namespace sandbar::layer_scanner {
 namespace {

@@ -10,12 +10,12 @@
 #include <array>
 #include <vector>
 
-#include "os/openat.h"
-#include "os/overlay_view.h"
-#include "os/process.h"
 #include "layer_scanner/names.h"
 #include "layer_scanner/sha256.h"
 #include "layer_scanner/text.h"
+#include "os/openat.h"
+#include "os/overlay_view.h"
+#include "os/process.h"
 
 namespace sandbar::layer_scanner {
 namespace {

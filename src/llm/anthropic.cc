@@ -1,8 +1,8 @@
 // The Messages API: request bodies and the streamed reply.
 #include <boost/json/serialize.hpp>
 
-#include "llm/http_model.h"
 #include "client/api_client.h"
+#include "llm/http_model.h"
 #include "wire/json_decode.h"
 
 namespace sandbar::llm {

@@ -1,7 +1,7 @@
 #include "llm/claude_api.h"
 
-#include "llm/http_model.h"
 #include "client/api_client.h"
+#include "llm/http_model.h"
 #include "wire/json_decode.h"
 #include "wire/ndjson.h"
 #include "wire/url.h"

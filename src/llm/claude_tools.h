@@ -7,9 +7,9 @@
 
 #include <string>
 
+#include "client/api_client.h"
 #include "llm/box.h"
 #include "llm/model.h"
-#include "client/api_client.h"
 
 namespace sandbar::llm {
 

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include "base/ids.h"
 #include "llm/box.h"
 #include "llm/claude_session.h"
-#include "base/ids.h"
 #include "wire/url.h"
 
 namespace sandbar::llm {

@@ -8,8 +8,8 @@
 #include <functional>
 #include <string>
 
-#include "llm/options.h"
 #include "client/api_client.h"
+#include "llm/options.h"
 
 namespace sandbar::llm {
 

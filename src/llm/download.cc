@@ -4,9 +4,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "llm/box.h"
 #include "llm/write_all.h"
-#include "base/fd.h"
 #include "wire/ndjson.h"
 #include "wire/text.h"
 #include "wire/url.h"

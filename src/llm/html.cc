@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
-#include "llm/transcript.h"
 #include "base/printable.h"
 #include "client/api_client.h"
+#include "llm/transcript.h"
 #include "wire/ndjson.h"
 
 namespace sandbar::llm {

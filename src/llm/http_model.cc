@@ -65,7 +65,10 @@ class HttpModel final : public Model {
  public:
   HttpModel(const asio::any_io_executor& ex, std::unique_ptr<Dialect> dialect, ModelEndpoint endpoint,
             RetryPolicy policy)
-      : http_(http::MakeHttpClient(ex)), dialect_(std::move(dialect)), endpoint_(std::move(endpoint)), policy_(policy) {}
+      : http_(http::MakeHttpClient(ex)),
+        dialect_(std::move(dialect)),
+        endpoint_(std::move(endpoint)),
+        policy_(policy) {}
 
   Task<Reply> Next(const Conversation* conversation, Record record) override {
     const std::string body = dialect_->Body(*conversation);

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "llm/model.h"
 #include "http/client.h"
+#include "llm/model.h"
 #include "wire/sse.h"
 
 namespace sandbar::llm {

@@ -1,8 +1,8 @@
 // Chat completions, as OpenAI, Ollama, vLLM and gateways speak it: request bodies and the streamed reply.
 #include <boost/json/serialize.hpp>
 
-#include "llm/http_model.h"
 #include "client/api_client.h"
+#include "llm/http_model.h"
 #include "wire/json_decode.h"
 
 namespace sandbar::llm {

@@ -4,8 +4,8 @@
 
 #include <filesystem>
 
-#include "llm/transcript.h"
 #include "base/ids.h"
+#include "llm/transcript.h"
 
 namespace sandbar::llm {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "llm/model.h"
 #include "client/api_client.h"
+#include "llm/model.h"
 
 namespace sandbar::llm {
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "llm/model.h"
 #include "base/fd.h"
+#include "llm/model.h"
 
 namespace sandbar::llm {
 

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <boost/json.hpp>
 
+#include "egress/policy_json.h"
 #include "mcp/open.h"
 #include "mcp/output.h"
-#include "egress/policy_json.h"
 #include "wire/json_decode.h"
 #include "wire/ndjson.h"
 

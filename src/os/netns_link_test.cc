@@ -15,10 +15,10 @@
 #include <vector>
 
 #include "os/netns.h"
-#include "os/netns_frames_testing.h"
 #include "os/netns_parts.h"
 #include "os/netns_route.h"
-#include "os/netns_testing.h"
+#include "support/os/netns_fixture.h"
+#include "support/os/netns_frames.h"
 
 namespace sandbar::os {
 namespace {

@@ -22,7 +22,7 @@
 #include <string>
 #include <vector>
 
-#include "os/netns_testing.h"
+#include "support/os/netns_fixture.h"
 
 namespace sandbar::os {
 namespace {

@@ -8,7 +8,7 @@
 #include <csignal>
 
 #include "sandbox/session_logs.h"
-#include "sandbox/test_world.h"
+#include "support/sandbox/test_world.h"
 
 namespace sandbar::sandbox {
 namespace {

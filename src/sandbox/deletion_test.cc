@@ -1,7 +1,7 @@
 // What a deleted sandbox takes along, and what stays because somebody made it.
 #include <gmock/gmock.h>
 
-#include "sandbox/test_world.h"
+#include "support/sandbox/test_world.h"
 
 namespace sandbar::sandbox {
 namespace {

@@ -10,10 +10,10 @@
 #include <memory>
 #include <string>
 
-#include "engine/engine.h"
-#include "images/images.h"
 #include "egress/egress.h"
 #include "egress/intercept.h"
+#include "engine/engine.h"
+#include "images/images.h"
 #include "sandbox/config.h"
 #include "sandbox/service.h"
 #include "store/store.h"
@@ -28,7 +28,7 @@ struct Parts {
   const egress::EgressConfig* egress = nullptr;
   std::string secret;  // seals what is stored and must not be read; at least 32 bytes, the same at every start
   egress::ForwardSigner* signer = nullptr;  // null: rules that forward answer 502
-  std::string upstream_ca;               // PEM file of authorities besides the system's, for what the proxy dials
+  std::string upstream_ca;                  // PEM file of authorities besides the system's, for what the proxy dials
 };
 
 class Domain : public Service {

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "base/ids.h"
-#include "sandbox/test_world.h"
+#include "support/sandbox/test_world.h"
 
 namespace sandbar::sandbox {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "base/ids.h"
 #include "sandbox/deletion.h"
-#include "sandbox/test_world.h"
+#include "support/sandbox/test_world.h"
 
 namespace sandbar::sandbox {
 namespace {

@@ -1,7 +1,7 @@
 // Sandboxes that nobody uses, what is used, and how many there may be.
 #include <gtest/gtest.h>
 
-#include "sandbox/test_world.h"
+#include "support/sandbox/test_world.h"
 
 namespace sandbar::sandbox {
 namespace {

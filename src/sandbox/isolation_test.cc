@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "sandbox/ladder.h"
-#include "sandbox/test_world.h"
+#include "support/sandbox/test_world.h"
 
 namespace sandbar::sandbox {
 namespace {

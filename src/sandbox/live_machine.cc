@@ -134,7 +134,7 @@ void LiveMachine::Identify(const store::Session& owner) {
 void LiveMachine::Serve(egress::PolicyRef policy) {
   engine::NetworkSockets sockets = machine_->TakeNetwork();
   egress_ = egress::MakeEgress(core_->ex, std::move(sockets.tcp_listener), std::move(sockets.dns), std::move(policy),
-                            core_->parts.egress, &interceptor_);
+                               core_->parts.egress, &interceptor_);
 }
 
 void LiveMachine::Listen(MachineListener* listener) {

@@ -8,9 +8,9 @@
 #include <memory>
 #include <string>
 
+#include "egress/egress.h"
 #include "engine/engine.h"
 #include "engine/guest_link/guest_link.h"
-#include "egress/egress.h"
 #include "sandbox/core.h"
 #include "sandbox/machine_interceptor.h"
 #include "store/records.h"

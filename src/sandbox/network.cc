@@ -79,7 +79,8 @@ store::NetworkPolicyRow SealPolicy(const Vault& vault, const egress::NetworkPoli
   store::NetworkPolicyRow row;
   row.mode = egress::ModeName(policy.mode);
   row.shown = json::serialize(egress::AnswerJson(policy));
-  if (policy.mode == egress::EgressMode::kCustom) row.sealed = vault.Seal(json::serialize(egress::PolicyJson(policy)), owner);
+  if (policy.mode == egress::EgressMode::kCustom)
+    row.sealed = vault.Seal(json::serialize(egress::PolicyJson(policy)), owner);
   return row;
 }
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "engine/guest_link/guest_link.h"
 #include "egress/policy.h"
+#include "engine/guest_link/guest_link.h"
 #include "sandbox/vault.h"
 #include "store/store.h"
 

@@ -10,7 +10,7 @@
 #include <sstream>
 
 #include "egress/policy_json.h"
-#include "sandbox/test_world.h"
+#include "support/sandbox/test_world.h"
 #include "wire/dns.h"
 
 namespace sandbar::sandbox {
@@ -23,7 +23,7 @@ const std::string kSecret(48, 'k');
 
 egress::NetworkPolicy Custom(const std::string& header_value = "canary-value") {
   return *egress::ParsePolicy(R"({"allow":{"api.example":[{"transform":[{"headers":{"authorization":")" + header_value +
-                           R"("}}]}]}})");
+                              R"("}}]}]}})");
 }
 
 TEST(Vault, OpensOnlyForItsOwnerAndKey) {
@@ -134,7 +134,8 @@ TEST_F(DomainTest, PolicyThatCannotBeOpenedIsDenyAll) {
   EXPECT_EQ(policy->policy->mode(), egress::EgressMode::kDenyAll);
   // It can be set again, and then it is what was asked for.
   ASSERT_TRUE(world.Run(world.service->SetNetwork(world.scope, view.session.id, Custom())));
-  EXPECT_EQ(world.Run(world.service->Network(world.scope, view.session.id))->policy->mode(), egress::EgressMode::kCustom);
+  EXPECT_EQ(world.Run(world.service->Network(world.scope, view.session.id))->policy->mode(),
+            egress::EgressMode::kCustom);
 }
 
 TEST_F(DomainTest, DroppedPacketsAreOneMoreDenial) {
@@ -218,7 +219,8 @@ TEST_F(PolicyChangeTest, MachineThatSpoilsItsTrustStoreIsStillClosed) {
   ASSERT_FALSE(set);
   EXPECT_EQ(set.error().code, Code::kUnavailable);
   EXPECT_THAT(set.error().message, HasSubstr("what the new network policy denies is denied"));
-  EXPECT_EQ(world.Run(world.service->Network(world.scope, view.session.id))->policy->mode(), egress::EgressMode::kCustom);
+  EXPECT_EQ(world.Run(world.service->Network(world.scope, view.session.id))->policy->mode(),
+            egress::EgressMode::kCustom);
   EXPECT_EQ(world.Run(world.service->GetSession(world.scope, view.session.id))->session.network->mode, "custom");
   EXPECT_EQ(Asked(view, "other.example"), wire::DnsRcode::kNxDomain);
   // Whole again, it can be set.

@@ -6,7 +6,7 @@
 
 #include "base/ids.h"
 #include "sandbox/deletion.h"
-#include "sandbox/test_world.h"
+#include "support/sandbox/test_world.h"
 
 namespace sandbar::sandbox {
 namespace {
@@ -263,7 +263,8 @@ TEST_F(RecoveryTest, PolicyIsBackAtOnce) {
   CreateSpec spec;
   spec.network = egress::NetworkPolicy{.mode = egress::EgressMode::kAllowAll};
   auto view = world.Create(spec);
-  ASSERT_TRUE(world.Run(world.service->SetNetwork(world.scope, view.session.id, {.mode = egress::EgressMode::kDenyAll})));
+  ASSERT_TRUE(
+      world.Run(world.service->SetNetwork(world.scope, view.session.id, {.mode = egress::EgressMode::kDenyAll})));
   Restart();
   EXPECT_EQ(Row(view).network->mode, "deny-all");
 }

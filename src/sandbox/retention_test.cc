@@ -6,7 +6,7 @@
 #include <functional>
 
 #include "base/ids.h"
-#include "sandbox/test_world.h"
+#include "support/sandbox/test_world.h"
 
 namespace sandbar::sandbox {
 namespace {

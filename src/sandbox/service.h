@@ -12,10 +12,10 @@
 
 #include "async/task.h"
 #include "base/fd.h"
-#include "engine/engine.h"
-#include "engine/guest_link/guest_link.h"
 #include "egress/egress.h"
 #include "egress/policy.h"
+#include "engine/engine.h"
+#include "engine/guest_link/guest_link.h"
 #include "sandbox/code.h"
 #include "sandbox/source.h"
 #include "store/records.h"

@@ -1,7 +1,7 @@
 // Commands and files through the Service, over the fake engine.
 #include <gmock/gmock.h>
 
-#include "sandbox/test_world.h"
+#include "support/sandbox/test_world.h"
 
 namespace sandbar::sandbox {
 namespace {

@@ -282,8 +282,8 @@ class ServiceImpl final : public Domain {
   std::set<std::string> unflattened_;  // snapshots on damaged or unreadable layers
   std::set<std::string> unreadable_;   // layers beyond the layer scanner's limits
   std::set<std::string> not_now_;      // layers that could not be read lately
-  std::set<std::string> scanning_;      // owners of layers that are being read
-  std::string last_scanned_;            // the last of them
+  std::set<std::string> scanning_;     // owners of layers that are being read
+  std::string last_scanned_;           // the last of them
   Errand trim_;                        // there is more output on disk
   bool retry_seal_ = false;
   Errand seal_;                                                             // there is a new layer, or a scan has ended

@@ -1,7 +1,7 @@
 // Sandboxes and sessions through the Service, over the fake engine.
 #include <gmock/gmock.h>
 
-#include "sandbox/test_world.h"
+#include "support/sandbox/test_world.h"
 
 namespace sandbar::sandbox {
 namespace {
@@ -340,7 +340,8 @@ TEST_F(DomainTest, NetworkModes) {
   spec.network = egress::NetworkPolicy{.mode = egress::EgressMode::kDenyAll};
   auto view = world.Create(spec);
   EXPECT_EQ(view.session.network->mode, "deny-all");
-  auto open = world.Run(world.service->SetNetwork(world.scope, view.session.id, {.mode = egress::EgressMode::kAllowAll}));
+  auto open =
+      world.Run(world.service->SetNetwork(world.scope, view.session.id, {.mode = egress::EgressMode::kAllowAll}));
   ASSERT_TRUE(open);
   EXPECT_EQ(open->network->mode, "allow-all");
   EXPECT_TRUE(world.Run(world.service->Network(world.scope, view.session.id)));

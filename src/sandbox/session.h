@@ -228,10 +228,11 @@ class Session final : public MachineListener {
   std::shared_ptr<Outcome<bool>> started_;
   std::unique_ptr<LiveMachine> live_;
   uint64_t inherited_bytes_ = 0;
-  bool corrected_ = false;                  // the machine has not been told `inherited_bytes_` yet
-  std::unique_ptr<SourceRun> source_;       // while it is fetched
-  egress::PolicyRef policy_ = egress::DenyAll();  // on record; in force as well unless SetNetwork is under way or failed
-  uint64_t policy_changes_ = 0;             // calls of SetNetwork
+  bool corrected_ = false;             // the machine has not been told `inherited_bytes_` yet
+  std::unique_ptr<SourceRun> source_;  // while it is fetched
+  egress::PolicyRef policy_ =
+      egress::DenyAll();         // on record; in force as well unless SetNetwork is under way or failed
+  uint64_t policy_changes_ = 0;  // calls of SetNetwork
   std::map<std::string, std::shared_ptr<RunningCommand>> commands_;
   std::map<std::string, ContextRef> contexts_;
   std::vector<std::string> unacked_exits_;             // recorded while no connection was at hand

@@ -1,7 +1,7 @@
 // An agent that answers nothing: the end of its sandbox does not wait for it.
 #include <gtest/gtest.h>
 
-#include "sandbox/test_world.h"
+#include "support/sandbox/test_world.h"
 
 namespace sandbar::sandbox {
 namespace {

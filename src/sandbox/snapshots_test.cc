@@ -3,7 +3,7 @@
 
 #include "base/ids.h"
 #include "sandbox/retention.h"
-#include "sandbox/test_world.h"
+#include "support/sandbox/test_world.h"
 
 namespace sandbar::sandbox {
 namespace {

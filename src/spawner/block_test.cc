@@ -10,7 +10,7 @@
 #include <sstream>
 
 #include "os/openat.h"
-#include "spawner/test_harness.h"
+#include "support/spawner/test_harness.h"
 
 namespace sandbar::spawner {
 namespace {

@@ -14,7 +14,7 @@
 
 #include "os/openat.h"
 #include "os/process.h"
-#include "spawner/test_harness.h"
+#include "support/spawner/test_harness.h"
 
 namespace sandbar::spawner {
 namespace {

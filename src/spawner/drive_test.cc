@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "spawner/test_harness.h"
+#include "support/spawner/test_harness.h"
 
 namespace sandbar::spawner {
 namespace {

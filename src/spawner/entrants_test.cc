@@ -11,7 +11,7 @@
 
 #include "os/caps.h"
 #include "os/openat.h"
-#include "spawner/test_harness.h"
+#include "support/spawner/test_harness.h"
 
 namespace sandbar::spawner {
 namespace {

@@ -36,7 +36,7 @@ struct Host {
   std::string instance;
   Fd data, run, agents;  // directories
   Fd lock;               // held for life: one spawner per data directory
-  Fd scanner;             // O_PATH of sandbar-scanner, as it was when we started
+  Fd scanner;            // O_PATH of sandbar-scanner, as it was when we started
   Fd agent;              // O_PATH of the executable, mode 0111, not in any guest's tree
   Fd stage;              // the same of what enters machines; none: the agent does
   std::vector<sock_filter> filter;

@@ -19,8 +19,8 @@
 #include "os/process.h"
 #include "os/unix_socket.h"
 #include "spawner/disk.h"
-#include "spawner/test_harness.h"
 #include "spawner/tidy_job.h"
+#include "support/spawner/test_harness.h"
 
 namespace sandbar::spawner {
 namespace {

@@ -17,7 +17,7 @@ struct Options {
   std::string kernel;      // directory with the guest kernel of microVMs
   std::string qemu;        // QEMU's program; empty: Debian's
   bool vm_restore = true;  // microVMs start from templates; false: each one boots
-  std::string scanner;      // sandbar-scanner; empty: snapshots cannot be checked nor compared
+  std::string scanner;     // sandbar-scanner; empty: snapshots cannot be checked nor compared
   uint32_t daemon_uid = 0, daemon_gid = 0;
   bool ephemeral = false;       // end, machines and all, when the daemon's connection does
   bool foreground = false;      // do not detach (for a service manager and for tests)

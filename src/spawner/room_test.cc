@@ -8,7 +8,7 @@
 #include "os/btrfs_extents.h"
 #include "os/openat.h"
 #include "spawner/disk_room.h"
-#include "spawner/test_harness.h"
+#include "support/spawner/test_harness.h"
 
 namespace sandbar::spawner {
 namespace {

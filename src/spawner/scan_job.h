@@ -1,5 +1,5 @@
-// One run of sandbar-scanner, which reads what guests wrote so that the spawner does not have to. Single thread; nothing
-// here waits.
+// One run of sandbar-scanner, which reads what guests wrote so that the spawner does not have to. Single thread;
+// nothing here waits.
 #pragma once
 
 #include <memory>

@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "os/process.h"
-#include "spawner/test_harness.h"
+#include "support/spawner/test_harness.h"
 
 namespace sandbar::spawner {
 namespace {

@@ -13,10 +13,10 @@
 #include "spawner/drive_dir.h"
 #include "spawner/flatten_job.h"
 #include "spawner/freeze_job.h"
+#include "spawner/scan_job.h"
 #include "spawner/server.h"
 #include "spawner/tidy_job.h"
 #include "spawner/vm_disk.h"
-#include "spawner/scan_job.h"
 
 namespace sandbar::spawner {
 namespace {

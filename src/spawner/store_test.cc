@@ -6,7 +6,7 @@
 #include "os/btrfs.h"
 #include "os/openat.h"
 #include "spawner/store_groups.h"
-#include "spawner/test_harness.h"
+#include "support/spawner/test_harness.h"
 
 namespace sandbar::spawner {
 namespace {

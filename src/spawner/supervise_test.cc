@@ -13,7 +13,7 @@
 #include "os/openat.h"
 #include "os/unix_socket.h"
 #include "spawner/program.h"
-#include "spawner/test_harness.h"
+#include "support/spawner/test_harness.h"
 
 namespace sandbar::spawner {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "wire/client_hello_fixture.h"
+#include "support/wire/client_hello_fixture.h"
 
 namespace sandbar::wire {
 namespace {

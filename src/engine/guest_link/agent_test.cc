@@ -17,7 +17,7 @@
 #include <fstream>
 
 #include "base/fd.h"
-#include "engine/guest_link/testing.h"
+#include "support/guest_link/scripted_agent.h"
 #include "wire/tar.h"
 
 namespace sandbar::engine {

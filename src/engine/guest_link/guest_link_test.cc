@@ -1,7 +1,7 @@
 // The link against a scripted peer: what an honest agent may do, and every lie that we know of.
 #include "engine/guest_link/guest_link.h"
 
-#include "engine/guest_link/testing.h"
+#include "support/guest_link/scripted_agent.h"
 
 namespace sandbar::engine {
 namespace {

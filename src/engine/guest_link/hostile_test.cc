@@ -1,7 +1,7 @@
 // Every lie of an agent that we know of costs it the link, and nothing else.
 #include <cctype>
 
-#include "engine/guest_link/testing.h"
+#include "support/guest_link/scripted_agent.h"
 
 namespace sandbar::engine {
 namespace {

@@ -4,8 +4,8 @@
 
 #include "base/log.h"
 #include "engine/spawner_client/connection.h"
-#include "engine/spawner_client/spawner_machine.h"
 #include "engine/spawner_client/scan_report.h"
+#include "engine/spawner_client/spawner_machine.h"
 #include "os/unix_socket.h"
 
 namespace sandbar::engine {

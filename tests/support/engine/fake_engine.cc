@@ -1,4 +1,4 @@
-#include "engine/fake/fake_engine.h"
+#include "support/engine/fake_engine.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -21,9 +21,9 @@
 
 #include "api/api.h"
 #include "api/auth.h"
-#include "api/fake_service.h"
 #include "base/fd.h"
 #include "base/ids.h"
+#include "support/api/fake_service.h"
 #include "wire/text.h"
 
 namespace sandbar::api {

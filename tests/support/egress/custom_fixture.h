@@ -10,11 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "egress/egress_fixture.h"
-#include "egress/opening.h"
 #include "egress/intercept.h"
+#include "egress/opening.h"
 #include "egress/stream_io.h"
-#include "wire/client_hello_fixture.h"
+#include "support/egress/egress_fixture.h"
+#include "support/wire/client_hello_fixture.h"
 #include "wire/dns.h"
 
 namespace sandbar::egress::testing {

@@ -1,4 +1,4 @@
-#include "engine/fake/fake_agent.h"
+#include "support/engine/fake_agent.h"
 
 #include <algorithm>
 #include <array>

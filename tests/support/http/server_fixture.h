@@ -6,7 +6,7 @@
 #include <deque>
 
 #include "http/server.h"
-#include "http/test_util.h"
+#include "support/http/raw_client.h"
 
 namespace sandbar::http {
 

@@ -1,5 +1,5 @@
 // The fake keeps the contract that the real engines keep, as far as the tests above it rely on it.
-#include "engine/fake/fake_engine.h"
+#include "support/engine/fake_engine.h"
 
 #include <gtest/gtest.h>
 

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "engine/fake/fake_agent.h"
+#include "support/engine/fake_agent.h"
 
 namespace sandbar::engine {
 

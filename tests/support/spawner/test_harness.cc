@@ -1,3 +1,5 @@
+#include "support/spawner/test_harness.h"
+
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -20,8 +22,7 @@
 #include "os/process.h"
 #include "os/unix_socket.h"
 #include "spawner/program.h"
-#include "spawner/test_agent.h"
-#include "spawner/test_harness.h"
+#include "support/spawner/test_agent.h"
 
 namespace sandbar::spawner {
 namespace fs = std::filesystem;

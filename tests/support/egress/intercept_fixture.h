@@ -11,9 +11,9 @@
 #include <atomic>
 #include <csignal>
 
-#include "egress/egress_fixture.h"
-#include "http/test_util.h"
 #include "egress/intercept.h"
+#include "support/egress/egress_fixture.h"
+#include "support/http/raw_client.h"
 
 namespace sandbar::egress::testing {
 

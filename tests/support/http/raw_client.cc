@@ -1,4 +1,4 @@
-#include "http/test_util.h"
+#include "support/http/raw_client.h"
 
 #include <openssl/evp.h>
 #include <openssl/pem.h>

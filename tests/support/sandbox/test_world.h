@@ -16,8 +16,8 @@
 #include <optional>
 #include <string>
 
-#include "engine/fake/fake_engine.h"
 #include "sandbox/domain.h"
+#include "support/engine/fake_engine.h"
 
 namespace sandbar::sandbox {
 
