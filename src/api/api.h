@@ -9,7 +9,7 @@
 //   …
 //   co_await server->Close(), then api.Close()
 //
-// Every request passes, in this order: Host and Origin (web_guard.h), the route table (routes.h), the token and its
+// Every request passes, in this order: Host and Origin (web/web_guard.h), the route table (routes.h), the token and its
 // scope (auth.h), the handler (handlers.h); what fails becomes {"error":{"code","message"}} by errors.h.
 //
 // A Host of the form sb-….<preview domain> is a preview and goes to a server in a sandbox (preview.h), never to a

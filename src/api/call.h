@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "api/auth.h"
-#include "api/vercel_shapes.h"
+#include "api/vercel/shapes.h"
 #include "async/task.h"
 #include "http/server.h"
 #include "images/images.h"

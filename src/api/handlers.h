@@ -1,7 +1,7 @@
 // The handlers of the route table, by file. Each gets a Call that was already matched, checked and scoped, and answers
 // once or returns an Error, which api.cc turns into the answer. Loop thread.
 //
-// Vercel handlers serve v1 and v2..v4 alike: the Call knows the version, vercel_shapes.h spells the difference.
+// Vercel handlers serve v1 and v2..v4 alike: the Call knows the version, vercel/shapes.h spells the difference.
 #pragma once
 
 #include "async/task.h"
@@ -10,7 +10,7 @@ namespace sandbar::api {
 
 struct Call;
 
-// vercel_sandboxes.cc
+// vercel/sandboxes.cc
 Task<> CreateSandbox(Call* call);
 Task<> GetSandbox(Call* call);
 Task<> ListSandboxes(Call* call);
@@ -18,58 +18,58 @@ Task<> UpdateSandbox(Call* call);
 Task<> DeleteSandbox(Call* call);
 Task<> ForkSandbox(Call* call);
 
-// vercel_sessions.cc
+// vercel/sessions.cc
 Task<> ListSessions(Call* call);
 Task<> GetSession(Call* call);
 Task<> StopSession(Call* call);
 Task<> ExtendTimeout(Call* call);
 Task<> SetNetworkPolicy(Call* call);
 
-// native_ports.cc
+// native/ports.cc
 Task<> MakeRouteToken(Call* call);
 Task<> RemoveRouteToken(Call* call);
 Task<> ForwardPort(Call* call);
 
-// vercel_commands.cc
+// vercel/commands.cc
 Task<> StartCommand(Call* call);
 Task<> ListCommands(Call* call);
 Task<> GetCommand(Call* call);
 Task<> StreamLogs(Call* call);
 Task<> KillCommand(Call* call);
 
-// vercel_files.cc
+// vercel/files.cc
 Task<> ReadFile(Call* call);
 Task<> WriteFiles(Call* call);
 Task<> MakeDir(Call* call);
 
-// vercel_snapshots.cc
+// vercel/snapshots.cc
 Task<> TakeSnapshot(Call* call);
 Task<> ListSnapshots(Call* call);
 Task<> GetSnapshot(Call* call);
 Task<> DeleteSnapshot(Call* call);
 Task<> GetSnapshotTree(Call* call);
 
-// vercel_absent.cc: what this server does not have yet. Refused, never pretended.
+// vercel/unsupported.cc: what this server does not have yet. Refused, never pretended.
 Task<> OpenInteractive(Call* call);
 
-// vercel_drives.cc
+// vercel/drives.cc
 Task<> ListDrives(Call* call);
 Task<> MakeDrive(Call* call);
 Task<> DeleteDrive(Call* call);
 
-// vercel_account.cc
+// vercel/account.cc
 Task<> GetUser(Call* call);
 Task<> ListTeams(Call* call);
 Task<> GetTeam(Call* call);
 Task<> GetProject(Call* call);
 Task<> CreateProject(Call* call);
 
-// native_network.cc
+// native/network.cc
 Task<> NativeNetworkLog(Call* call);
 Task<> NativeNetworkSuggest(Call* call);
 Task<> NativeNetworkTest(Call* call);
 
-// native_code.cc
+// native/code.cc
 Task<> RunCode(Call* call);
 Task<> ListContexts(Call* call);
 Task<> CreateContext(Call* call);
@@ -87,7 +87,7 @@ Task<> NativeInspect(Call* call);
 Task<> NativeDenials(Call* call);
 Task<> NativeUsage(Call* call);
 
-// native_snapshots.cc
+// native/snapshots.cc
 Task<> NativeVerifySnapshot(Call* call);
 Task<> NativeNotices(Call* call);
 Task<> NativeDiff(Call* call);
@@ -99,7 +99,7 @@ Task<> NativeRace(Call* call);
 // mcp.cc
 Task<> Mcp(Call* call);
 
-// native_sdk.cc
+// native/sdk.cc
 Task<> SdkRegister(Call* call);
 Task<> SdkEnv(Call* call);
 Task<> SdkPython(Call* call);

@@ -37,7 +37,7 @@ struct Pipe {
   }
 };
 
-std::vector<std::string> llm::Environment(const std::map<std::string, std::string>& more) {
+std::vector<std::string> Environment(const std::map<std::string, std::string>& more) {
   std::vector<std::string> out;
   for (char** at = environ; *at != nullptr; ++at) {
     const std::string entry = *at;
@@ -55,7 +55,7 @@ std::vector<char*> Pointers(std::vector<std::string>* words) {
 }
 
 Result<pid_t> Start(const Program& program, const Pipe& in, const Pipe& out, const Pipe& err) {
-  std::vector<std::string> words = program.argv, variables = llm::Environment(program.environment);
+  std::vector<std::string> words = program.argv, variables = Environment(program.environment);
   auto argv = Pointers(&words), envp = Pointers(&variables);
   posix_spawn_file_actions_t actions;
   posix_spawnattr_t attributes;

@@ -12,6 +12,7 @@
 #include "llm/transcript.h"
 
 namespace sandbar::evals {
+namespace json = boost::json;
 namespace {
 
 namespace fs = std::filesystem;

@@ -25,7 +25,7 @@ class EntrantsTest : public ::testing::Test {
     auto host = TestHost::Create();
     ASSERT_TRUE(host) << host.error().message;
     host_ = std::move(*host);
-    if (TestHost::SmallMachine("m1").engine != kSpawnerEngine) GTEST_SKIP() << "of machines of class 1";
+    if (TestHost::SmallMachine("m1").engine != kNamespacesEngine) GTEST_SKIP() << "of machines of class 1";
     ASSERT_EQ(host_->StartSpawner({"--guest", std::string(SB_BINARY_DIR) + "/bin/sandbar-guest", "--stage", ""}), 0);
     auto client = host_->Connect();
     ASSERT_TRUE(client) << client.error().message;

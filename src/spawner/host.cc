@@ -227,7 +227,7 @@ std::string WhyNoNesting(const Host& h) {
 }
 
 std::vector<EngineEntry> FindEngines(const Host& h) {
-  std::vector<EngineEntry> engines = {{kSpawnerEngine, "namespaces", 1, true, "", WhyNoNesting(h)}};
+  std::vector<EngineEntry> engines = {{kNamespacesEngine, "namespaces", 1, true, "", WhyNoNesting(h)}};
   bool kvm = h.microvm && h.microvm->kvm;
   std::string no_nesting;
   if (h.microvm && !h.microvm->containers)

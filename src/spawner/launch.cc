@@ -3,7 +3,7 @@
 namespace sandbar::spawner {
 
 Result<std::unique_ptr<Launch>> MakeLaunch(uint8_t engine) {
-  if (engine == kSpawnerEngine) return NamespacesLaunch();
+  if (engine == kNamespacesEngine) return NamespacesLaunch();
   if (engine == kGvisorEngine) return GvisorLaunch();
   if (engine == kMicrovmEngine) return NewMicrovmLaunch();
   return Fail(Code::kUnsupported, "there is no such engine");

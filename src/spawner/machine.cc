@@ -68,7 +68,7 @@ Result<std::unique_ptr<Machine>> Machine::Boot(Host* host, PartPool* pool, const
   m->engine_ = request.engine;
   if (request.engine == kMicrovmEngine) m->agent_key_ = NewLabel("", 32);
   m->nesting_ = request.nesting;
-  const bool shared_kernel = request.engine == kSpawnerEngine;
+  const bool shared_kernel = request.engine == kNamespacesEngine;
   PartPool::Want want;
   want.net = NetOf(request.engine, request.nesting);
   want.mac = VmMac(m->agent_key_);

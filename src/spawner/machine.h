@@ -121,7 +121,7 @@ class Machine {
   Limits limits_;
   Owner owner_;
   Parts parts_;
-  uint8_t engine_ = kSpawnerEngine;
+  uint8_t engine_ = kNamespacesEngine;
   std::string agent_key_;
   bool nesting_ = false;
   std::unique_ptr<Launch> launch_;

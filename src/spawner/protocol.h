@@ -22,7 +22,7 @@ inline constexpr size_t kMaxMounts = 4;
 inline constexpr size_t kMaxEngines = 8;
 
 // How a machine is kept from the host. The numbers are for the wire; classes are in EngineEntry.
-inline constexpr uint8_t kSpawnerEngine = 1, kGvisorEngine = 2, kMicrovmEngine = 3;
+inline constexpr uint8_t kNamespacesEngine = 1, kGvisorEngine = 2, kMicrovmEngine = 3;
 
 struct Limits {
   uint32_t vcpus = 1;
@@ -39,7 +39,7 @@ struct BootReq {
   std::string machine;
   Limits limits;
   int64_t deadline_ms = 0;
-  uint8_t engine = kSpawnerEngine;
+  uint8_t engine = kNamespacesEngine;
   bool nesting = false;  // it runs containers
   // Whose disk it writes to, and what that project may have of the store. 0: nobody's yet, and half of the store.
   uint64_t project = 0, project_bytes = 0;
@@ -168,7 +168,7 @@ struct MachineEntry {
   uint8_t state = 0;
   int32_t pid = 0;
   uint64_t start_time = 0;
-  uint8_t engine = kSpawnerEngine;
+  uint8_t engine = kNamespacesEngine;
 };  // 0 booted, 1 configured, 2 exited
 struct OkResp {};
 struct EngineEntry {

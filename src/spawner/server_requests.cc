@@ -254,7 +254,7 @@ void Server::Handle(uint32_t tag, const DialReq& r) {
   if (slot == nullptr || slot->machine->state() != Machine::State::kRunning) return ReplyError(tag, NoSuchMachine());
   // Port 1 is ours: whoever could dial it would speak to the egress proxy as the machine.
   if (r.port < 2 || r.port > 65535) return ReplyError(tag, Fail(Code::kBadRequest, "bad port").error());
-  if (slot->machine->engine() != kSpawnerEngine || slot->machine->nesting())
+  if (slot->machine->engine() != kNamespacesEngine || slot->machine->nesting())
     return ReplyError(tag, Fail(Code::kUnsupported, "this machine's loopback is reached through its agent").error());
   auto fd = os::DialIn(slot->machine->netns(), static_cast<uint16_t>(r.port), r.ipv6);
   if (!fd) return ReplyError(tag, fd.error());

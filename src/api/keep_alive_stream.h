@@ -1,7 +1,7 @@
 // A streamed answer that never falls silent: one writer at a time, a filler whenever nothing was sent for a while, and
 // an end as soon as the client is gone. Lives in the handler's frame. Loop thread.
 //
-//   KeptStream stream(call->exchange, "\n", 15s, ex);
+//   KeepAliveStream stream(call->exchange, "\n", 15s, ex);
 //   co_return co_await stream.Run(Pump(&stream, …));   // Pump writes with stream.Write()
 #pragma once
 
@@ -13,11 +13,11 @@
 
 namespace sandbar::api {
 
-class KeptStream {
+class KeepAliveStream {
  public:
   // `filler` must mean nothing to the reader: an empty line in NDJSON, a space before JSON.
-  KeptStream(http::HttpExchange* exchange, std::string filler, std::chrono::milliseconds silence,
-             const asio::any_io_executor& ex)
+  KeepAliveStream(http::HttpExchange* exchange, std::string filler, std::chrono::milliseconds silence,
+                  const asio::any_io_executor& ex)
       : exchange_(exchange), filler_(std::move(filler)), silence_(silence), free_(ex) {}
 
   // Waits for its turn, then until the socket took the bytes.

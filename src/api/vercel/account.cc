@@ -4,8 +4,8 @@
 
 #include "api/call.h"
 #include "api/handlers.h"
-#include "api/vercel_requests.h"
-#include "api/vercel_shapes.h"
+#include "api/vercel/requests.h"
+#include "api/vercel/shapes.h"
 
 namespace sandbar::api {
 namespace {

@@ -1,4 +1,4 @@
-#include "api/kept_stream.h"
+#include "api/keep_alive_stream.h"
 
 namespace sandbar::api {
 namespace {
@@ -14,7 +14,7 @@ Task<> Guarded(Task<> task) {
 
 }  // namespace
 
-Task<> KeptStream::Write(std::string bytes) {
+Task<> KeepAliveStream::Write(std::string bytes) {
   while (busy_) {
     SB_CO_TRYV(co_await free_.Wait());
   }
@@ -26,7 +26,7 @@ Task<> KeptStream::Write(std::string bytes) {
   co_return done;
 }
 
-Task<> KeptStream::Fill() {
+Task<> KeepAliveStream::Fill() {
   while (true) {
     auto due = last_ + silence_;
     auto now = std::chrono::steady_clock::now();
@@ -40,7 +40,7 @@ Task<> KeptStream::Fill() {
   }
 }
 
-Task<> KeptStream::Run(Task<> pump) {
+Task<> KeepAliveStream::Run(Task<> pump) {
   using namespace asio::experimental::awaitable_operators;
   auto first = co_await (Guarded(std::move(pump)) || Guarded(Fill()) || Guarded(exchange_->WaitClosed()));
   if (first.index() == 0) co_return std::get<0>(std::move(first));

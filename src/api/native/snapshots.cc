@@ -3,7 +3,7 @@
 
 #include "api/call.h"
 #include "api/handlers.h"
-#include "api/vercel_shapes.h"
+#include "api/vercel/shapes.h"
 #include "wire/json_decode.h"
 #include "wire/ndjson.h"
 

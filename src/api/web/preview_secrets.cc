@@ -1,4 +1,4 @@
-#include "api/preview_secrets.h"
+#include "api/web/preview_secrets.h"
 
 #include <algorithm>
 

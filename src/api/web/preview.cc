@@ -1,10 +1,10 @@
-#include "api/preview.h"
+#include "api/web/preview.h"
 
 #include <algorithm>
 
 #include "api/api.h"
 #include "api/errors.h"
-#include "api/preview_secrets.h"
+#include "api/web/preview_secrets.h"
 #include "sandbox/routes.h"
 #include "wire/text.h"
 #include "wire/url.h"

@@ -1,4 +1,4 @@
-#include "api/vercel_requests.h"
+#include "api/vercel/requests.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

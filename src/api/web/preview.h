@@ -7,14 +7,14 @@
 // refuse. X-Forwarded-Host has the name that the client used.
 //
 // A protected route wants ?sandbar_token=… once (it becomes a cookie of this host alone), or the header
-// X-Sandbar-Preview-Token. Neither of them, nor an API token, reaches the guest (preview_secrets.h).
+// X-Sandbar-Preview-Token. Neither of them, nor an API token, reaches the guest (web/preview_secrets.h).
 #pragma once
 
 #include <map>
 #include <string>
 
 #include "api/shares.h"
-#include "api/vercel_shapes.h"
+#include "api/vercel/shapes.h"
 #include "async/task.h"
 #include "http/server.h"
 #include "ingress/ingress.h"

@@ -1,4 +1,4 @@
-#include "api/preview.h"
+#include "api/web/preview.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "api/web_guard.h"
+#include "api/web/web_guard.h"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
-#include "api/vercel_requests.h"
+#include "api/vercel/requests.h"
 
 #include <algorithm>
 #include <boost/json.hpp>
 #include <charconv>
 
 #include "api/call.h"
-#include "api/vercel_bodies.h"
+#include "api/vercel/bodies.h"
 
 namespace sandbar::api {
 namespace {

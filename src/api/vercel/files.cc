@@ -4,7 +4,7 @@
 #include "api/call.h"
 #include "api/errors.h"
 #include "api/handlers.h"
-#include "api/vercel_requests.h"
+#include "api/vercel/requests.h"
 #include "wire/text.h"
 
 namespace sandbar::api {

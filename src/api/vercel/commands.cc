@@ -5,9 +5,9 @@
 #include "api/call.h"
 #include "api/errors.h"
 #include "api/handlers.h"
-#include "api/kept_stream.h"
-#include "api/vercel_requests.h"
-#include "api/vercel_shapes.h"
+#include "api/keep_alive_stream.h"
+#include "api/vercel/requests.h"
+#include "api/vercel/shapes.h"
 #include "wire/ndjson.h"
 #include "wire/output_text.h"
 
@@ -60,7 +60,7 @@ class OutputLines {
 // What a streaming handler and its pump share; lives in the handler's frame.
 struct Streaming {
   Call* call;
-  KeptStream stream;
+  KeepAliveStream stream;
   store::Command command;
   std::unique_ptr<sandbox::LogReader> log;
   bool write_failed = false;
@@ -133,7 +133,7 @@ Task<store::Command> Find(Call* call) {
 }
 
 Streaming MakeStreaming(Call* call, std::string filler, store::Command command, const asio::any_io_executor& ex) {
-  KeptStream stream(call->exchange, std::move(filler), call->config->stream_keep_alive, ex);
+  KeepAliveStream stream(call->exchange, std::move(filler), call->config->stream_keep_alive, ex);
   return Streaming{call, std::move(stream), std::move(command), nullptr};
 }
 

@@ -6,7 +6,7 @@
 #include "api/errors.h"
 #include "api/expiring_exchange.h"
 #include "api/handlers.h"
-#include "api/kept_stream.h"
+#include "api/keep_alive_stream.h"
 #include "wire/json_decode.h"
 #include "wire/ndjson.h"
 
@@ -47,7 +47,7 @@ json::object ContextJson(const sandbox::CodeContextInfo& info) {
           {"lastUsedAt", info.last_used_at}};
 }
 
-Task<> PumpCode(KeptStream* stream, sandbox::CodeStream* events) {
+Task<> PumpCode(KeepAliveStream* stream, sandbox::CodeStream* events) {
   while (true) {
     SB_CO_TRY(std::string lines, co_await events->Next());
     if (lines.empty()) co_return Result<>{};
@@ -80,7 +80,7 @@ Task<> RunCode(Call* call) {
   call->last_words = wire::NdjsonLine(expired);
   SB_CO_TRYV(co_await call->StartStream("application/x-ndjson"));
   auto ex = co_await asio::this_coro::executor;
-  KeptStream stream(call->exchange, "\n", call->config->stream_keep_alive, ex);
+  KeepAliveStream stream(call->exchange, "\n", call->config->stream_keep_alive, ex);
   auto pump = PumpCode(&stream, events->get());
   SB_CO_TRYV(co_await stream.Run(std::move(pump)));
   co_return co_await call->exchange->Finish();

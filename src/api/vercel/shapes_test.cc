@@ -1,4 +1,4 @@
-#include "api/vercel_shapes.h"
+#include "api/vercel/shapes.h"
 
 #include <gtest/gtest.h>
 

@@ -4,7 +4,7 @@
 #include "api/api.h"
 #include "api/call.h"
 #include "api/handlers.h"
-#include "api/vercel_shapes.h"
+#include "api/vercel/shapes.h"
 
 namespace sandbar::api {
 

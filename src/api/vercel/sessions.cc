@@ -3,8 +3,8 @@
 
 #include "api/call.h"
 #include "api/handlers.h"
-#include "api/vercel_requests.h"
-#include "api/vercel_shapes.h"
+#include "api/vercel/requests.h"
+#include "api/vercel/shapes.h"
 #include "egress/policy_json.h"
 
 namespace sandbar::api {
