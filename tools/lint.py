@@ -6,6 +6,7 @@
 - connect(2) only in the one guarded dialler and in local unix-socket code (a second dialler is a hole in the policy)
 - source files stay below 500 lines; a header starts with a comment that says what it is
 - a test macro under an `if` is in braces: it holds an if of its own, and g++ asks whose the else is
+- a source file that a comment or a page of docs/ names exists
 - shell scripts parse and stop at the first error
 """
 import pathlib
@@ -65,6 +66,32 @@ def lint(name, text):
     return out
 
 
+SOURCE_NAME = re.compile(r"(?<![\w./<>~*-])((?:[a-z]\w*/)*[a-z]\w*\.(?:h|cc|mjs))\b(?![/.*(])")
+PAGE_NAME = re.compile(r"`((?:src/)?[a-z]\w*/[\w/]*\w)(?:\.(?:h|cc))?`")
+
+
+def name_problems(name, text):
+    """Names of source files, in comments of code and in backticks of pages, that lead nowhere."""
+    here = (ROOT / name).parent
+    modules = {p.name for p in (ROOT / "src").iterdir()}
+
+    def exists(path):
+        for base in (here, ROOT, ROOT / "src", ROOT / "tests", ROOT / "src" / pathlib.PurePath(name).parts[1]):
+            if any((base / (path + end)).exists() for end in ("", ".h", ".cc")):
+                return True
+        return False
+
+    out = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if name.endswith(".md"):
+            found = [m for m in PAGE_NAME.findall(line) if m.split("/")[0] == "src" or m.split("/")[0] in modules]
+        else:
+            comment = re.search(r"(?:^|\s)// (.*)", line)
+            found = SOURCE_NAME.findall(comment.group(1)) if comment else []
+        out += [f"{name}:{number}: {path} does not exist" for path in found if not exists(path)]
+    return out
+
+
 def shell_problems(path, name, text):
     if not re.match(r"#!.*\b(?:ba)?sh\b", text):
         return []
@@ -81,6 +108,8 @@ def self_test():
     assert lint("src/a/a.cc", "// TO" + "DO later\n")
     assert lint("src/api/a.cc", "if (::connect(fd) < 0) {}\n")
     assert not lint("src/http/client.cc", "s.async_connect(e, t);\n")
+    assert name_problems("src/api/a.h", "// see nowhere.cc\n") and not name_problems("src/api/a.h", "// see routes.h\n")
+    assert name_problems("docs/a.md", "`src/api/nowhere`\n") and not name_problems("docs/a.md", "`api/routes`\n")
     assert lint("src/a/a_test.cc", "if (a(b))\n  EXPECT_EQ(c, d);\n")
     assert not lint("src/a/a_test.cc", "if (a) b();\nEXPECT_EQ(c, d);\n")
     assert lint("src/a/a.h", "#pragma once\n") and not lint("src/a/a.h", "// What.\n#pragma once\n")
@@ -99,5 +128,7 @@ if __name__ == "__main__":
         if path.suffix == "" and not text.startswith("#!"):
             continue
         found += lint(name, text) + shell_problems(path, name, text)
+        if name.startswith(("src/", "docs/")) and path.suffix in (".h", ".cc", ".md"):
+            found += name_problems(name, text)
     print("\n".join(found) or "lint: ok")
     sys.exit(1 if found else 0)

@@ -12,7 +12,7 @@
 // Every request passes, in this order: Host and Origin (web/web_guard.h), the route table (routes.h), the token and its
 // scope (auth.h), the handler (handlers.h); what fails becomes {"error":{"code","message"}} by errors.h.
 //
-// A Host of the form sb-….<preview domain> is a preview and goes to a server in a sandbox (preview.h), never to a
+// A Host of the form sb-….<preview domain> is a preview and goes to a server in a sandbox (web/preview.h), never to a
 // route.
 //
 // What does not exist yet (interactive shells) is refused with 422 "unsupported", never echoed.

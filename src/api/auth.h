@@ -1,4 +1,4 @@
-// Who is asking: bearer tokens and what they may act on (S12).
+// Who is asking: bearer tokens and what they may act on.
 //
 // Two kinds of bearer. Opaque random tokens are looked up by the service (hashed, constant time). A value of three
 // dotted parts is a JWT of our own: HS256 with the server's key and nothing else, typ JWT, audience "sandbar", exp

@@ -77,7 +77,7 @@ Task<> DeleteContext(Call* call);
 Task<> InterruptContext(Call* call);
 Task<> RestartContext(Call* call);
 
-// native.cc
+// native/server.cc
 Task<> Health(Call* call);
 Task<> Jwks(Call* call);
 Task<> NativeInfo(Call* call);
@@ -96,7 +96,7 @@ Task<> NativePause(Call* call);
 Task<> NativeResume(Call* call);
 Task<> NativeRace(Call* call);
 
-// mcp.cc
+// mcp/endpoint.cc
 Task<> Mcp(Call* call);
 
 // native/sdk.cc

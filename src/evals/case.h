@@ -1,5 +1,5 @@
 // A case of an eval suite: what is prepared, what is asked, what must be true afterwards. Decoded from YAML, or from
-// what a .mjs file defines (eval_node.h); the file's path is the id. Values only.
+// what a .mjs file defines (node.h); the file's path is the id. Values only.
 //
 //   SB_TRY(auto files, FindCaseFiles("evals"));
 //   EvalCase c = ReadCase("evals", files[0]);       // c.broken says what is wrong with it
@@ -57,7 +57,7 @@ struct ServeSpec {
 };
 BOOST_DESCRIBE_STRUCT(ServeSpec, (), (command, port))
 
-// A program whose exit code is the verdict. It runs in a fresh fork of the prepared sandbox (eval_judge.h), with the
+// A program whose exit code is the verdict. It runs in a fresh fork of the prepared sandbox (judge.h), with the
 // case's outputs and these files, which win over outputs of the same path.
 struct CheckerCheck {
   std::string command;

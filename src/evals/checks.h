@@ -1,5 +1,5 @@
 // Judging a trial: the checks of a case against what the agent said and did, and against files and the ends of programs
-// that eval_judge.h brings. Values only.
+// that judge.h brings. Values only.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
 // Runs a suite: prepares each case once, forks a sandbox per trial, lets the agent work, judges the trial elsewhere
-// (eval_judge.h), removes everything.
+// (judge.h), removes everything.
 // Single loop; at most `max_concurrency` trials at a time.
 //
 //   SB_CO_TRY(auto cases, FindCases(options, hooks.node));

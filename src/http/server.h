@@ -87,8 +87,8 @@ inline constexpr size_t kMaxConnections = 4096;
 
 struct HttpServerOptions {
   size_t max_header_bytes = 64 << 10;
-  size_t max_connections = kMaxConnections;  // at the limit, connections that wait make room (http_connection_table.h)
-  std::chrono::seconds header_timeout{30};   // from the first byte to the end of the head
+  size_t max_connections = kMaxConnections;        // at the limit, connections that wait make room (connection_table.h)
+  std::chrono::seconds header_timeout{30};         // from the first byte to the end of the head
   std::chrono::seconds crowded_header_timeout{5};  // the same for a first request while places are scarce
   std::chrono::seconds idle_timeout{120};          // keep-alive
   std::chrono::seconds answer_timeout{30};         // for the client to take an answer that is not a stream

@@ -10,7 +10,8 @@ namespace {
 // there: the directory with the agent.
 constexpr const char* kAgentDir = "/tmp/.sandbar";
 
-// There are no setuid files: sudo asks the agent (src/guest/preload.c, elevations.h). In a filesystem of gVisor's own.
+// There are no setuid files: sudo asks the agent (src/guest/preload.c, guest/elevations.h). In a filesystem of gVisor's
+// own.
 constexpr const char* kSudoSocket = "/dev/.sandbar-sudo";
 
 // gVisor's own: its heap, and the threads of its two programs.

@@ -1,5 +1,5 @@
-// Keeps web pages out (S11): which Host a request may name and which Origin may have sent it. Looked at before
-// anything else, routing and tokens included. Built once from the configuration; const afterwards, loop thread.
+// Keeps other web pages away from the API: which Host a request may name and which Origin may have sent it. Looked at
+// before anything else, routing and tokens included. Built once from the configuration; const afterwards, loop thread.
 //
 // Host is matched exactly against the names this server was told it has, with its port, so a rebound DNS name reaches
 // nothing. Only the names of loopback itself may come with another port, and only over loopback: that is a forwarded
