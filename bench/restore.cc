@@ -29,9 +29,9 @@
 #include "base/vm_config.h"
 #include "os/openat.h"
 #include "os/process.h"
-#include "spawner/initramfs.h"
-#include "spawner/microvm.h"
-#include "spawner/vm_template.h"
+#include "spawner/machines/initramfs.h"
+#include "spawner/machines/microvm.h"
+#include "spawner/machines/vm_template.h"
 #include "wire/guest_frames.h"
 
 namespace {

@@ -1,6 +1,6 @@
 // Lines of a QEMU that a guest may have taken over: fields lie within the line, and however much it says, the
 // conversation ends with an error and every line is what was sent.
-#include "spawner/qmp.h"
+#include "spawner/machines/qmp.h"
 
 #include <sys/socket.h>
 

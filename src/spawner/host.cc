@@ -18,7 +18,7 @@
 #include "os/openat.h"
 #include "os/process.h"
 #include "os/seccomp.h"
-#include "spawner/nesting_watch.h"
+#include "spawner/machines/nesting_watch.h"
 
 namespace sandbar::spawner {
 namespace {

@@ -19,13 +19,13 @@
 #include "base/result.h"
 #include "os/cgroup.h"
 #include "os/uid_lease.h"
-#include "spawner/disk.h"
-#include "spawner/gvisor.h"
-#include "spawner/layers.h"
-#include "spawner/microvm.h"
+#include "spawner/disk/disk.h"
+#include "spawner/disk/layers.h"
+#include "spawner/machines/gvisor.h"
+#include "spawner/machines/microvm.h"
+#include "spawner/machines/unmounts.h"
 #include "spawner/options.h"
 #include "spawner/protocol.h"
-#include "spawner/unmounts.h"
 
 namespace sandbar::spawner {
 

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "spawner/layers.h"
+#include "spawner/disk/layers.h"
 
 namespace sandbar::spawner {
 namespace {

@@ -15,7 +15,7 @@
 #include "base/log.h"
 #include "spawner/host.h"
 #include "spawner/options.h"
-#include "spawner/server.h"
+#include "spawner/server/server.h"
 
 namespace sandbar::spawner {
 namespace {

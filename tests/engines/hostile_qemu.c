@@ -1,7 +1,7 @@
 // What stands in QEMU's place when a guest has taken it over: it has all that QEMU has and uses it against the host.
 // The number of processors chooses what it does (see main); what it got hold of is said on stderr, which the spawner logs.
 // Descriptors: 3 image, 4 disk, 5 the agent's listener, 6 configuration, 7 tap, and of a template 8 memory, 9 state,
-// 10 control (src/spawner/microvm.h).
+// 10 control (src/spawner/machines/microvm.h).
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>

@@ -1,0 +1,27 @@
+// What machines, snapshots and drives have left behind goes, and what was published is sealed (Disk::Tidy): a process,
+// because all of that takes as long as there are files and bytes. Single thread; nothing here waits.
+#pragma once
+
+#include <memory>
+
+#include "base/result.h"
+#include "spawner/disk/disk.h"
+#include "spawner/jobs/job.h"
+
+namespace sandbar::spawner {
+
+class TidyJob final : public Job {
+ public:
+  static Result<std::unique_ptr<Job>> Start(JobGroup group, Disk* disk);
+  // Without Finish, the disk stays untidy and the next job does the work.
+  ~TidyJob() override;
+  Result<> Finish() override;
+
+ private:
+  TidyJob(JobGroup group, Disk* disk) : Job({.kind = JobKind::kTidy}, group), disk_(disk) {}
+
+  Disk* disk_;
+  bool finished_ = false;
+};
+
+}  // namespace sandbar::spawner

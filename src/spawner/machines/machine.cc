@@ -1,0 +1,316 @@
+#include "spawner/machines/machine.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <span>
+
+#include "base/ids.h"
+#include "base/log.h"
+#include "base/vm_config.h"
+#include "os/machine_files.h"
+#include "os/mounts.h"
+#include "os/openat.h"
+#include "os/overlay.h"
+#include "os/process.h"
+#include "os/unix_socket.h"
+#include "spawner/disk/drive_dir.h"
+#include "spawner/disk/vm_disk.h"
+#include "spawner/jobs/live_job.h"
+
+namespace sandbar::spawner {
+namespace {
+
+constexpr uint32_t kMaxVcpus = 256;
+constexpr uint64_t kMaxMemory = 1ULL << 46;
+
+}  // namespace
+
+Machine::~Machine() {
+  for (size_t i : pinned_) --host_->cpu_use[i];
+}
+
+Result<> Machine::CheckLimits(const Limits& l) const {
+  if (l.vcpus > kMaxVcpus || l.memory_bytes > kMaxMemory) return Fail(Code::kBadRequest, "limits out of range");
+  if (l.disk_bytes != 0 && !host_->options.disk_limits)
+    return Fail(Code::kUnsupported, "this server cannot limit a machine's disk ([disk] limit = \"none\")");
+  return {};
+}
+
+namespace {
+
+Result<> CheckEngine(const Host& host, const BootReq& request) {
+  for (const EngineEntry& e : host.engines) {
+    if (e.id != request.engine) continue;
+    if (!e.usable) return Fail(Code::kUnsupported, "engine " + e.name + " does not work here: " + e.why_not);
+    if (request.nesting && !e.no_nesting.empty()) return Fail(Code::kUnsupported, "nesting: " + e.no_nesting);
+    return {};
+  }
+  return Fail(Code::kUnsupported, "there is no such engine");
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Machine>> Machine::Boot(Host* host, PartPool* pool, const BootReq& request) {
+  if (!ValidId(request.machine, 40)) return Fail(Code::kBadRequest, "bad machine id");
+  std::unique_ptr<Machine> m(new Machine(host, request.machine));
+  SB_TRYV(m->CheckLimits(request.limits));
+  const Owner owner{request.project, request.project_bytes};
+  SB_TRYV(host->disk->CheckRoom(owner, 0));
+  SB_TRYV(CheckEngine(*host, request));
+  SB_TRY(m->launch_, MakeLaunch(request.engine));
+  m->engine_ = request.engine;
+  if (request.engine == kMicrovmEngine) m->agent_key_ = NewLabel("", 32);
+  m->nesting_ = request.nesting;
+  const bool shared_kernel = request.engine == kNamespacesEngine;
+  PartPool::Want want;
+  want.net = NetOf(request.engine, request.nesting);
+  want.mac = VmMac(m->agent_key_);
+  want.nesting = request.nesting && shared_kernel;
+  want.entrant = shared_kernel && !request.nesting;
+  SB_TRY(m->parts_, pool->Take(want));
+  m->owner_ = owner;
+  auto rest = host->disk->Assign(m->parts_.disk, owner);
+  if (rest) rest = m->SetLimits(request.limits, 0);
+  if (rest) rest = m->Listen();
+  if (!rest) {
+    ::unlinkat(host->agents.get(), m->socket_name().c_str(), 0);
+    pool->Discard(std::move(m->parts_));
+    return std::unexpected(std::move(rest).error());
+  }
+  return m;
+}
+
+Result<> Machine::Listen() {
+  // Made in the machine's network namespace: a socket of the host's would tell its holder about the host's interfaces.
+  SB_TRY(Fd home, os::OpenPath("/proc/self/ns/net", O_RDONLY));
+  if (::setns(netns(), CLONE_NEWNET) != 0) return FailErrno("enter the network namespace");
+  auto socket = os::MakeUnixSocket(SOCK_STREAM);
+  if (::setns(home.get(), CLONE_NEWNET) != 0) SB_CHECK(!"back in the host's network namespace");
+  if (!socket) return std::unexpected(std::move(socket).error());
+  SB_TRYV(os::BindAndListen(socket->get(), host_->agents.get(), socket_name(), 0660, 0, host_->options.daemon_gid));
+  listener_ = std::move(*socket);
+  return {};
+}
+
+// The quota limits how much a machine computes; this makes nproc and thread pools agree with it. Least used cpus first.
+void Machine::PickCpus() {
+  size_t want = std::max(limits_.vcpus, 1U);
+  if (want >= host_->cpus.size() || !pinned_.empty()) return;
+  std::vector<size_t> order(host_->cpus.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::sort(order, {}, [this](size_t i) { return std::pair(host_->cpu_use[i], i); });
+  pinned_.assign(order.begin(), order.begin() + static_cast<ptrdiff_t>(want));
+  for (size_t i : pinned_) ++host_->cpu_use[i];
+}
+
+Result<bool> Machine::NeedsCopy(const ConfigureReq& request) {
+  if (state_ != State::kBooted) return Fail(Code::kConflict, "the machine is already configured");
+  const bool copies = !request.snapshots.empty() && host_->disk->copies_snapshots();
+  if (copies) {
+    const std::string& snapshot = request.snapshots.front();
+    SB_TRY(std::string layer, host_->disk->SnapshotLayer(snapshot));
+    SB_TRYV(CheckFormat(snapshot, layer, launch_->block()));
+  }
+  project_ = request.owner;
+  drives_.clear();
+  for (const DriveMount& mount : request.mounts) drives_.push_back(mount.drive);
+  return copies;
+}
+
+Result<> Machine::Adopt(SlotCopy copy, uint64_t inherited) {
+  SB_TRYV(host_->disk->Adopt(parts_.disk, std::move(copy)));
+  const uint64_t limit = host_->options.disk_limits ? launch_->SlotLimit(limits_) : 0;
+  // The size of a block device is its limit.
+  if (launch_->block()) return room_.SetLimit(host_->disk.get(), parts_.disk, limit, 0);
+  return room_.Begin(host_->disk.get(), parts_.disk, limit, inherited);
+}
+
+Result<> Machine::Configure(const ConfigureReq& request) {
+  if (state_ != State::kBooted) return Fail(Code::kConflict, "the machine is already configured");
+  PickCpus();
+  cpu_set_t cpus;
+  CPU_ZERO(&cpus);
+  for (size_t i : pinned_) CPU_SET(host_->cpus[i], &cpus);
+  LaunchInput input;
+  input.host = host_;
+  input.machine = &id_;
+  input.agent_key = &agent_key_;
+  input.parts = &parts_;
+  input.limits = limits_;
+  input.listener = listener_.get();
+  input.nesting = nesting_;
+  input.cpus = pinned_.empty() ? nullptr : &cpus;
+  auto child = launch_->Start(input, request);
+  if (!child) {
+    launch_->LetGo();
+    drives_.clear();
+    return std::unexpected(std::move(child).error());
+  }
+  child_ = std::move(*child);
+  state_ = State::kStarting;
+  return {};
+}
+
+void Machine::AfterStart() {
+  launch_->LetGo();
+  if (auto started = os::ProcessStartTime(child_.pid)) start_time_ = *started;
+}
+
+Result<bool> Machine::OnStatus() {
+  auto status = launch_->ReadStatus(child_.status.get());
+  if (status && !*status) return false;
+  child_.status.Reset();
+  if (!status) {
+    Kill();
+    return std::unexpected(std::move(status).error());
+  }
+  // The agent has its own copies now; nothing else may keep the namespace or the socket alive.
+  listener_.Reset();
+  parts_.identity.userns.Reset();
+  if (state_ == State::kStarting) state_ = State::kRunning;
+  return true;
+}
+
+std::optional<int> Machine::OnExit() {
+  if (!child_.pidfd) return std::nullopt;
+  auto status = os::TryReap(child_.pidfd.get());
+  if (status && !status->has_value()) return std::nullopt;
+  exit_status_ = status ? **status : 255;
+  if (state_ != State::kEnding) state_ = State::kExited;
+  // Of one that is ended too: it may have ended on its own before.
+  if (auto words = launch_->LastWords(); !words.empty()) log::Warn("machine {}: {}", id_, words);
+  return exit_status_;
+}
+
+MachineEntry Machine::entry() const {
+  uint8_t state = state_ == State::kBooted || state_ == State::kStarting ? 0 : state_ == State::kRunning ? 1 : 2;
+  return {id_, state, child_.pid, start_time_, engine_};
+}
+
+Result<> Machine::SetLimits(const Limits& limits, uint64_t inherited) {
+  SB_TRYV(CheckLimits(limits));
+  SB_TRYV(parts_.group->SetLimits(launch_->GroupLimits(limits)));
+  SB_TRYV(room_.SetLimit(host_->disk.get(), parts_.disk, host_->options.disk_limits ? launch_->SlotLimit(limits) : 0,
+                         launch_->block() ? 0 : inherited));
+  limits_ = limits;
+  return {};
+}
+
+Result<> Machine::Assign(const Owner& owner) {
+  SB_TRYV(host_->disk->CheckRoom(owner, 0));
+  SB_TRYV(host_->disk->Assign(parts_.disk, owner));
+  owner_ = owner;
+  return {};
+}
+
+Result<UsageResp> Machine::Usage() const {
+  SB_TRY(os::CgroupUsage g, parts_.group->Usage());
+  SB_TRY(uint64_t disk_bytes, host_->disk->Usage(parts_.disk));
+  return UsageResp{g.cpu_ns, g.memory_bytes, g.memory_peak_bytes, disk_bytes, g.pids, g.oom_kills};
+}
+
+Result<> Machine::Freeze(bool frozen) {
+  if (state_ != State::kRunning) return Fail(Code::kStopped, "the machine does not run");
+  auto done = parts_.group->Freeze(frozen);
+  if (done) {
+    frozen_ = frozen;
+  } else if (frozen) {
+    // Whoever hears that it failed takes it for one that runs.
+    if (auto thawed = parts_.group->Freeze(false); !thawed) log::Error("{}: {}", id_, thawed.error().message);
+  }
+  return done;
+}
+
+Result<std::unique_ptr<Job>> Machine::LiveSnapshot(JobFacts facts, const LiveSnapshotReq& request) {
+  if (state_ != State::kRunning || frozen_) return Fail(Code::kStopped, "the machine does not run");
+  SB_TRY(Launch::Live live, launch_->ForLiveSnapshot());
+  // The machines of others write to the same store.
+  SB_TRYV(host_->disk->CheckRoom(owner_, 2 * (live.needs.memory_mib << 20)));
+  LivePlan plan;
+  plan.machine = id_;
+  plan.snapshot = request.snapshot;
+  plan.while_running = live.while_running;
+  plan.go_on = request.go_on;
+  plan.control = live.control;
+  plan.needs = std::move(live.needs);
+  return LiveJob::Start(std::move(facts), host_->disk.get(), parts_.disk, std::move(plan));
+}
+
+void Machine::Kill() {
+  if (child_.pidfd) {
+    if (auto r = os::SendSignal(child_.pidfd.get(), SIGKILL); !r) log::Error("{}: {}", id_, r.error().message);
+  }
+  // The death of its first process ends the whole pid namespace; a frozen group takes no signal before it thaws.
+  if (frozen_) {
+    if (auto r = parts_.group->KillAll(); !r) log::Error("{}: {}", id_, r.error().message);
+    if (auto r = parts_.group->Freeze(false); !r) log::Error("{}: {}", id_, r.error().message);
+    frozen_ = false;
+  }
+}
+
+bool Machine::ExpireUnstarted() {
+  if (state_ != State::kBooted) return false;
+  state_ = State::kExited;
+  exit_status_ = 128 + SIGKILL;
+  return true;
+}
+
+Result<> Machine::BeginDestroy(const std::string& keep_as) {
+  if (!keep_as.empty() && !ValidId(keep_as, 64)) return Fail(Code::kBadRequest, "bad snapshot name");
+  if (state_ == State::kEnding) {
+    if (kept_ && keep_as != keep_as_) return Fail(Code::kConflict, "the machine is ending already");
+    keep_as_ = keep_as;
+    kept_ = {};
+    return {};
+  }
+  keep_as_ = keep_as;
+  Kill();
+  parts_.entrant = {};
+  launch_->LetGo();
+  room_.End();
+  ::unlinkat(host_->agents.get(), socket_name().c_str(), 0);
+  listener_.Reset();
+  state_ = State::kEnding;
+  return {};
+}
+
+bool Machine::TryFinish() {
+  if (child_.pidfd) return false;
+  child_.status.Reset();
+  if (parts_.group) {
+    if (auto empty = parts_.group->Empty(); empty && !*empty) {
+      if (auto r = parts_.group->KillAll(); !r) log::Error("{}: {}", id_, r.error().message);
+      return false;
+    }
+    if (auto usage = parts_.group->Usage()) {
+      final_usage_.cpu_ns = usage->cpu_ns;
+      final_usage_.memory_peak_bytes = usage->memory_peak_bytes;
+      final_usage_.oom_kills = usage->oom_kills;
+    }
+    if (auto bytes = host_->disk->Usage(parts_.disk)) final_usage_.disk_bytes = *bytes;
+  }
+  // Whoever gets the drive next must be the only one who has it.
+  if (!launch_->DrivesReleased()) return false;
+  if (!keep_as_.empty() && !parts_.disk.name.empty()) {
+    // Not before the kernel let go of the upper directory: until then its bytes may still be on their way.
+    if (!launch_->RootReleased()) return false;
+    auto noted = launch_->block() ? Result<>{} : room_.Remember(*host_->disk, parts_.disk);
+    if (!noted) log::Warn("{}: {}", id_, noted.error().message);
+    kept_ = host_->disk->Publish(parts_.disk, keep_as_);
+    if (!kept_) {
+      log::Error("{}: {}", id_, kept_.error().message);
+      return false;
+    }
+    parts_.disk = {};
+  }
+  return true;
+}
+
+}  // namespace sandbar::spawner

@@ -1,0 +1,142 @@
+// One machine of the spawner: its parts, its first process, its deadline. A small state machine that the server's loop
+// drives; no call here waits, but for the end of a process that never got its machine. Single thread.
+//
+//   booted --Configure--> starting --it entered--> running --exit--> exited
+//   any state --BeginDestroy--> ending --TryFinish…--> gone
+#pragma once
+
+#include <sys/types.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/result.h"
+#include "os/child.h"
+#include "spawner/disk/disk_room.h"
+#include "spawner/host.h"
+#include "spawner/jobs/job.h"
+#include "spawner/machines/launch.h"
+#include "spawner/machines/parts.h"
+#include "spawner/protocol.h"
+
+namespace sandbar::spawner {
+
+class Machine {
+ public:
+  enum class State { kBooted, kStarting, kRunning, kExited, kEnding };
+
+  static Result<std::unique_ptr<Machine>> Boot(Host* host, PartPool* pool, const BootReq& request);
+  ~Machine();
+  Machine(const Machine&) = delete;
+  Machine& operator=(const Machine&) = delete;
+
+  const std::string& id() const { return id_; }
+  // It is being destroyed, and nothing stands in the way: soon there is no such machine.
+  bool Ending() const { return state_ == State::kEnding && kept_.has_value(); }
+  State state() const { return state_; }
+  MachineEntry entry() const;
+  std::string socket_name() const { return id_ + ".sock"; }
+  uint8_t engine() const { return engine_; }
+  // What its agent says to prove that it got our configuration; empty where we start the agent ourselves.
+  const std::string& agent_key() const { return agent_key_; }
+  bool nesting() const { return nesting_; }
+  const DiskSlot& disk_slot() const { return parts_.disk; }
+  const std::string& disk_path() const { return parts_.disk.path; }
+  int tcp() const { return parts_.net.tcp.get(); }
+  int dns() const { return parts_.net.dns.get(); }
+  int netns() const { return parts_.net.netns.get(); }
+
+  int64_t start_limit_ms() const { return launch_->StartLimitMs(); }
+
+  // Before Configure: whether a copy of the request's topmost snapshot has to be made first, and then Adopt'ed. From
+  // here on the machine has the request's drives. kNotFound, kConflict: there is no such snapshot, or it does not fit.
+  Result<bool> NeedsCopy(const ConfigureReq& request);
+  Result<> Adopt(SlotCopy copy, uint64_t inherited);
+  // The request was refused: its drives are free again.
+  void LetGoOfDrives() { drives_.clear(); }
+  // Mounts, and tells the first process; the result arrives through status_fd() and OnStatus().
+  Result<> Configure(const ConfigureReq& request);
+  int status_fd() const { return child_.status.get(); }
+  int pidfd() const { return child_.pidfd.get(); }
+  // True: the agent runs; false: ask again.
+  Result<bool> OnStatus();
+  // What can wait until the answer is out.
+  void AfterStart();
+  // The process has ended: its exit status, once; nothing when it has not. CloseProcess follows.
+  std::optional<int> OnExit();
+  void CloseProcess() { child_.pidfd.Reset(); }
+  int exit_status() const { return exit_status_; }
+
+  // It has this drive, or this state of one, among its mounts.
+  bool Uses(const std::string& drive) const { return std::ranges::find(drives_, drive) != drives_.end(); }
+
+  // `inherited`: what of its disk limit the snapshot takes that it began with.
+  Result<> SetLimits(const Limits& limits, uint64_t inherited);
+  // The watch over its disk limit.
+  DiskRoom& room() { return room_; }
+  Result<> Measured(const Measurement& found) { return room_.Measured(host_->disk.get(), parts_.disk, found); }
+  Result<> EndMeasuring(int64_t now) { return room_.Ended(host_->disk.get(), parts_.disk, now); }
+  // Its disk belongs to this project from now on. For one that was booted before anybody wanted it.
+  Result<> Assign(const Owner& owner);
+  Result<UsageResp> Usage() const;
+  Result<> Freeze(bool frozen);
+  // The process that takes a snapshot of it while it runs.
+  Result<std::unique_ptr<Job>> LiveSnapshot(JobFacts facts, const LiveSnapshotReq& request);
+  // Whose it is; known from the configuration on.
+  const std::string& project() const { return project_; }
+
+  // Monotonic milliseconds (os::BootTimeMs); 0: none.
+  int64_t deadline = 0;
+  bool killed_by_deadline = false;
+  void Kill();
+  // Ends a machine that has no process yet: there is nothing that could report its exit.
+  bool ExpireUnstarted();
+
+  // With a name, what it wrote becomes that snapshot when it has ended. kConflict when it is ending already with
+  // another; but one whose snapshot could not be made waits to be told again, the same or something else.
+  Result<> BeginDestroy(const std::string& keep_as);
+  // True when nothing runs any more and what was to be kept is. The parts are still to be discarded then.
+  bool TryFinish();
+  Parts TakeParts() { return std::move(parts_); }
+  // Valid after TryFinish returned true.
+  const UsageResp& final_usage() const { return final_usage_; }
+  // The error for which the snapshot could not be made: everything is still there, and nothing happens until
+  // BeginDestroy is called again.
+  const Result<>& kept() const { return kept_; }
+
+ private:
+  Machine(Host* host, std::string id) : host_(host), id_(std::move(id)) {}
+  Result<> CheckLimits(const Limits& limits) const;
+  Result<> Listen();
+  void PickCpus();
+
+  Host* host_;
+  std::string id_;
+  State state_ = State::kBooted;
+  Limits limits_;
+  Owner owner_;
+  Parts parts_;
+  uint8_t engine_ = kNamespacesEngine;
+  std::string agent_key_;
+  bool nesting_ = false;
+  std::unique_ptr<Launch> launch_;
+  Fd listener_;  // the agent's socket, until the agent has it
+  os::Child child_;
+  uint64_t start_time_ = 0;
+  int exit_status_ = 0;
+  bool frozen_ = false;
+  std::vector<size_t> pinned_;  // indexes into host_->cpus
+  UsageResp final_usage_;
+  std::string keep_as_;
+  Result<> kept_;
+  std::vector<std::string> drives_;  // names
+  std::string project_;
+  DiskRoom room_;
+};
+
+}  // namespace sandbar::spawner

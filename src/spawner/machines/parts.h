@@ -1,0 +1,87 @@
+// What a machine is made of before it has an image: a range of user ids with its user namespace, a network, a control
+// group, a place on disk, and for some a process that waits. Each part is made ahead in small numbers while the loop is
+// idle, and used by one machine only. Single thread; the pool does not outlive the host.
+//
+//   SB_TRY(Parts parts, pool.Take({.net = NetKind::kLocal}));      // from the pool, or made now
+//   … the machine ends …
+//   pool.Discard(std::move(parts));
+//   pool.Sweep();
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/result.h"
+#include "os/cgroup.h"
+#include "os/child.h"
+#include "os/netns.h"
+#include "os/uid_lease.h"
+#include "spawner/disk/disk.h"
+#include "spawner/protocol.h"
+
+namespace sandbar::spawner {
+
+struct Host;
+
+// What os/netns.h makes. Only local ones are made ahead.
+enum class NetKind { kLocal, kTap, kVeth };
+
+struct Identity {
+  os::UidLease lease;
+  Fd userns;
+};
+
+// Destroyed bottom up: the lease goes last.
+struct Parts {
+  Identity identity;
+  os::MachineNet net;
+  std::unique_ptr<os::MachineCgroup> group;
+  DiskSlot disk;
+  os::Entrant entrant;  // lives in the group and the network; machines that share the host's kernel, until they start
+};
+
+class PartPool {
+ public:
+  PartPool(Host* host, size_t depth) : host_(host), depth_(depth) {}
+  struct Want {
+    NetKind net = NetKind::kLocal;
+    os::Mac mac = os::kLinkGuestMac;  // of a tap's other end
+    bool nesting = false;             // the machine's root may make namespaces
+    bool entrant = false;             // with the process that becomes its first one; network kLocal only
+  };
+  Result<Parts> Take(const Want& want);
+  // A control group alone, for a process of ours; goes back by Discard.
+  Result<std::unique_ptr<os::MachineCgroup>> TakeGroup(const os::CgroupLimits& limits);
+  // Makes one missing part; true when there was one to make and more may be missing.
+  bool Refill();
+  // For the next Sweep, which says whether nothing is left; something that lives in a control group keeps it for a
+  // while.
+  void Discard(Parts parts) { leaving_.push_back(std::move(parts)); }
+  bool Sweep();
+  // The spare ones too.
+  void Clear();
+
+ private:
+  // One attempt to give everything back. False: the control group is still busy.
+  bool Remove(Parts& parts) const;
+  Result<Identity> MakeIdentity() const;
+  Result<std::unique_ptr<os::MachineCgroup>> MakeGroup() const;
+  Result<os::MachineNet> TakeNet(const Want& want, const Identity& identity);
+  // A network and a control group with a process in them.
+  Result<Parts> MakeRoom();
+  Result<Parts> TakeRoom();
+
+  Host* host_;
+  size_t depth_;
+  std::deque<Identity> identities_;
+  std::deque<os::MachineNet> nets_;
+  std::deque<std::unique_ptr<os::MachineCgroup>> groups_;
+  std::deque<DiskSlot> disks_;
+  std::deque<Parts> rooms_;
+  std::vector<Parts> leaving_;
+  bool failing_ = false;  // do not spin on a host that is out of something; the next Take says what
+};
+
+}  // namespace sandbar::spawner

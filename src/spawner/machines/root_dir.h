@@ -1,0 +1,91 @@
+// The root filesystem of a machine that shares the host's filesystems: an overlay of image layers, site layers and
+// snapshots with the machine's disk slot on top, everything id-mapped, and its drives; and the knowledge of when the
+// kernel has let go of them. One per machine, made by the launches that need it. Single thread.
+//
+//   RootDir root(host);
+//   SB_TRYV(root.Mount(parts, request));
+//   SB_TRYV(root.MountDrives(parts, request));
+//   … root.root(), root.drives(): detached mounts, for a process to attach …
+//   root.Detach();                  // when that process has them
+//   … the machine ended; root.RootGone() …
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/result.h"
+#include "spawner/host.h"
+#include "spawner/machines/launch.h"
+#include "spawner/machines/parts.h"
+#include "spawner/protocol.h"
+
+namespace sandbar::spawner {
+
+// A path of the spawner's private mount tree.
+std::string InMountDir(const char* name);
+std::string HostnameOf(const ConfigureReq& request);
+
+struct MountedDrive {
+  Fd mount;
+  std::string path;
+};
+
+class RootDir {
+ public:
+  explicit RootDir(Host* host) : host_(host) {}
+  ~RootDir();
+  RootDir(const RootDir&) = delete;
+  RootDir& operator=(const RootDir&) = delete;
+
+  // All but the drives; what is to be their mount points is there then. `bottom`: a directory of the host's below all
+  // others, with its owners as they are; empty: none.
+  Result<> Mount(const Parts& parts, const ConfigureReq& request, const std::string& bottom = "");
+  // Last of all, when nothing that a guest has chosen can fail any more: who lets go of a drive that nobody has taken
+  // waits until the disk has everything.
+  Result<> MountDrives(const Parts& parts, const ConfigureReq& request);
+  // A directory of the machine's root as its disk has it, without the overlay in between: an overlay cannot stand on
+  // another one, and containers' filesystems are overlays. Part of snapshots like everything on the disk. Detached.
+  Result<Fd> MountPlain(const Parts& parts, const std::string& path);
+  int root() const { return root_.get(); }
+  const std::vector<MountedDrive>& drives() const { return drives_; }
+  // The mounts belong to another process now.
+  void Detach();
+  // The last close of a layer's copy costs more than making it, so neither the way to the clone nor the child's exec
+  // should be that.
+  void DropLayers() { layer_mounts_.clear(); }
+  bool RootGone();
+  bool DrivesGone();
+
+ private:
+  Result<Fd> MountRoot(const Parts& parts, const std::vector<std::string>& layers, const std::string& bottom);
+  Result<> CheckDrive(const Parts& parts, const DriveMount& mount) const;
+  Result<Fd> MountDrive(const Parts& parts, const DriveMount& mount);
+
+  Host* host_;
+  std::shared_ptr<SiteDir> host_layer_;  // shared with the other machines of this host name
+  std::vector<Fd> layer_mounts_;         // detached copies
+  Fd root_;
+  std::vector<MountedDrive> drives_;
+  std::optional<int> root_watch_;  // tells when the root filesystem is really unmounted
+  std::vector<int> drive_watches_;
+};
+
+// A machine that stands on one.
+class RootDirLaunch : public Launch {
+ public:
+  void LetGo() override {
+    if (!root_) return;
+    root_->Detach();
+    root_->DropLayers();
+  }
+  bool DrivesReleased() override { return !root_ || root_->DrivesGone(); }
+  bool RootReleased() override { return !root_ || root_->RootGone(); }
+
+ protected:
+  std::unique_ptr<RootDir> root_;
+};
+
+}  // namespace sandbar::spawner

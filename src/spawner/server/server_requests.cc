@@ -1,0 +1,273 @@
+// The handlers of the daemon's requests, one each. They answer at once except Configure, List, Destroy and Shutdown,
+// whose answers are owed until a process has started or ended. None does work that grows with what guests have written:
+// renaming, making an empty subvolume and setting a limit do not, copying, sealing and removing do (server_jobs.cc).
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "os/netns.h"
+#include "os/process.h"
+#include "spawner/disk/drive_dir.h"
+#include "spawner/jobs/block_job.h"
+#include "spawner/server/server.h"
+
+namespace sandbar::spawner {
+namespace {
+
+constexpr size_t kMaxMachines = 1100;  // their list fits one message
+constexpr int64_t kMaxDeadlineMs = 400LL * 24 * 3600 * 1000;
+constexpr int64_t kListWaitMs = 5000;  // one that does not end must not keep a daemon from starting
+
+Error NoSuchMachine() {
+  return Fail(Code::kNotFound, "no such machine").error();
+}
+
+// A second reference to an open socket: the spawner keeps its own.
+Result<Fd> Duplicate(int fd) {
+  int copy = ::fcntl(fd, F_DUPFD_CLOEXEC, 3);
+  if (copy < 0) return FailErrno("dup");
+  return Fd(copy);
+}
+
+Result<std::vector<Fd>> NetworkFds(const Machine& m) {
+  std::vector<Fd> fds;
+  SB_TRY(Fd tcp, Duplicate(m.tcp()));
+  SB_TRY(Fd dns, Duplicate(m.dns()));
+  fds.push_back(std::move(tcp));
+  fds.push_back(std::move(dns));
+  return fds;
+}
+
+}  // namespace
+
+void Server::Handle(uint32_t tag, const HelloReq& r) {
+  if (r.version != kProtocolVersion)
+    return ReplyError(tag, Fail(Code::kUnsupported, "the spawner speaks another version: restart it").error());
+  Reply(tag, HelloResp{kProtocolVersion, host_->instance, host_->disk->Describe(), host_->cgroups->Describe(),
+                       host_->disk->copies_snapshots(), host_->engines});
+}
+
+BootResp Server::AgentOf(const Machine& machine) const {
+  return {host_->options.data + "/run/agents/" + machine.socket_name(), machine.agent_key()};
+}
+
+void Server::Handle(uint32_t tag, const BootReq& r) {
+  if (by_id_.contains(r.machine)) return ReplyError(tag, Fail(Code::kConflict, "the machine exists").error());
+  if (slots_.size() >= kMaxMachines) return ReplyError(tag, Fail(Code::kTooMany, "too many machines").error());
+  auto machine = Machine::Boot(host_, &pool_, r);
+  background_ = true;
+  if (!machine) return ReplyError(tag, machine.error());
+  log::Info("machine {} on {}", r.machine, (*machine)->disk_path());
+  auto fds = NetworkFds(**machine);
+  Slot slot;
+  slot.serial = next_serial_++;
+  slot.machine = std::move(*machine);
+  if (r.deadline_ms > 0) slot.machine->deadline = os::BootTimeMs() + std::min(r.deadline_ms, kMaxDeadlineMs);
+  by_id_[r.machine] = slot.serial;
+  Slot& kept = slots_.emplace(slot.serial, std::move(slot)).first->second;
+  if (!fds) {
+    if (auto begun = BeginDestroy(kept, ""); !begun) log::Error("{}", begun.error().message);
+    return ReplyError(tag, fds.error());
+  }
+  Reply(tag, AgentOf(*kept.machine), std::move(*fds));
+}
+
+void Server::Handle(uint32_t tag, const ConfigureReq& r) {
+  Slot* slot = Find(r.machine);
+  if (slot == nullptr) return ReplyError(tag, NoSuchMachine());
+  for (const DriveMount& mount : r.mounts) {
+    // The daemon keeps count; this is for one that lost it.
+    if (mount.writable && DriveInUse(mount.drive))
+      return ReplyError(tag, Fail(Code::kConflict, "another machine has drive " + mount.drive).error());
+  }
+  if (slot->configure) return ReplyError(tag, Fail(Code::kConflict, "the machine is being configured").error());
+  auto copy = slot->machine->NeedsCopy(r);
+  if (!copy) return ReplyError(tag, copy.error());
+  slot->configure = Owed{tag, connection_};
+  if (!*copy) return StartMachine(*slot, r);
+  slot->waits = r;
+  copies_.push_back(slot->serial);
+  StartCopies();
+}
+
+void Server::Refuse(Slot& slot, const Error& error) {
+  slot.machine->LetGoOfDrives();
+  if (auto owed = std::exchange(slot.configure, std::nullopt)) ReplyTo(*owed, ToResponse(error));
+}
+
+void Server::StartMachine(Slot& slot, const ConfigureReq& request) {
+  if (auto done = slot.machine->Configure(request); !done) return Refuse(slot, done.error());
+  slot.start_limit = os::BootTimeMs() + slot.machine->start_limit_ms();
+  auto watch = Watch(slot.machine->pidfd(), EPOLLIN, Key(Kind::kPidfd, slot.serial));
+  if (watch) watch = Watch(slot.machine->status_fd(), EPOLLIN, Key(Kind::kStatus, slot.serial));
+  if (!watch) {
+    log::Error("machine {}: {}", request.machine, watch.error().message);
+    slot.machine->Kill();
+  }
+}
+
+// A daemon that comes now cannot know whether the one before it had a machine's files kept: what is ending is let end
+// first, so that they are there or the machine is. One whose files could not be kept has not ended.
+void Server::Handle(uint32_t tag, const ListReq&) {
+  if (stopping_) return Reply(tag, List());
+  lists_.push_back(Owed{tag, connection_});
+  list_limit_ = os::BootTimeMs() + kListWaitMs;
+}
+
+ListResp Server::List() const {
+  ListResp list;
+  for (const auto& [serial, slot] : slots_) {
+    if (!slot.machine->Ending()) list.machines.push_back(slot.machine->entry());
+  }
+  return list;
+}
+
+void Server::Handle(uint32_t tag, const AttachReq& r) {
+  Slot* slot = Find(r.machine);
+  if (slot == nullptr || slot->machine->Ending()) return ReplyError(tag, NoSuchMachine());
+  auto fds = NetworkFds(*slot->machine);
+  if (!fds) return ReplyError(tag, fds.error());
+  Reply(tag, AgentOf(*slot->machine), std::move(*fds));
+  if (slot->machine->state() > Machine::State::kRunning) SendExited(*slot->machine);
+}
+
+void Server::Handle(uint32_t tag, const SetLimitsReq& r) {
+  Slot* slot = Find(r.machine);
+  if (slot == nullptr || slot->machine->state() == Machine::State::kEnding) return ReplyError(tag, NoSuchMachine());
+  if (auto done = slot->machine->SetLimits(r.limits, r.inherited_bytes); !done) return ReplyError(tag, done.error());
+  Reply(tag, OkResp{});
+}
+
+void Server::Handle(uint32_t tag, const AssignReq& r) {
+  Slot* slot = Find(r.machine);
+  if (slot == nullptr || slot->machine->state() == Machine::State::kEnding) return ReplyError(tag, NoSuchMachine());
+  if (auto done = slot->machine->Assign({r.project, r.project_bytes}); !done) return ReplyError(tag, done.error());
+  Reply(tag, OkResp{});
+}
+
+void Server::Handle(uint32_t tag, const SetDeadlineReq& r) {
+  Slot* slot = Find(r.machine);
+  if (slot == nullptr) return ReplyError(tag, NoSuchMachine());
+  if (r.deadline_ms < 0) return ReplyError(tag, Fail(Code::kBadRequest, "negative deadline").error());
+  slot->machine->deadline = r.deadline_ms == 0 ? 0 : os::BootTimeMs() + std::min(r.deadline_ms, kMaxDeadlineMs);
+  Reply(tag, OkResp{});
+}
+
+void Server::Handle(uint32_t tag, const UsageReq& r) {
+  Slot* slot = Find(r.machine);
+  if (slot == nullptr || slot->machine->state() == Machine::State::kEnding) return ReplyError(tag, NoSuchMachine());
+  auto usage = slot->machine->Usage();
+  if (!usage) return ReplyError(tag, usage.error());
+  if (r.packets) {
+    auto dropped = os::DroppedPackets(slot->machine->netns());
+    if (!dropped) return ReplyError(tag, dropped.error());
+    usage->dropped_packets = *dropped;
+  }
+  Reply(tag, *usage);
+}
+
+void Server::Handle(uint32_t tag, const FreezeReq& r) {
+  Slot* slot = Find(r.machine);
+  if (slot == nullptr) return ReplyError(tag, NoSuchMachine());
+  if (auto done = slot->machine->Freeze(r.frozen); !done) return ReplyError(tag, done.error());
+  Reply(tag, OkResp{});
+}
+
+void Server::Handle(uint32_t tag, const DestroyReq& r) {
+  Slot* slot = Find(r.machine);
+  // Destroying twice is fine: the first answer may have been lost with its connection.
+  if (slot == nullptr) {
+    if (r.keep_as.empty() || host_->disk->SnapshotLayer(r.keep_as)) return Reply(tag, UsageResp{});
+    return ReplyError(tag, NoSuchMachine());
+  }
+  if (auto begun = BeginDestroy(*slot, r.keep_as); !begun) return ReplyError(tag, begun.error());
+  slot->destroy.push_back(Owed{tag, connection_});
+}
+
+void Server::Handle(uint32_t tag, const ListSnapshotsReq& r) {
+  auto names = host_->disk->ListSnapshots(r.after, kSnapshotsPerPage);
+  if (!names) return ReplyError(tag, names.error());
+  Reply(tag, SnapshotsResp{std::move(*names)});
+}
+
+void Server::Handle(uint32_t tag, const RemoveSnapshotReq& r) {
+  // One that is not there is gone, which is what was asked for.
+  if (!host_->disk->SnapshotLayer(r.snapshot)) return Reply(tag, OkResp{});
+  if (r.memory_only) {
+    host_->disk->RemoveMemory(r.snapshot);
+    return Reply(tag, OkResp{});
+  }
+  jobs_.Cancel(r.snapshot);
+  if (auto removed = host_->disk->RemoveSnapshot(r.snapshot); !removed) return ReplyError(tag, removed.error());
+  background_ = true;
+  Reply(tag, OkResp{});
+}
+
+bool Server::DriveInUse(const std::string& name) const {
+  return std::ranges::any_of(slots_, [&](const auto& s) { return s.second.machine->Uses(name); });
+}
+
+void Server::Handle(uint32_t tag, const CreateDriveReq& r) {
+  const Owner owner{r.project, r.project_bytes};
+  auto made = host_->disk->DrivePath(r.drive) ? Result<>{} : host_->disk->CheckRoom(owner, 0);
+  if (made) made = host_->disk->CreateDrive(r.drive, r.max_bytes, owner);
+  if (!made) return ReplyError(tag, made.error());
+  Reply(tag, OkResp{});
+}
+
+void Server::Handle(uint32_t tag, const RemoveDriveReq& r) {
+  if (!host_->disk->DrivePath(r.name)) return Reply(tag, OkResp{});
+  if (DriveInUse(r.name)) return ReplyError(tag, Fail(Code::kConflict, "a machine uses this drive").error());
+  jobs_.Cancel(r.name);
+  if (auto removed = host_->disk->RemoveDrive(r.name); !removed) return ReplyError(tag, removed.error());
+  background_ = true;
+  Reply(tag, OkResp{});
+}
+
+void Server::Handle(uint32_t tag, const DriveFormatReq& r) {
+  auto path = host_->disk->DrivePath(r.name);
+  if (!path) return ReplyError(tag, path.error());
+  Reply(tag, SnapshotsResp{{DriveFormat(*path)}});
+}
+
+void Server::Handle(uint32_t tag, const ReplaceDriveReq& r) {
+  for (const std::string& name : {r.drive, r.by}) {
+    if (auto there = host_->disk->DrivePath(name); !there) return ReplyError(tag, there.error());
+    if (DriveInUse(name)) return ReplyError(tag, Fail(Code::kConflict, "a machine uses drive " + name).error());
+  }
+  if (auto done = host_->disk->ReplaceDrive(r.drive, r.by); !done) return ReplyError(tag, done.error());
+  background_ = true;
+  Reply(tag, OkResp{});
+}
+
+void Server::Handle(uint32_t tag, const ListDrivesReq& r) {
+  auto names = host_->disk->ListDrives(r.after, kSnapshotsPerPage);
+  if (!names) return ReplyError(tag, names.error());
+  Reply(tag, SnapshotsResp{std::move(*names)});
+}
+
+void Server::Handle(uint32_t tag, const DialReq& r) {
+  Slot* slot = Find(r.machine);
+  if (slot == nullptr || slot->machine->state() != Machine::State::kRunning) return ReplyError(tag, NoSuchMachine());
+  // Port 1 is ours: whoever could dial it would speak to the egress proxy as the machine.
+  if (r.port < 2 || r.port > 65535) return ReplyError(tag, Fail(Code::kBadRequest, "bad port").error());
+  if (slot->machine->engine() != kNamespacesEngine || slot->machine->nesting())
+    return ReplyError(tag, Fail(Code::kUnsupported, "this machine's loopback is reached through its agent").error());
+  auto fd = os::DialIn(slot->machine->netns(), static_cast<uint16_t>(r.port), r.ipv6);
+  if (!fd) return ReplyError(tag, fd.error());
+  std::vector<Fd> fds;
+  fds.push_back(std::move(*fd));
+  Reply(tag, OkResp{}, std::move(fds));
+}
+
+void Server::Handle(uint32_t tag, const ShutdownReq&) {
+  log::Info("asked to end by the daemon");
+  shutdown_ = Owed{tag, connection_};
+  stopping_ = true;
+  DestroyAll();
+}
+
+}  // namespace sandbar::spawner
