@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/log.h"
-#include "spawner/host.h"
+#include "spawner/host_resources.h"
 #include "spawner/options.h"
 #include "spawner/server/server.h"
 

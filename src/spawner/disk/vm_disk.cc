@@ -36,7 +36,7 @@ std::string MergedName(const std::vector<std::string>& ids, const std::string& d
   return digest + "-" + Hex(std::string_view(reinterpret_cast<const char*>(&hash), sizeof hash));
 }
 
-Result<Fd> MergedDir(const Host& host) {
+Result<Fd> MergedDir(const HostResources& host) {
   SB_TRY(Fd images, os::OpenPath(host.options.images, O_RDONLY | O_DIRECTORY));
   return os::EnsureDir(images.get(), "merged", 0700);
 }
@@ -67,12 +67,12 @@ Result<> CheckFormat(const std::string& snapshot, const std::string& layer, bool
                                    (block ? "block" : "dir") + " is needed here");
 }
 
-Result<Fd> OpenMergedImage(const Host& host, const std::vector<std::string>& ids, const std::string& digest) {
+Result<Fd> OpenMergedImage(const HostResources& host, const std::vector<std::string>& ids, const std::string& digest) {
   SB_TRY(Fd dir, MergedDir(host));
   return os::OpenInside(dir.get(), MergedName(ids, digest) + ".erofs", O_RDONLY);
 }
 
-Result<Fd> MergeImage(const Host& host, const std::vector<std::string>& ids, const std::string& digest,
+Result<Fd> MergeImage(const HostResources& host, const std::vector<std::string>& ids, const std::string& digest,
                       const std::vector<std::string>& layers) {
   SB_TRY(Fd dir, MergedDir(host));
   std::string name = MergedName(ids, digest);
@@ -162,7 +162,7 @@ Result<uint64_t> SizeOf(int disk) {
 
 }  // namespace
 
-Result<DriveDevice> OpenVmDrive(const Host& host, const DiskSlot& slot, const DriveMount& mount) {
+Result<DriveDevice> OpenVmDrive(const HostResources& host, const DiskSlot& slot, const DriveMount& mount) {
   DriveDevice drive;
   SB_TRY(drive.path, host.disk->DrivePath(mount.drive));
   SB_TRY(Fd upper, os::OpenPath(drive.path + "/upper", O_RDONLY | O_DIRECTORY));
@@ -206,7 +206,7 @@ Result<> FinishVmDrive(const DriveDevice& drive) {
   return {};
 }
 
-Result<uint64_t> CopiedBytes(const Host& host, const DriveMount& mount) {
+Result<uint64_t> CopiedBytes(const HostResources& host, const DriveMount& mount) {
   if (mount.writable) return 0;
   SB_TRY(std::string path, host.disk->DrivePath(mount.drive));
   struct stat st{};

@@ -12,7 +12,7 @@
 
 #include "base/fd.h"
 #include "base/result.h"
-#include "spawner/host.h"
+#include "spawner/host_resources.h"
 
 namespace sandbar::spawner {
 
@@ -36,9 +36,9 @@ constexpr uint64_t VmSlotLimit(uint64_t bytes) {
 bool HasVmDisk(const std::string& drive);
 
 // The merged image if it is there already; kNotFound otherwise.
-Result<Fd> OpenMergedImage(const Host& host, const std::vector<std::string>& ids, const std::string& digest);
+Result<Fd> OpenMergedImage(const HostResources& host, const std::vector<std::string>& ids, const std::string& digest);
 // Makes it; takes as long as the image is large. `layers`: where they can be read, topmost first.
-Result<Fd> MergeImage(const Host& host, const std::vector<std::string>& ids, const std::string& digest,
+Result<Fd> MergeImage(const HostResources& host, const std::vector<std::string>& ids, const std::string& digest,
                       const std::vector<std::string>& layers);
 
 // The machine's disk file in its slot; `fresh` when it has no filesystem yet.
@@ -61,10 +61,10 @@ struct DriveDevice {
 // One that was never used becomes a device; one with files in it is kConflict. A machine that may only read gets a copy
 // in its slot that shares everything: a filesystem that was not unmounted has to be mended before it can be read, and
 // nobody mends the original.
-Result<DriveDevice> OpenVmDrive(const Host& host, const DiskSlot& slot, const DriveMount& mount);
+Result<DriveDevice> OpenVmDrive(const HostResources& host, const DiskSlot& slot, const DriveMount& mount);
 // Makes the filesystem, or the copy; takes as long as either does. A drive has its filesystem when it is whole.
 Result<> FinishVmDrive(const DriveDevice& drive);
 // What the copy takes of the slot's limit where the filesystem counts shared blocks for everybody.
-Result<uint64_t> CopiedBytes(const Host& host, const DriveMount& mount);
+Result<uint64_t> CopiedBytes(const HostResources& host, const DriveMount& mount);
 
 }  // namespace sandbar::spawner

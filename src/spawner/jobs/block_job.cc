@@ -46,7 +46,7 @@ std::string DriveFormat(const std::string& path) {
   return DriveDir::Unused(path) ? "" : "dir";
 }
 
-Result<std::unique_ptr<Job>> BlockJob::OfSnapshot(JobFacts facts, JobGroup group, Host* host, uint64_t bytes) {
+Result<std::unique_ptr<Job>> BlockJob::OfSnapshot(JobFacts facts, JobGroup group, HostResources* host, uint64_t bytes) {
   const std::string source = facts.subjects.front();
   SB_TRY(std::string layer, host->disk->SnapshotLayer(source));
   SB_TRYV(CheckFormat(source, layer, false));
@@ -57,7 +57,7 @@ Result<std::unique_ptr<Job>> BlockJob::OfSnapshot(JobFacts facts, JobGroup group
   return job;
 }
 
-Result<std::unique_ptr<Job>> BlockJob::OfDrive(JobFacts facts, JobGroup group, Host* host) {
+Result<std::unique_ptr<Job>> BlockJob::OfDrive(JobFacts facts, JobGroup group, HostResources* host) {
   SB_TRY(std::string path, host->disk->DrivePath(facts.subjects.front()));
   const std::string target = facts.makes;
   std::unique_ptr<BlockJob> job(new BlockJob(std::move(facts), group, host));

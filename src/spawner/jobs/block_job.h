@@ -11,7 +11,7 @@
 
 #include "base/fd.h"
 #include "base/result.h"
-#include "spawner/host.h"
+#include "spawner/host_resources.h"
 #include "spawner/jobs/job.h"
 
 namespace sandbar::spawner {
@@ -19,18 +19,18 @@ namespace sandbar::spawner {
 class BlockJob final : public Job {
  public:
   // The snapshot that it makes holds what the facts' one subject does, on a device of this size.
-  static Result<std::unique_ptr<Job>> OfSnapshot(JobFacts facts, JobGroup group, Host* host, uint64_t bytes);
+  static Result<std::unique_ptr<Job>> OfSnapshot(JobFacts facts, JobGroup group, HostResources* host, uint64_t bytes);
   // The same of a drive or a state of one; the device has the drive's size.
-  static Result<std::unique_ptr<Job>> OfDrive(JobFacts facts, JobGroup group, Host* host);
+  static Result<std::unique_ptr<Job>> OfDrive(JobFacts facts, JobGroup group, HostResources* host);
   ~BlockJob() override;
   Result<> Finish() override;
 
  private:
-  BlockJob(JobFacts facts, JobGroup group, Host* host) : Job(std::move(facts), group), host_(host) {}
+  BlockJob(JobFacts facts, JobGroup group, HostResources* host) : Job(std::move(facts), group), host_(host) {}
   // `tree`: a directory that holds upper/.
   Result<> Start(const std::string& tree, const std::string& upper, uint64_t bytes);
 
-  Host* host_;
+  HostResources* host_;
   DiskSlot slot_;  // of a snapshot
   Fd upper_;       // where the device is
   std::string half_made_;

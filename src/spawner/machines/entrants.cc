@@ -2,7 +2,7 @@
 
 #include "os/caps.h"
 #include "os/machine_files.h"
-#include "spawner/host.h"
+#include "spawner/host_resources.h"
 #include "spawner/machines/root_dir.h"
 
 namespace sandbar::spawner {
@@ -23,13 +23,13 @@ os::EntryStart CommonStart() {
   return start;
 }
 
-int ProgramOf(const Host& host) {
+int ProgramOf(const HostResources& host) {
   return host.stage ? host.stage.get() : host.agent.get();
 }
 
 }  // namespace
 
-Result<os::Entrant> StartEntrant(const Host& host, const os::MachineCgroup& group, const os::MachineNet& net) {
+Result<os::Entrant> StartEntrant(const HostResources& host, const os::MachineCgroup& group, const os::MachineNet& net) {
   os::EntryStart start = CommonStart();
   SB_TRY(const std::vector<Fd> join, group.OpenAgentJoin());
   start.join = NumbersOf(join);
@@ -39,7 +39,8 @@ Result<os::Entrant> StartEntrant(const Host& host, const os::MachineCgroup& grou
   return os::Entrant::Start(ProgramOf(host), start);
 }
 
-Result<os::Entrant> StartNestingEntrant(const Host& host, const Parts& parts, const os::CgroupDelegation& groups) {
+Result<os::Entrant> StartNestingEntrant(const HostResources& host, const Parts& parts,
+                                        const os::CgroupDelegation& groups) {
   os::EntryStart start = CommonStart();
   SB_TRY(const std::vector<Fd> join, parts.group->OpenAgentJoin());
   start.join = NumbersOf(join);

@@ -9,8 +9,9 @@
 namespace sandbar::spawner {
 
 // In the control group and the network of these parts.
-Result<os::Entrant> StartEntrant(const Host& host, const os::MachineCgroup& group, const os::MachineNet& net);
+Result<os::Entrant> StartEntrant(const HostResources& host, const os::MachineCgroup& group, const os::MachineNet& net);
 // For a machine that runs containers.
-Result<os::Entrant> StartNestingEntrant(const Host& host, const Parts& parts, const os::CgroupDelegation& groups);
+Result<os::Entrant> StartNestingEntrant(const HostResources& host, const Parts& parts,
+                                        const os::CgroupDelegation& groups);
 
 }  // namespace sandbar::spawner

@@ -8,7 +8,7 @@
 #include "os/machine_files.h"
 #include "os/mounts.h"
 #include "os/openat.h"
-#include "spawner/host.h"
+#include "spawner/host_resources.h"
 #include "spawner/machines/gvisor_config.h"
 #include "spawner/machines/root_dir.h"
 

@@ -18,7 +18,7 @@
 
 namespace sandbar::spawner {
 
-struct Host;
+struct HostResources;
 
 struct Gvisor {
   Fd runsc;                        // O_PATH; not there when it does not work
@@ -33,7 +33,7 @@ struct GvisorBind {
 };
 
 struct GvisorJail {
-  Host* host = nullptr;
+  HostResources* host = nullptr;
   const Parts* parts = nullptr;
   int runsc = -1;
   std::vector<std::string> flags;
@@ -50,6 +50,6 @@ struct GvisorJail {
 
 Result<os::Child> StartGvisorJail(const GvisorJail& jail);
 
-Gvisor FindGvisor(Host& host);
+Gvisor FindGvisor(HostResources& host);
 
 }  // namespace sandbar::spawner

@@ -14,7 +14,7 @@
 #include "os/mounts.h"
 #include "os/openat.h"
 #include "os/process.h"
-#include "spawner/host.h"
+#include "spawner/host_resources.h"
 #include "spawner/machines/gvisor.h"
 
 namespace sandbar::spawner {
@@ -81,7 +81,7 @@ class ProbeParts {
   PartPool* pool_;
 };
 
-Result<std::vector<std::string>> Probe(Host& host, int runsc) {
+Result<std::vector<std::string>> Probe(HostResources& host, int runsc) {
   PartPool pool(&host, 0);
   ProbeParts made(&pool);
   SB_TRY(made.parts, pool.Take({.net = NetKind::kVeth}));
@@ -115,7 +115,7 @@ Result<std::vector<std::string>> Probe(Host& host, int runsc) {
 }
 
 // What makes a probe's result worth remembering: the same program on the same kernel since the host booted.
-Result<std::string> KeyOf(const Host& host, int runsc) {
+Result<std::string> KeyOf(const HostResources& host, int runsc) {
   struct stat st{};
   utsname kernel{};
   if (::fstat(runsc, &st) != 0 || ::uname(&kernel) != 0) return FailErrno("stat runsc");
@@ -164,7 +164,7 @@ Result<Fd> FindRunsc(const std::string& option) {
 
 }  // namespace
 
-Gvisor FindGvisor(Host& host) {
+Gvisor FindGvisor(HostResources& host) {
   Gvisor gvisor;
   auto runsc = FindRunsc(host.options.runsc);
   if (!runsc) {

@@ -19,7 +19,7 @@
 #include "os/cgroup.h"
 #include "os/child.h"
 #include "spawner/disk/memory_file.h"
-#include "spawner/host.h"
+#include "spawner/host_resources.h"
 #include "spawner/machines/parts.h"
 #include "spawner/protocol.h"
 
@@ -27,7 +27,7 @@ namespace sandbar::spawner {
 
 // Everything outlives the call to Start, not more.
 struct LaunchInput {
-  Host* host = nullptr;
+  HostResources* host = nullptr;
   const std::string* machine = nullptr;
   const std::string* agent_key = nullptr;  // see Machine
   Parts* parts = nullptr;

@@ -45,7 +45,7 @@ Result<> Machine::CheckLimits(const Limits& l) const {
 
 namespace {
 
-Result<> CheckEngine(const Host& host, const BootReq& request) {
+Result<> CheckEngine(const HostResources& host, const BootReq& request) {
   for (const EngineEntry& e : host.engines) {
     if (e.id != request.engine) continue;
     if (!e.usable) return Fail(Code::kUnsupported, "engine " + e.name + " does not work here: " + e.why_not);
@@ -57,7 +57,7 @@ Result<> CheckEngine(const Host& host, const BootReq& request) {
 
 }  // namespace
 
-Result<std::unique_ptr<Machine>> Machine::Boot(Host* host, PartPool* pool, const BootReq& request) {
+Result<std::unique_ptr<Machine>> Machine::Boot(HostResources* host, PartPool* pool, const BootReq& request) {
   if (!ValidId(request.machine, 40)) return Fail(Code::kBadRequest, "bad machine id");
   std::unique_ptr<Machine> m(new Machine(host, request.machine));
   SB_TRYV(m->CheckLimits(request.limits));

@@ -18,7 +18,7 @@
 #include "base/result.h"
 #include "os/child.h"
 #include "spawner/disk/disk_room.h"
-#include "spawner/host.h"
+#include "spawner/host_resources.h"
 #include "spawner/jobs/job.h"
 #include "spawner/machines/launch.h"
 #include "spawner/machines/parts.h"
@@ -30,7 +30,7 @@ class Machine {
  public:
   enum class State { kBooted, kStarting, kRunning, kExited, kEnding };
 
-  static Result<std::unique_ptr<Machine>> Boot(Host* host, PartPool* pool, const BootReq& request);
+  static Result<std::unique_ptr<Machine>> Boot(HostResources* host, PartPool* pool, const BootReq& request);
   ~Machine();
   Machine(const Machine&) = delete;
   Machine& operator=(const Machine&) = delete;
@@ -110,12 +110,12 @@ class Machine {
   const Result<>& kept() const { return kept_; }
 
  private:
-  Machine(Host* host, std::string id) : host_(host), id_(std::move(id)) {}
+  Machine(HostResources* host, std::string id) : host_(host), id_(std::move(id)) {}
   Result<> CheckLimits(const Limits& limits) const;
   Result<> Listen();
   void PickCpus();
 
-  Host* host_;
+  HostResources* host_;
   std::string id_;
   State state_ = State::kBooted;
   Limits limits_;

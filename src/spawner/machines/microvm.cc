@@ -18,7 +18,7 @@
 #include "os/process.h"
 #include "os/vmm_jail.h"
 #include "spawner/disk/memory_file.h"
-#include "spawner/host.h"
+#include "spawner/host_resources.h"
 #include "spawner/machines/initramfs.h"
 
 namespace sandbar::spawner {

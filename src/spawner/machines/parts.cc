@@ -3,7 +3,7 @@
 #include "base/ids.h"
 #include "base/log.h"
 #include "os/userns.h"
-#include "spawner/host.h"
+#include "spawner/host_resources.h"
 #include "spawner/machines/entrants.h"
 
 namespace sandbar::spawner {

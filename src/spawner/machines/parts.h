@@ -23,7 +23,7 @@
 
 namespace sandbar::spawner {
 
-struct Host;
+struct HostResources;
 
 // What os/netns.h makes. Only local ones are made ahead.
 enum class NetKind { kLocal, kTap, kVeth };
@@ -44,7 +44,7 @@ struct Parts {
 
 class PartPool {
  public:
-  PartPool(Host* host, size_t depth) : host_(host), depth_(depth) {}
+  PartPool(HostResources* host, size_t depth) : host_(host), depth_(depth) {}
   struct Want {
     NetKind net = NetKind::kLocal;
     os::Mac mac = os::kLinkGuestMac;  // of a tap's other end
@@ -73,7 +73,7 @@ class PartPool {
   Result<Parts> MakeRoom();
   Result<Parts> TakeRoom();
 
-  Host* host_;
+  HostResources* host_;
   size_t depth_;
   std::deque<Identity> identities_;
   std::deque<os::MachineNet> nets_;

@@ -17,7 +17,7 @@
 
 #include "base/fd.h"
 #include "base/result.h"
-#include "spawner/host.h"
+#include "spawner/host_resources.h"
 #include "spawner/machines/launch.h"
 #include "spawner/machines/parts.h"
 #include "spawner/protocol.h"
@@ -35,7 +35,7 @@ struct MountedDrive {
 
 class RootDir {
  public:
-  explicit RootDir(Host* host) : host_(host) {}
+  explicit RootDir(HostResources* host) : host_(host) {}
   ~RootDir();
   RootDir(const RootDir&) = delete;
   RootDir& operator=(const RootDir&) = delete;
@@ -64,7 +64,7 @@ class RootDir {
   Result<> CheckDrive(const Parts& parts, const DriveMount& mount) const;
   Result<Fd> MountDrive(const Parts& parts, const DriveMount& mount);
 
-  Host* host_;
+  HostResources* host_;
   std::shared_ptr<SiteDir> host_layer_;  // shared with the other machines of this host name
   std::vector<Fd> layer_mounts_;         // detached copies
   Fd root_;

@@ -33,7 +33,7 @@ constexpr int kLastTidyMs = 20'000;
 
 }  // namespace
 
-Server::Server(Host* host) : host_(host), pool_(host, kPoolDepth) {}
+Server::Server(HostResources* host) : host_(host), pool_(host, kPoolDepth) {}
 
 Result<> Server::Watch(int fd, uint32_t events, uint64_t key) {
   epoll_event event{};

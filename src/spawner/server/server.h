@@ -15,7 +15,7 @@
 
 #include "base/fd.h"
 #include "base/result.h"
-#include "spawner/host.h"
+#include "spawner/host_resources.h"
 #include "spawner/jobs/job.h"
 #include "spawner/jobs/jobs.h"
 #include "spawner/machines/machine.h"
@@ -26,7 +26,7 @@ namespace sandbar::spawner {
 
 class Server {
  public:
-  explicit Server(Host* host);
+  explicit Server(HostResources* host);
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
   // The socket accepts connections when this returns.
@@ -140,7 +140,7 @@ class Server {
   void Background();
   void SetTimer(int64_t at);
 
-  Host* host_;
+  HostResources* host_;
   PartPool pool_;
   Fd epoll_, listener_, timer_, signals_;
   Fd peer_;

@@ -29,8 +29,8 @@ constexpr int64_t kSealDelayMs = 10;      // when whoever stopped a machine has 
 constexpr int64_t kTidyDelayMs = 200;     // so that one process does the work of many moments
 constexpr int64_t kTidyAgainMs = 10'000;  // after one that failed
 
-Result<> OpenLayers(const Host& host, const std::vector<std::string>& snapshots, const std::vector<std::string>& image,
-                    std::vector<Fd>& out) {
+Result<> OpenLayers(const HostResources& host, const std::vector<std::string>& snapshots,
+                    const std::vector<std::string>& image, std::vector<Fd>& out) {
   for (const std::string& snapshot : snapshots) {
     SB_TRY(std::string path, host.disk->SnapshotLayer(snapshot));
     SB_TRY(Fd dir, os::OpenPath(path, O_RDONLY | O_DIRECTORY));
@@ -51,7 +51,7 @@ Error NotNow(Error error) {
 }
 
 // What is in a block device, only its own kernel may look at.
-Result<> CheckDirs(const Host& host, const std::vector<std::string>& snapshots) {
+Result<> CheckDirs(const HostResources& host, const std::vector<std::string>& snapshots) {
   for (const std::string& snapshot : snapshots) {
     SB_TRY(std::string path, host.disk->SnapshotLayer(snapshot));
     SB_TRYV(CheckFormat(snapshot, path, false));

@@ -1,4 +1,4 @@
-#include "spawner/host.h"
+#include "spawner/host_resources.h"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -53,7 +53,7 @@ Result<> Probe(const Options& o) {
   return {};
 }
 
-Result<> OpenDirectories(Host& h) {
+Result<> OpenDirectories(HostResources& h) {
   const Options& o = h.options;
   std::error_code ec;
   std::filesystem::create_directories(o.data, ec);
@@ -73,7 +73,7 @@ Result<> OpenDirectories(Host& h) {
 }
 
 // The log's directory may belong to the daemon: never follow what it put there.
-Result<> OpenLog(const Host& h) {
+Result<> OpenLog(const HostResources& h) {
   if (::mkdirat(h.data.get(), "log", 0750) == 0) {
     if (::fchownat(h.data.get(), "log", h.options.daemon_uid, h.options.daemon_gid, 0) != 0)
       return FailErrno("chown log");
@@ -89,7 +89,7 @@ Result<> OpenLog(const Host& h) {
   return {};
 }
 
-Result<std::string> InstanceId(const Host& h) {
+Result<std::string> InstanceId(const HostResources& h) {
   auto file = os::OpenInside(h.data.get(), "instance-id", O_RDONLY);
   if (file) {
     struct stat st{};
@@ -104,7 +104,7 @@ Result<std::string> InstanceId(const Host& h) {
   return id;
 }
 
-Result<> CopyAgent(Host& h) {
+Result<> CopyAgent(HostResources& h) {
   SB_TRY(Fd source, os::OpenPath(h.options.guest, O_RDONLY));
   SB_TRY(std::string bytes, os::ReadAll(source.get(), kMaxAgent));
   SB_TRY(Fd dir, os::OpenPath(kMountDir, O_RDONLY | O_DIRECTORY));
@@ -132,7 +132,7 @@ Result<> CopyAgent(Host& h) {
   return {};
 }
 
-Result<> BuildMountTree(Host& h) {
+Result<> BuildMountTree(HostResources& h) {
   std::error_code ec;
   std::filesystem::create_directories(kMountDir, ec);
   if (ec) return FailErrno(std::string("create ") + kMountDir, ec.value());
@@ -154,7 +154,7 @@ Result<> BuildMountTree(Host& h) {
   return CopyAgent(h);
 }
 
-void FindCpus(Host& h) {
+void FindCpus(HostResources& h) {
   cpu_set_t set;
   CPU_ZERO(&set);
   if (::sched_getaffinity(0, sizeof set, &set) != 0) return;
@@ -193,7 +193,7 @@ void ProtectSelf() {
   }
 }
 
-Result<> OpenDisk(Host& h) {
+Result<> OpenDisk(HostResources& h) {
   DiskOptions o;
   o.data = h.data.get();
   o.mount_point = std::string(kMountDir) + "/store";
@@ -205,7 +205,7 @@ Result<> OpenDisk(Host& h) {
   return {};
 }
 
-void FindMicrovm(Host& h) {
+void FindMicrovm(HostResources& h) {
   auto agent = os::ReadFile(h.options.guest, kMaxAgent);
   auto vm = agent ? PrepareMicrovm(h.options, *agent) : std::unexpected(agent.error());
   // QEMU opens it in the machine's own control group.
@@ -217,7 +217,7 @@ void FindMicrovm(Host& h) {
 }
 
 // In order of class. An emulated machine keeps nobody in: by QEMU's own word that is no boundary.
-std::string WhyNoNesting(const Host& h) {
+std::string WhyNoNesting(const HostResources& h) {
   if (!h.options.allow_nesting)
     return "containers inside share the host's kernel with more of it in reach: the operator has to set "
            "allow_nesting_on_class1 = true and start the server anew (sandbar down, sandbar up)";
@@ -226,7 +226,7 @@ std::string WhyNoNesting(const Host& h) {
   return {};
 }
 
-std::vector<EngineEntry> FindEngines(const Host& h) {
+std::vector<EngineEntry> FindEngines(const HostResources& h) {
   std::vector<EngineEntry> engines = {{kNamespacesEngine, "namespaces", 1, true, "", WhyNoNesting(h)}};
   bool kvm = h.microvm && h.microvm->kvm;
   std::string no_nesting;
@@ -244,9 +244,9 @@ std::vector<EngineEntry> FindEngines(const Host& h) {
 
 }  // namespace
 
-Result<std::unique_ptr<Host>> PrepareHost(Options options) {
+Result<std::unique_ptr<HostResources>> PrepareHost(Options options) {
   SB_TRYV(Probe(options));
-  auto h = std::make_unique<Host>();
+  auto h = std::make_unique<HostResources>();
   h->options = std::move(options);
   // First of all: directories opened before would be another mount namespace's.
   SB_TRYV(os::EnterPrivateMountNamespace());

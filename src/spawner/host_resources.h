@@ -31,7 +31,7 @@ namespace sandbar::spawner {
 
 inline constexpr const char* kMountDir = "/run/sandbar/mnt";
 
-struct Host {
+struct HostResources {
   Options options;
   std::string instance;
   Fd data, run, agents;  // directories
@@ -56,6 +56,6 @@ struct Host {
 };
 
 // kConflict when another spawner holds the data directory. Errors are meant for the operator: what, why, what to do.
-Result<std::unique_ptr<Host>> PrepareHost(Options options);
+Result<std::unique_ptr<HostResources>> PrepareHost(Options options);
 
 }  // namespace sandbar::spawner
