@@ -39,12 +39,12 @@ Result<os::Entrant> StartEntrant(const HostResources& host, const os::MachineCgr
   return os::Entrant::Start(ProgramOf(host), start);
 }
 
-Result<os::Entrant> StartNestingEntrant(const HostResources& host, const Parts& parts,
+Result<os::Entrant> StartNestingEntrant(const HostResources& host, const MachineResources& resources,
                                         const os::CgroupDelegation& groups) {
   os::EntryStart start = CommonStart();
-  SB_TRY(const std::vector<Fd> join, parts.group->OpenAgentJoin());
+  SB_TRY(const std::vector<Fd> join, resources.group->OpenAgentJoin());
   start.join = NumbersOf(join);
-  start.netns = parts.net.inner.get();
+  start.netns = resources.net.inner.get();
   start.filter = host.nesting_filter;
   start.capabilities = os::kNestingCapabilities;
   start.nesting = true;

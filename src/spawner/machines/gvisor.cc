@@ -36,7 +36,7 @@ Result<> MakeTree(Preparation& p, const GvisorJail& jail) {
   const int tree = p.tree.get();
   for (const char* name : {"proc", "visible", "root", "agent", "dev", "empty", "drives", "tmp"})
     SB_TRYV(os::EnsureDir(tree, name, 0755));
-  const uint32_t base = jail.parts->identity.lease.base();
+  const uint32_t base = jail.resources->identity.lease.base();
   SB_TRYV(os::EnsureDir(tree, "state", 0700, base, base));
   SB_TRYV(os::WriteFileAt(tree, "config.json", GvisorConfig(jail), 0444));
   SB_TRY(p.dev, os::CloneTree(AT_FDCWD, InMountDir("dev")));
@@ -85,8 +85,8 @@ Result<os::Child> StartGvisorJail(const GvisorJail& jail) {
   Preparation p;
   SB_TRYV(MakeTree(p, jail));
   MakeCommand(p, jail);
-  SB_TRY(p.join, jail.parts->group->OpenAgentJoin());
-  SB_TRY(p.command_join, jail.parts->group->OpenCommandJoin());
+  SB_TRY(p.join, jail.resources->group->OpenAgentJoin());
+  SB_TRY(p.command_join, jail.resources->group->OpenCommandJoin());
   if (p.command_join.size() > kMaxCommandJoin) return Fail(Code::kInternal, "too many control groups");
   for (const Fd& fd : p.join) p.join_fds.push_back(fd.get());
   if (!jail.probe) {
@@ -102,8 +102,8 @@ Result<os::Child> StartGvisorJail(const GvisorJail& jail) {
   os::JailPlan plan;
   const std::string mount_point = InMountDir("mp");
   plan.join = p.join_fds;
-  plan.netns = jail.parts->net.inner.get();
-  plan.userns = jail.parts->identity.userns.get();
+  plan.netns = jail.resources->net.inner.get();
+  plan.userns = jail.resources->identity.userns.get();
   plan.root = p.tree.get();
   plan.mount_point = mount_point.c_str();
   plan.mounts = p.mounts;

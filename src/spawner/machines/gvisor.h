@@ -14,7 +14,7 @@
 #include "os/child.h"
 #include "os/jail.h"
 #include "spawner/machines/holder.h"
-#include "spawner/machines/parts.h"
+#include "spawner/machines/resources.h"
 
 namespace sandbar::spawner {
 
@@ -34,7 +34,7 @@ struct GvisorBind {
 
 struct GvisorJail {
   HostResources* host = nullptr;
-  const Parts* parts = nullptr;
+  const MachineResources* resources = nullptr;
   int runsc = -1;
   std::vector<std::string> flags;
   int root = -1;  // detached: the guest's root filesystem

@@ -65,29 +65,29 @@ Result<> RunOnce(const GvisorJail& jail) {
               said ? "it ended with " + std::to_string(status.value_or(-1)) : FirstLine(said.error().message));
 }
 
-// The parts of a machine, for the moment of the probe.
-class ProbeParts {
+// The resources of a machine, for the moment of the probe.
+class ProbeResources {
  public:
-  explicit ProbeParts(PartPool* pool) : pool_(pool) {}
-  ~ProbeParts() {
-    pool_->Discard(std::move(parts));
+  explicit ProbeResources(ResourcePool* pool) : pool_(pool) {}
+  ~ProbeResources() {
+    pool_->Discard(std::move(resources));
     for (int i = 0; i < 500 && !pool_->Sweep(); ++i) ::usleep(10'000);
   }
-  ProbeParts(const ProbeParts&) = delete;
-  ProbeParts& operator=(const ProbeParts&) = delete;
-  Parts parts;
+  ProbeResources(const ProbeResources&) = delete;
+  ProbeResources& operator=(const ProbeResources&) = delete;
+  MachineResources resources;
 
  private:
-  PartPool* pool_;
+  ResourcePool* pool_;
 };
 
 Result<std::vector<std::string>> Probe(HostResources& host, int runsc) {
-  PartPool pool(&host, 0);
-  ProbeParts made(&pool);
-  SB_TRY(made.parts, pool.Take({.net = NetKind::kVeth}));
+  ResourcePool pool(&host, 0);
+  ProbeResources made(&pool);
+  SB_TRY(made.resources, pool.Take({.net = NetKind::kVeth}));
   GvisorJail jail;
   jail.host = &host;
-  jail.parts = &made.parts;
+  jail.resources = &made.resources;
   jail.runsc = runsc;
   jail.hostname = "probe";
   jail.args = {"/true"};

@@ -1,4 +1,4 @@
-// How a machine's first process is started: what differs between engines. What they share (parts, limits, deadline,
+// How a machine's first process is started: what differs between engines. What they share (resources, limits, deadline,
 // usage, snapshot, end) is machine.h. One object per machine, made at boot; single thread; no call here waits.
 //
 //   SB_TRY(auto launch, MakeLaunch(request.engine));
@@ -20,7 +20,7 @@
 #include "os/child.h"
 #include "spawner/disk/memory_file.h"
 #include "spawner/host_resources.h"
-#include "spawner/machines/parts.h"
+#include "spawner/machines/resources.h"
 #include "spawner/protocol.h"
 
 namespace sandbar::spawner {
@@ -30,7 +30,7 @@ struct LaunchInput {
   HostResources* host = nullptr;
   const std::string* machine = nullptr;
   const std::string* agent_key = nullptr;  // see Machine
-  Parts* parts = nullptr;
+  MachineResources* resources = nullptr;
   Limits limits;
   int listener = -1;                // the agent's socket
   const cpu_set_t* cpus = nullptr;  // null: all

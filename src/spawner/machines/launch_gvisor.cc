@@ -40,10 +40,10 @@ class GvisorLaunchImpl : public RootDirLaunch {
   Result<os::Child> Start(const LaunchInput& in, const ConfigureReq& request) override {
     for (const DriveMount& mount : request.mounts) SB_TRYV(CheckPlace(mount.path));
     root_ = std::make_unique<RootDir>(in.host);
-    SB_TRYV(root_->Mount(*in.parts, request, InMountDir("below")));
+    SB_TRYV(root_->Mount(*in.resources, request, InMountDir("below")));
     GvisorJail jail;
     jail.host = in.host;
-    jail.parts = in.parts;
+    jail.resources = in.resources;
     jail.runsc = in.host->gvisor.runsc.get();
     jail.flags = in.host->gvisor.flags;
     jail.root = root_->root();
@@ -59,7 +59,7 @@ class GvisorLaunchImpl : public RootDirLaunch {
                  "--elevate-at",
                  kSudoSocket};
     jail.binds.push_back({"/agent", kAgentDir, false});
-    SB_TRYV(root_->MountDrives(*in.parts, request));
+    SB_TRYV(root_->MountDrives(*in.resources, request));
     std::vector<std::string> places;
     places.reserve(request.mounts.size());
     for (size_t i = 0; i < request.mounts.size(); ++i) {

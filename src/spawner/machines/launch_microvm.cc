@@ -115,7 +115,7 @@ class MicrovmLaunch : public Launch {
     if (!request.snapshots.empty() && !in.host->disk->copies_snapshots())
       return Fail(Code::kUnsupported, "microVMs go on from snapshots on the btrfs store only");
     bool fresh = false;
-    SB_TRY(Fd disk, OpenVmDisk(in.parts->disk, VmDiskBytes(in.limits.disk_bytes), &fresh));
+    SB_TRY(Fd disk, OpenVmDisk(in.resources->disk, VmDiskBytes(in.limits.disk_bytes), &fresh));
     std::vector<DriveDevice> drives;
     SB_TRYV(OpenDrives(in, request, drives));
     has_drives_ = !drives.empty();
@@ -125,7 +125,7 @@ class MicrovmLaunch : public Launch {
     const VmTemplate* from = memory_ ? nullptr : FindTemplate(*in.host->microvm, size);
     SB_TRY(std::string config_bytes, MakeConfig(in, layers, request, from != nullptr));
     SB_TRY(Fd config, Filled(config_bytes, &config_));
-    SB_TRY(auto join, in.parts->group->OpenAgentJoin());
+    SB_TRY(auto join, in.resources->group->OpenAgentJoin());
     SB_TRY(Fd room, os::CloneTree(AT_FDCWD, in.host->microvm->room, true));
     auto image = OpenMergedImage(*in.host, request.layers, request.image_digest);
 
@@ -134,7 +134,7 @@ class MicrovmLaunch : public Launch {
     plan.cpus = in.cpus;
     plan.root = room.get();
     plan.mount_point = InMountDir("mp");
-    plan.uid = in.parts->identity.lease.base();
+    plan.uid = in.resources->identity.lease.base();
     plan.gid = plan.uid;
     plan.program = in.host->microvm->program.get();
     plan.argv = QemuMachine(*in.host->microvm, size, from != nullptr ? QemuMemory::kCopy : QemuMemory::kOwn, true);
@@ -146,7 +146,7 @@ class MicrovmLaunch : public Launch {
                       const_cast<sock_filter*>(in.host->microvm->filter.data())};
     plan.filter = &filter;
     // In this order they become 3, 4, …: see QemuMachine.
-    plan.keep = {image ? image->get() : -1, disk.get(), in.listener, config.get(), in.parts->net.tap.get()};
+    plan.keep = {image ? image->get() : -1, disk.get(), in.listener, config.get(), in.resources->net.tap.get()};
     SB_TRYV(from != nullptr ? Continue(*from, plan) : Control(plan));
     for (size_t i = 0; i < drives.size(); ++i) {
       std::vector<std::string> words = QemuDrive(i, 3 + plan.keep.size());
@@ -206,9 +206,9 @@ class MicrovmLaunch : public Launch {
       SB_TRY(uint64_t copied, CopiedBytes(*in.host, mount));
       copied_ += copied;
     }
-    if (copied_ != 0) SB_TRYV(in.host->disk->SetLimit(in.parts->disk, SlotLimit(in.limits), 0));
+    if (copied_ != 0) SB_TRYV(in.host->disk->SetLimit(in.resources->disk, SlotLimit(in.limits), 0));
     for (const DriveMount& mount : request.mounts) {
-      SB_TRY(auto drive, OpenVmDrive(*in.host, in.parts->disk, mount));
+      SB_TRY(auto drive, OpenVmDrive(*in.host, in.resources->disk, mount));
       out.push_back(std::move(drive));
     }
     return {};

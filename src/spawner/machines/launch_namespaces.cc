@@ -65,9 +65,9 @@ Result<> MakeMounts(Preparation& p, const Identity& identity, const Limits& limi
 
 class NamespacesLaunchImpl : public RootDirLaunch {
   Result<> PrepareNesting(Preparation& p, const LaunchInput& in) {
-    const uint32_t base = in.parts->identity.lease.base();
+    const uint32_t base = in.resources->identity.lease.base();
     for (const char* path : kContainerDirs) {
-      SB_TRY(Fd mount, root_->MountPlain(*in.parts, path));
+      SB_TRY(Fd mount, root_->MountPlain(*in.resources, path));
       p.plan.mounts.push_back({mount.get(), path});
       p.plain.push_back(std::move(mount));
     }
@@ -83,8 +83,8 @@ class NamespacesLaunchImpl : public RootDirLaunch {
     p.plain.push_back(std::move(run));
     SB_TRY(p.hidden, os::CloneTree(AT_FDCWD, InMountDir("ro/hidden")));
     p.plan.hidden = p.hidden.get();
-    SB_TRY(os::CgroupDelegation groups, in.parts->group->Delegate(base));
-    SB_TRY(in.parts->entrant, StartNestingEntrant(*in.host, *in.parts, groups));
+    SB_TRY(os::CgroupDelegation groups, in.resources->group->Delegate(base));
+    SB_TRY(in.resources->entrant, StartNestingEntrant(*in.host, *in.resources, groups));
     p.command_join = std::move(groups.commands);
     return {};
   }
@@ -117,20 +117,20 @@ class NamespacesLaunchImpl : public RootDirLaunch {
   Result<os::Child> Start(const LaunchInput& in, const ConfigureReq& request) override {
     Preparation p;
     root_ = std::make_unique<RootDir>(in.host);
-    SB_TRYV(root_->Mount(*in.parts, request));
-    SB_TRYV(MakeMounts(p, in.parts->identity, in.limits));
+    SB_TRYV(root_->Mount(*in.resources, request));
+    SB_TRYV(MakeMounts(p, in.resources->identity, in.limits));
     if (in.nesting) {
       SB_TRYV(PrepareNesting(p, in));
     } else {
-      SB_TRY(p.command_join, in.parts->group->OpenCommandJoin());
+      SB_TRY(p.command_join, in.resources->group->OpenCommandJoin());
     }
-    SB_TRYV(root_->MountDrives(*in.parts, request));
+    SB_TRYV(root_->MountDrives(*in.resources, request));
     // Before the others: what containers need may have its place on a drive.
     auto first = p.plan.mounts.begin();
     for (const MountedDrive& drive : root_->drives())
       first = std::next(p.plan.mounts.insert(first, {drive.mount.get(), drive.path}));
     AddKept(p, in);
-    p.plan.userns = in.parts->identity.userns.get();
+    p.plan.userns = in.resources->identity.userns.get();
     p.plan.root = root_->root();
     p.plan.dev = p.dev.get();
     p.plan.pts = p.pts.get();
@@ -139,7 +139,7 @@ class NamespacesLaunchImpl : public RootDirLaunch {
     p.plan.mount_point = InMountDir("mp");
     p.plan.hostname = HostnameOf(request);
     if (in.cpus != nullptr) p.plan.cpus = *in.cpus;
-    auto child = std::exchange(in.parts->entrant, {}).Enter(p.plan);
+    auto child = std::exchange(in.resources->entrant, {}).Enter(p.plan);
     root_->Detach();
     if (child && in.nesting) Guard(*in.machine, *child);
     return child;

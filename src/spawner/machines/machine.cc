@@ -57,7 +57,7 @@ Result<> CheckEngine(const HostResources& host, const BootReq& request) {
 
 }  // namespace
 
-Result<std::unique_ptr<Machine>> Machine::Boot(HostResources* host, PartPool* pool, const BootReq& request) {
+Result<std::unique_ptr<Machine>> Machine::Boot(HostResources* host, ResourcePool* pool, const BootReq& request) {
   if (!ValidId(request.machine, 40)) return Fail(Code::kBadRequest, "bad machine id");
   std::unique_ptr<Machine> m(new Machine(host, request.machine));
   SB_TRYV(m->CheckLimits(request.limits));
@@ -69,19 +69,19 @@ Result<std::unique_ptr<Machine>> Machine::Boot(HostResources* host, PartPool* po
   if (request.engine == kMicrovmEngine) m->agent_key_ = NewLabel("", 32);
   m->nesting_ = request.nesting;
   const bool shared_kernel = request.engine == kNamespacesEngine;
-  PartPool::Want want;
+  ResourcePool::Want want;
   want.net = NetOf(request.engine, request.nesting);
   want.mac = VmMac(m->agent_key_);
   want.nesting = request.nesting && shared_kernel;
   want.entrant = shared_kernel && !request.nesting;
-  SB_TRY(m->parts_, pool->Take(want));
+  SB_TRY(m->resources_, pool->Take(want));
   m->owner_ = owner;
-  auto rest = host->disk->Assign(m->parts_.disk, owner);
+  auto rest = host->disk->Assign(m->resources_.disk, owner);
   if (rest) rest = m->SetLimits(request.limits, 0);
   if (rest) rest = m->Listen();
   if (!rest) {
     ::unlinkat(host->agents.get(), m->socket_name().c_str(), 0);
-    pool->Discard(std::move(m->parts_));
+    pool->Discard(std::move(m->resources_));
     return std::unexpected(std::move(rest).error());
   }
   return m;
@@ -125,11 +125,11 @@ Result<bool> Machine::NeedsCopy(const ConfigureReq& request) {
 }
 
 Result<> Machine::Adopt(SlotCopy copy, uint64_t inherited) {
-  SB_TRYV(host_->disk->Adopt(parts_.disk, std::move(copy)));
+  SB_TRYV(host_->disk->Adopt(resources_.disk, std::move(copy)));
   const uint64_t limit = host_->options.disk_limits ? launch_->SlotLimit(limits_) : 0;
   // The size of a block device is its limit.
-  if (launch_->block()) return room_.SetLimit(host_->disk.get(), parts_.disk, limit, 0);
-  return room_.Begin(host_->disk.get(), parts_.disk, limit, inherited);
+  if (launch_->block()) return room_.SetLimit(host_->disk.get(), resources_.disk, limit, 0);
+  return room_.Begin(host_->disk.get(), resources_.disk, limit, inherited);
 }
 
 Result<> Machine::Configure(const ConfigureReq& request) {
@@ -142,7 +142,7 @@ Result<> Machine::Configure(const ConfigureReq& request) {
   input.host = host_;
   input.machine = &id_;
   input.agent_key = &agent_key_;
-  input.parts = &parts_;
+  input.resources = &resources_;
   input.limits = limits_;
   input.listener = listener_.get();
   input.nesting = nesting_;
@@ -173,7 +173,7 @@ Result<bool> Machine::OnStatus() {
   }
   // The agent has its own copies now; nothing else may keep the namespace or the socket alive.
   listener_.Reset();
-  parts_.identity.userns.Reset();
+  resources_.identity.userns.Reset();
   if (state_ == State::kStarting) state_ = State::kRunning;
   return true;
 }
@@ -196,8 +196,9 @@ MachineEntry Machine::entry() const {
 
 Result<> Machine::SetLimits(const Limits& limits, uint64_t inherited) {
   SB_TRYV(CheckLimits(limits));
-  SB_TRYV(parts_.group->SetLimits(launch_->GroupLimits(limits)));
-  SB_TRYV(room_.SetLimit(host_->disk.get(), parts_.disk, host_->options.disk_limits ? launch_->SlotLimit(limits) : 0,
+  SB_TRYV(resources_.group->SetLimits(launch_->GroupLimits(limits)));
+  SB_TRYV(room_.SetLimit(host_->disk.get(), resources_.disk,
+                         host_->options.disk_limits ? launch_->SlotLimit(limits) : 0,
                          launch_->block() ? 0 : inherited));
   limits_ = limits;
   return {};
@@ -205,25 +206,25 @@ Result<> Machine::SetLimits(const Limits& limits, uint64_t inherited) {
 
 Result<> Machine::Assign(const Owner& owner) {
   SB_TRYV(host_->disk->CheckRoom(owner, 0));
-  SB_TRYV(host_->disk->Assign(parts_.disk, owner));
+  SB_TRYV(host_->disk->Assign(resources_.disk, owner));
   owner_ = owner;
   return {};
 }
 
 Result<UsageResp> Machine::Usage() const {
-  SB_TRY(os::CgroupUsage g, parts_.group->Usage());
-  SB_TRY(uint64_t disk_bytes, host_->disk->Usage(parts_.disk));
+  SB_TRY(os::CgroupUsage g, resources_.group->Usage());
+  SB_TRY(uint64_t disk_bytes, host_->disk->Usage(resources_.disk));
   return UsageResp{g.cpu_ns, g.memory_bytes, g.memory_peak_bytes, disk_bytes, g.pids, g.oom_kills};
 }
 
 Result<> Machine::Freeze(bool frozen) {
   if (state_ != State::kRunning) return Fail(Code::kStopped, "the machine does not run");
-  auto done = parts_.group->Freeze(frozen);
+  auto done = resources_.group->Freeze(frozen);
   if (done) {
     frozen_ = frozen;
   } else if (frozen) {
     // Whoever hears that it failed takes it for one that runs.
-    if (auto thawed = parts_.group->Freeze(false); !thawed) log::Error("{}: {}", id_, thawed.error().message);
+    if (auto thawed = resources_.group->Freeze(false); !thawed) log::Error("{}: {}", id_, thawed.error().message);
   }
   return done;
 }
@@ -240,7 +241,7 @@ Result<std::unique_ptr<Job>> Machine::LiveSnapshot(JobFacts facts, const LiveSna
   plan.go_on = request.go_on;
   plan.control = live.control;
   plan.needs = std::move(live.needs);
-  return LiveJob::Start(std::move(facts), host_->disk.get(), parts_.disk, std::move(plan));
+  return LiveJob::Start(std::move(facts), host_->disk.get(), resources_.disk, std::move(plan));
 }
 
 void Machine::Kill() {
@@ -249,8 +250,8 @@ void Machine::Kill() {
   }
   // The death of its first process ends the whole pid namespace; a frozen group takes no signal before it thaws.
   if (frozen_) {
-    if (auto r = parts_.group->KillAll(); !r) log::Error("{}: {}", id_, r.error().message);
-    if (auto r = parts_.group->Freeze(false); !r) log::Error("{}: {}", id_, r.error().message);
+    if (auto r = resources_.group->KillAll(); !r) log::Error("{}: {}", id_, r.error().message);
+    if (auto r = resources_.group->Freeze(false); !r) log::Error("{}: {}", id_, r.error().message);
     frozen_ = false;
   }
 }
@@ -272,7 +273,7 @@ Result<> Machine::BeginDestroy(const std::string& keep_as) {
   }
   keep_as_ = keep_as;
   Kill();
-  parts_.entrant = {};
+  resources_.entrant = {};
   launch_->LetGo();
   room_.End();
   ::unlinkat(host_->agents.get(), socket_name().c_str(), 0);
@@ -284,31 +285,31 @@ Result<> Machine::BeginDestroy(const std::string& keep_as) {
 bool Machine::TryFinish() {
   if (child_.pidfd) return false;
   child_.status.Reset();
-  if (parts_.group) {
-    if (auto empty = parts_.group->Empty(); empty && !*empty) {
-      if (auto r = parts_.group->KillAll(); !r) log::Error("{}: {}", id_, r.error().message);
+  if (resources_.group) {
+    if (auto empty = resources_.group->Empty(); empty && !*empty) {
+      if (auto r = resources_.group->KillAll(); !r) log::Error("{}: {}", id_, r.error().message);
       return false;
     }
-    if (auto usage = parts_.group->Usage()) {
+    if (auto usage = resources_.group->Usage()) {
       final_usage_.cpu_ns = usage->cpu_ns;
       final_usage_.memory_peak_bytes = usage->memory_peak_bytes;
       final_usage_.oom_kills = usage->oom_kills;
     }
-    if (auto bytes = host_->disk->Usage(parts_.disk)) final_usage_.disk_bytes = *bytes;
+    if (auto bytes = host_->disk->Usage(resources_.disk)) final_usage_.disk_bytes = *bytes;
   }
   // Whoever gets the drive next must be the only one who has it.
   if (!launch_->DrivesReleased()) return false;
-  if (!keep_as_.empty() && !parts_.disk.name.empty()) {
+  if (!keep_as_.empty() && !resources_.disk.name.empty()) {
     // Not before the kernel let go of the upper directory: until then its bytes may still be on their way.
     if (!launch_->RootReleased()) return false;
-    auto noted = launch_->block() ? Result<>{} : room_.Remember(*host_->disk, parts_.disk);
+    auto noted = launch_->block() ? Result<>{} : room_.Remember(*host_->disk, resources_.disk);
     if (!noted) log::Warn("{}: {}", id_, noted.error().message);
-    kept_ = host_->disk->Publish(parts_.disk, keep_as_);
+    kept_ = host_->disk->Publish(resources_.disk, keep_as_);
     if (!kept_) {
       log::Error("{}: {}", id_, kept_.error().message);
       return false;
     }
-    parts_.disk = {};
+    resources_.disk = {};
   }
   return true;
 }

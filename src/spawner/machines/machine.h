@@ -1,5 +1,5 @@
-// One machine of the spawner: its parts, its first process, its deadline. A small state machine that the server's loop
-// drives; no call here waits, but for the end of a process that never got its machine. Single thread.
+// One machine of the spawner: its resources, its first process, its deadline. A small state machine that the server's
+// loop drives; no call here waits, but for the end of a process that never got its machine. Single thread.
 //
 //   booted --Configure--> starting --it entered--> running --exit--> exited
 //   any state --BeginDestroy--> ending --TryFinish…--> gone
@@ -21,7 +21,7 @@
 #include "spawner/host_resources.h"
 #include "spawner/jobs/job.h"
 #include "spawner/machines/launch.h"
-#include "spawner/machines/parts.h"
+#include "spawner/machines/resources.h"
 #include "spawner/protocol.h"
 
 namespace sandbar::spawner {
@@ -30,7 +30,7 @@ class Machine {
  public:
   enum class State { kBooted, kStarting, kRunning, kExited, kEnding };
 
-  static Result<std::unique_ptr<Machine>> Boot(HostResources* host, PartPool* pool, const BootReq& request);
+  static Result<std::unique_ptr<Machine>> Boot(HostResources* host, ResourcePool* pool, const BootReq& request);
   ~Machine();
   Machine(const Machine&) = delete;
   Machine& operator=(const Machine&) = delete;
@@ -45,11 +45,11 @@ class Machine {
   // What its agent says to prove that it got our configuration; empty where we start the agent ourselves.
   const std::string& agent_key() const { return agent_key_; }
   bool nesting() const { return nesting_; }
-  const DiskSlot& disk_slot() const { return parts_.disk; }
-  const std::string& disk_path() const { return parts_.disk.path; }
-  int tcp() const { return parts_.net.tcp.get(); }
-  int dns() const { return parts_.net.dns.get(); }
-  int netns() const { return parts_.net.netns.get(); }
+  const DiskSlot& disk_slot() const { return resources_.disk; }
+  const std::string& disk_path() const { return resources_.disk.path; }
+  int tcp() const { return resources_.net.tcp.get(); }
+  int dns() const { return resources_.net.dns.get(); }
+  int netns() const { return resources_.net.netns.get(); }
 
   int64_t start_limit_ms() const { return launch_->StartLimitMs(); }
 
@@ -79,8 +79,8 @@ class Machine {
   Result<> SetLimits(const Limits& limits, uint64_t inherited);
   // The watch over its disk limit.
   DiskRoom& room() { return room_; }
-  Result<> Measured(const Measurement& found) { return room_.Measured(host_->disk.get(), parts_.disk, found); }
-  Result<> EndMeasuring(int64_t now) { return room_.Ended(host_->disk.get(), parts_.disk, now); }
+  Result<> Measured(const Measurement& found) { return room_.Measured(host_->disk.get(), resources_.disk, found); }
+  Result<> EndMeasuring(int64_t now) { return room_.Ended(host_->disk.get(), resources_.disk, now); }
   // Its disk belongs to this project from now on. For one that was booted before anybody wanted it.
   Result<> Assign(const Owner& owner);
   Result<UsageResp> Usage() const;
@@ -100,9 +100,9 @@ class Machine {
   // With a name, what it wrote becomes that snapshot when it has ended. kConflict when it is ending already with
   // another; but one whose snapshot could not be made waits to be told again, the same or something else.
   Result<> BeginDestroy(const std::string& keep_as);
-  // True when nothing runs any more and what was to be kept is. The parts are still to be discarded then.
+  // True when nothing runs any more and what was to be kept is. The resources are still to be discarded then.
   bool TryFinish();
-  Parts TakeParts() { return std::move(parts_); }
+  MachineResources TakeResources() { return std::move(resources_); }
   // Valid after TryFinish returned true.
   const UsageResp& final_usage() const { return final_usage_; }
   // The error for which the snapshot could not be made: everything is still there, and nothing happens until
@@ -120,7 +120,7 @@ class Machine {
   State state_ = State::kBooted;
   Limits limits_;
   Owner owner_;
-  Parts parts_;
+  MachineResources resources_;
   uint8_t engine_ = kNamespacesEngine;
   std::string agent_key_;
   bool nesting_ = false;

@@ -3,8 +3,8 @@
 // kernel has let go of them. One per machine, made by the launches that need it. Single thread.
 //
 //   RootDir root(host);
-//   SB_TRYV(root.Mount(parts, request));
-//   SB_TRYV(root.MountDrives(parts, request));
+//   SB_TRYV(root.Mount(resources, request));
+//   SB_TRYV(root.MountDrives(resources, request));
 //   … root.root(), root.drives(): detached mounts, for a process to attach …
 //   root.Detach();                  // when that process has them
 //   … the machine ended; root.RootGone() …
@@ -19,7 +19,7 @@
 #include "base/result.h"
 #include "spawner/host_resources.h"
 #include "spawner/machines/launch.h"
-#include "spawner/machines/parts.h"
+#include "spawner/machines/resources.h"
 #include "spawner/protocol.h"
 
 namespace sandbar::spawner {
@@ -42,13 +42,13 @@ class RootDir {
 
   // All but the drives; what is to be their mount points is there then. `bottom`: a directory of the host's below all
   // others, with its owners as they are; empty: none.
-  Result<> Mount(const Parts& parts, const ConfigureReq& request, const std::string& bottom = "");
+  Result<> Mount(const MachineResources& resources, const ConfigureReq& request, const std::string& bottom = "");
   // Last of all, when nothing that a guest has chosen can fail any more: who lets go of a drive that nobody has taken
   // waits until the disk has everything.
-  Result<> MountDrives(const Parts& parts, const ConfigureReq& request);
+  Result<> MountDrives(const MachineResources& resources, const ConfigureReq& request);
   // A directory of the machine's root as its disk has it, without the overlay in between: an overlay cannot stand on
   // another one, and containers' filesystems are overlays. Part of snapshots like everything on the disk. Detached.
-  Result<Fd> MountPlain(const Parts& parts, const std::string& path);
+  Result<Fd> MountPlain(const MachineResources& resources, const std::string& path);
   int root() const { return root_.get(); }
   const std::vector<MountedDrive>& drives() const { return drives_; }
   // The mounts belong to another process now.
@@ -60,9 +60,10 @@ class RootDir {
   bool DrivesGone();
 
  private:
-  Result<Fd> MountRoot(const Parts& parts, const std::vector<std::string>& layers, const std::string& bottom);
-  Result<> CheckDrive(const Parts& parts, const DriveMount& mount) const;
-  Result<Fd> MountDrive(const Parts& parts, const DriveMount& mount);
+  Result<Fd> MountRoot(const MachineResources& resources, const std::vector<std::string>& layers,
+                       const std::string& bottom);
+  Result<> CheckDrive(const MachineResources& resources, const DriveMount& mount) const;
+  Result<Fd> MountDrive(const MachineResources& resources, const DriveMount& mount);
 
   HostResources* host_;
   std::shared_ptr<SiteDir> host_layer_;  // shared with the other machines of this host name

@@ -71,7 +71,7 @@ Result<> Server::Run() {
     if (background_ && !busy_) timeout = kIdleMs;
     int n = ::epoll_wait(epoll_.get(), events.data(), events.size(), timeout);
     if (n < 0 && errno != EINTR) return FailErrno("epoll_wait");
-    // Spare parts are made only in a moment in which nobody waits for a machine to start or end.
+    // Spare resources are made only in a moment in which nobody waits for a machine to start or end.
     if (n == 0 && background_ && !busy_) Background();
     for (int i = 0; i < n; ++i) OnEvent(events[static_cast<size_t>(i)].data.u64, events[static_cast<size_t>(i)].events);
   }
@@ -321,7 +321,7 @@ int Server::Tick() {
       if (m.TryFinish()) {
         // What is left is only ours, and nobody has to wait for it.
         UsageResp usage = m.final_usage();
-        pool_.Discard(m.TakeParts());
+        pool_.Discard(m.TakeResources());
         std::vector<Owed> destroy = std::move(slot.destroy);
         by_id_.erase(m.id());
         it = slots_.erase(it);

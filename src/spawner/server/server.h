@@ -19,7 +19,7 @@
 #include "spawner/jobs/job.h"
 #include "spawner/jobs/jobs.h"
 #include "spawner/machines/machine.h"
-#include "spawner/machines/parts.h"
+#include "spawner/machines/resources.h"
 #include "spawner/protocol.h"
 
 namespace sandbar::spawner {
@@ -141,7 +141,7 @@ class Server {
   void SetTimer(int64_t at);
 
   HostResources* host_;
-  PartPool pool_;
+  ResourcePool pool_;
   Fd epoll_, listener_, timer_, signals_;
   Fd peer_;
   uint64_t connection_ = 0;  // counts connections: replies owed to an older one are dropped
@@ -159,7 +159,7 @@ class Server {
   std::map<std::string, uint64_t> by_id_;
   uint64_t next_serial_ = 1;
   bool busy_ = false;       // a machine is starting or ending
-  bool background_ = true;  // there may be spare parts to make
+  bool background_ = true;  // there may be spare resources to make
   bool stopping_ = false;
   std::optional<Owed> shutdown_;
   std::vector<Owed> lists_;  // answered when what is ending has ended, at list_limit_ at the latest

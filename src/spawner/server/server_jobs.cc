@@ -69,9 +69,9 @@ Result<Server::Group> Server::GroupFor(JobKind kind) {
 
 void Server::GiveBack(Group group) {
   if (!group) return;
-  Parts room;
-  room.group = std::move(group);
-  pool_.Discard(std::move(room));
+  MachineResources resources;
+  resources.group = std::move(group);
+  pool_.Discard(std::move(resources));
   background_ = true;
 }
 

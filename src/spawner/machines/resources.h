@@ -2,9 +2,9 @@
 // group, a place on disk, and for some a process that waits. Each part is made ahead in small numbers while the loop is
 // idle, and used by one machine only. Single thread; the pool does not outlive the host.
 //
-//   SB_TRY(Parts parts, pool.Take({.net = NetKind::kLocal}));      // from the pool, or made now
+//   SB_TRY(MachineResources resources, pool.Take({.net = NetKind::kLocal}));      // from the pool, or made now
 //   … the machine ends …
-//   pool.Discard(std::move(parts));
+//   pool.Discard(std::move(resources));
 //   pool.Sweep();
 #pragma once
 
@@ -34,7 +34,7 @@ struct Identity {
 };
 
 // Destroyed bottom up: the lease goes last.
-struct Parts {
+struct MachineResources {
   Identity identity;
   os::MachineNet net;
   std::unique_ptr<os::MachineCgroup> group;
@@ -42,36 +42,36 @@ struct Parts {
   os::Entrant entrant;  // lives in the group and the network; machines that share the host's kernel, until they start
 };
 
-class PartPool {
+class ResourcePool {
  public:
-  PartPool(HostResources* host, size_t depth) : host_(host), depth_(depth) {}
+  ResourcePool(HostResources* host, size_t depth) : host_(host), depth_(depth) {}
   struct Want {
     NetKind net = NetKind::kLocal;
     os::Mac mac = os::kLinkGuestMac;  // of a tap's other end
     bool nesting = false;             // the machine's root may make namespaces
     bool entrant = false;             // with the process that becomes its first one; network kLocal only
   };
-  Result<Parts> Take(const Want& want);
+  Result<MachineResources> Take(const Want& want);
   // A control group alone, for a process of ours; goes back by Discard.
   Result<std::unique_ptr<os::MachineCgroup>> TakeGroup(const os::CgroupLimits& limits);
   // Makes one missing part; true when there was one to make and more may be missing.
   bool Refill();
   // For the next Sweep, which says whether nothing is left; something that lives in a control group keeps it for a
   // while.
-  void Discard(Parts parts) { leaving_.push_back(std::move(parts)); }
+  void Discard(MachineResources resources) { leaving_.push_back(std::move(resources)); }
   bool Sweep();
   // The spare ones too.
   void Clear();
 
  private:
   // One attempt to give everything back. False: the control group is still busy.
-  bool Remove(Parts& parts) const;
+  bool Remove(MachineResources& resources) const;
   Result<Identity> MakeIdentity() const;
   Result<std::unique_ptr<os::MachineCgroup>> MakeGroup() const;
   Result<os::MachineNet> TakeNet(const Want& want, const Identity& identity);
   // A network and a control group with a process in them.
-  Result<Parts> MakeRoom();
-  Result<Parts> TakeRoom();
+  Result<MachineResources> MakeWithInit();
+  Result<MachineResources> TakeWithInit();
 
   HostResources* host_;
   size_t depth_;
@@ -79,8 +79,8 @@ class PartPool {
   std::deque<os::MachineNet> nets_;
   std::deque<std::unique_ptr<os::MachineCgroup>> groups_;
   std::deque<DiskSlot> disks_;
-  std::deque<Parts> rooms_;
-  std::vector<Parts> leaving_;
+  std::deque<MachineResources> with_init_;
+  std::vector<MachineResources> leaving_;
   bool failing_ = false;  // do not spin on a host that is out of something; the next Take says what
 };
 
