@@ -1,6 +1,6 @@
 // What a sandbox's disk limit counts: all that it holds, not what its current session wrote. The engine counts what a
 // machine writes; what it began with is known here, from the scan that made the snapshot durable, and until then from
-// what the sessions before it wrote. Both may be too low; the spawner corrects them (spawner/disk/disk_room.h).
+// what the sessions before it wrote. Both may be too low; the spawner corrects them (spawner/disk/disk_limit_watch.h).
 #include <fmt/format.h>
 
 #include "base/log.h"

@@ -48,7 +48,7 @@ class Disk {
   virtual std::string site_path() const = 0;
   virtual Result<DiskSlot> Create() = 0;
   // kNoSpace when the server's disk has no room for this much more, kQuota when the owner's budget has not.
-  virtual Result<> CheckRoom(const Owner& owner, uint64_t wanted) const = 0;
+  virtual Result<> CheckSpace(const Owner& owner, uint64_t wanted) const = 0;
   // From now on the slot's bytes, those that are there included, are this owner's.
   virtual Result<> Assign(DiskSlot& slot, const Owner& owner) = 0;
   // The slot, or the drive, at `path` belongs to whom the one at `like` does.

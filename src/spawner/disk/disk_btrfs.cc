@@ -127,7 +127,7 @@ class BtrfsDisk : public Disk {
     }
     return slot;
   }
-  Result<> CheckRoom(const Owner& owner, uint64_t wanted) const override { return groups_.CheckRoom(owner, wanted); }
+  Result<> CheckSpace(const Owner& owner, uint64_t wanted) const override { return groups_.CheckSpace(owner, wanted); }
   Result<> Assign(DiskSlot& slot, const Owner& owner) override {
     SB_TRY(slot.group, groups_.Join(slot.id, owner));
     return {};

@@ -57,7 +57,7 @@ class PlainDisk : public Disk {
     return Fail(Code::kUnsupported, "plain directories cannot share their contents");
   }
   // Without quotas nobody's share can be held to anything.
-  Result<> CheckRoom(const Owner&, uint64_t wanted) const override {
+  Result<> CheckSpace(const Owner&, uint64_t wanted) const override {
     struct statvfs vfs{};
     if (::fstatvfs(machines_.get(), &vfs) != 0) return FailErrno("statvfs");
     const uint64_t left = static_cast<uint64_t>(vfs.f_bavail) * vfs.f_frsize;

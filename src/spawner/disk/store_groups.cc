@@ -32,17 +32,17 @@ uint64_t GroupOf(uint64_t project) {
 }
 
 // What metadata gets in one piece, before data takes everything.
-uint64_t MetadataRoom(uint64_t total) {
+uint64_t MetadataSpace(uint64_t total) {
   return std::clamp(total / 20, 32 * kMiB, kGiB);
 }
 
 }  // namespace
 
-StoreRoom RoomOf(const os::BtrfsSpace& space, uint64_t host_free, uint64_t host_total, uint64_t backed) {
-  StoreRoom room;
+StoreSpace SpaceOf(const os::BtrfsSpace& space, uint64_t host_free, uint64_t host_total, uint64_t backed) {
+  StoreSpace room;
   room.total = space.total;
   const uint64_t data_reserve = std::clamp(space.total / 50, 16 * kMiB, 2 * kGiB);
-  const uint64_t metadata_reserve = MetadataRoom(space.total) / 4;
+  const uint64_t metadata_reserve = MetadataSpace(space.total) / 4;
   const uint64_t host_reserve = std::clamp(host_total / 100, 32 * kMiB, 2 * kGiB);
   const uint64_t data = Less(space.data_free + space.unallocated, data_reserve);
   // A guest decides whether it writes large files or many small ones, and one limit holds for both.
@@ -62,9 +62,9 @@ uint64_t StoreGroups::GroupForCopy(int fs, uint64_t subvolume, os::QuotaMode mod
 
 Result<> StoreGroups::Start() {
   SB_TRYV(os::CreateQuotaGroup(root_, kAll));
-  SB_TRYV(KeepMetadataRoom());
+  SB_TRYV(KeepMetadataSpace());
   os::ReclaimDataChunks(root_);
-  SB_TRY(StoreRoom room, Room());
+  SB_TRY(StoreSpace room, Space());
   total_ = room.total;
   Adjust();
   return FindStale();
@@ -73,9 +73,9 @@ Result<> StoreGroups::Start() {
 // Data must not take the last chunks: a filesystem without room for metadata cannot even delete. So the first chunk of
 // metadata is made large, and a few megabytes of it are filled by us, because the kernel makes no chunk that nobody
 // needs and takes back one that is empty.
-Result<> StoreGroups::KeepMetadataRoom() {
+Result<> StoreGroups::KeepMetadataSpace() {
   SB_TRY(os::BtrfsSpace space, os::SpaceOf(root_));
-  const uint64_t wanted = std::min(MetadataRoom(space.total), space.total / 10);
+  const uint64_t wanted = std::min(MetadataSpace(space.total), space.total / 10);
   if (auto set = os::SetMetadataChunkSize(root_, wanted); !set) log::Warn("{}", set.error().message);
   SB_TRY(Fd ballast, os::EnsureDir(root_, "ballast", 0700));
   auto made = os::ListDir(ballast.get());
@@ -106,14 +106,14 @@ Result<> StoreGroups::FindStale() {
   return {};
 }
 
-Result<StoreRoom> StoreGroups::Room() const {
+Result<StoreSpace> StoreGroups::Space() const {
   SB_TRY(os::BtrfsSpace space, os::SpaceOf(root_));
   struct statvfs host{};
   struct stat image{};
   if (::fstatvfs(image_.get(), &host) != 0 || ::fstat(image_.get(), &image) != 0) return FailErrno("stat store.img");
   const auto free_bytes = static_cast<uint64_t>(host.f_bavail) * host.f_frsize;
   const auto total = static_cast<uint64_t>(host.f_blocks) * host.f_frsize;
-  return RoomOf(space, free_bytes, total, static_cast<uint64_t>(image.st_blocks) * 512);
+  return SpaceOf(space, free_bytes, total, static_cast<uint64_t>(image.st_blocks) * 512);
 }
 
 Result<uint64_t> StoreGroups::Ensure(const Owner& owner) {
@@ -151,8 +151,8 @@ Result<> StoreGroups::JoinLike(uint64_t subvolume, uint64_t like) {
   return {};
 }
 
-Result<> StoreGroups::CheckRoom(const Owner& owner, uint64_t wanted) const {
-  SB_TRY(StoreRoom room, Room());
+Result<> StoreGroups::CheckSpace(const Owner& owner, uint64_t wanted) const {
+  SB_TRY(StoreSpace room, Space());
   if (room.left < kLeast + wanted)
     return Fail(Code::kNoSpace, "the server's disk is full: " + std::to_string(room.left / kMiB) +
                                     " MiB left for sandboxes; delete some, or snapshots, and try again");
@@ -166,7 +166,7 @@ Result<> StoreGroups::CheckRoom(const Owner& owner, uint64_t wanted) const {
 }
 
 void StoreGroups::Adjust() {
-  auto room = Room();
+  auto room = Space();
   auto used = os::QuotaGroupUsage(root_, kAll);
   if (!room || !used) {
     log::Warn("room in the store: {}", (room ? used.error() : room.error()).message);

@@ -10,7 +10,7 @@
 //
 //   StoreGroups groups(root.get(), std::move(image), mode);
 //   groups.Start();
-//   SB_TRYV(groups.CheckRoom(owner, 0));            // kNoSpace: the store is full; kQuota: the project is
+//   SB_TRYV(groups.CheckSpace(owner, 0));            // kNoSpace: the store is full; kQuota: the project is
 //   SB_TRY(uint64_t group, groups.Join(id, owner));
 #pragma once
 
@@ -28,13 +28,13 @@
 namespace sandbar::spawner {
 
 // What guests must leave, and may still take.
-struct StoreRoom {
+struct StoreSpace {
   uint64_t total = 0;
   uint64_t left = 0;  // for all guests together
 };
 
 // `host_free` and `host_total` are of the disk that the image lies on, `backed` is what the image takes of it.
-StoreRoom RoomOf(const os::BtrfsSpace& space, uint64_t host_free, uint64_t host_total, uint64_t backed);
+StoreSpace SpaceOf(const os::BtrfsSpace& space, uint64_t host_free, uint64_t host_total, uint64_t backed);
 
 class StoreGroups {
  public:
@@ -49,7 +49,7 @@ class StoreGroups {
   static uint64_t GroupForCopy(int fs, uint64_t subvolume, os::QuotaMode mode);
   // Puts one subvolume where the other is.
   Result<> JoinLike(uint64_t subvolume, uint64_t like);
-  Result<> CheckRoom(const Owner& owner, uint64_t wanted) const;
+  Result<> CheckSpace(const Owner& owner, uint64_t wanted) const;
   // Lets the limit of all guests follow what is free. Cheap; to be called every second or so.
   void Adjust();
   // The subvolume was destroyed.
@@ -63,9 +63,9 @@ class StoreGroups {
   // False while the project still has something.
   bool TryRemove(uint64_t project);
   Result<uint64_t> Ensure(const Owner& owner);
-  Result<StoreRoom> Room() const;
+  Result<StoreSpace> Space() const;
   Result<> FindStale();
-  Result<> KeepMetadataRoom();
+  Result<> KeepMetadataSpace();
   uint64_t Budget(const Owner& owner) const { return owner.bytes != 0 ? owner.bytes : total_ / 2; }
 
   int root_;

@@ -194,23 +194,23 @@ TEST_F(StoreTest, GroupsGoWithTheLastThatTheyCounted) {
   EXPECT_TRUE(Eventually([&] { return !has(os::GroupId(1, 8)); }));
 }
 
-TEST(StoreRoomTest, FollowsTheScarcestOfThree) {
+TEST(StoreSpaceTest, FollowsTheScarcestOfThree) {
   os::BtrfsSpace space;
   space.total = 100 * kGiB;
   space.unallocated = 50 * kGiB;
   space.data_free = 10 * kGiB;
   space.metadata_free = kGiB;
   space.used = 30 * kGiB;
-  const StoreRoom room = RoomOf(space, 500 * kGiB, 1000 * kGiB, 30 * kGiB);
+  const StoreSpace room = SpaceOf(space, 500 * kGiB, 1000 * kGiB, 30 * kGiB);
   EXPECT_GT(room.left, 50 * kGiB);
   EXPECT_LT(room.left, 51 * kGiB) << "metadata";
-  EXPECT_LT(RoomOf(space, 20 * kGiB, 1000 * kGiB, 30 * kGiB).left, 19 * kGiB) << "the disk below";
-  EXPECT_LT(RoomOf(space, 20 * kGiB, 1000 * kGiB, 15 * kGiB).left, 4 * kGiB) << "promised, not yet written";
-  EXPECT_EQ(RoomOf(space, kGiB, 1000 * kGiB, 30 * kGiB).left, 0U);
+  EXPECT_LT(SpaceOf(space, 20 * kGiB, 1000 * kGiB, 30 * kGiB).left, 19 * kGiB) << "the disk below";
+  EXPECT_LT(SpaceOf(space, 20 * kGiB, 1000 * kGiB, 15 * kGiB).left, 4 * kGiB) << "promised, not yet written";
+  EXPECT_EQ(SpaceOf(space, kGiB, 1000 * kGiB, 30 * kGiB).left, 0U);
   space.unallocated = 0;
   space.data_free = 60 * kGiB;
-  EXPECT_LT(RoomOf(space, 500 * kGiB, 1000 * kGiB, 30 * kGiB).left, kGiB) << "no room for small files";
-  EXPECT_GT(RoomOf(space, 500 * kGiB, 1000 * kGiB, 30 * kGiB).left, kGiB / 2);
+  EXPECT_LT(SpaceOf(space, 500 * kGiB, 1000 * kGiB, 30 * kGiB).left, kGiB) << "no room for small files";
+  EXPECT_GT(SpaceOf(space, 500 * kGiB, 1000 * kGiB, 30 * kGiB).left, kGiB / 2);
 }
 
 }  // namespace

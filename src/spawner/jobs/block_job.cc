@@ -77,13 +77,13 @@ Result<> BlockJob::Start(const std::string& tree, const std::string& upper, uint
   SB_TRY(Fd files, os::CloneTree(AT_FDCWD, tree));
   SB_TRYV(os::SetMountAttributes(files.get(),
                                  MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC));
-  SB_TRY(Fd room, os::CloneTree(AT_FDCWD, host_->microvm->room, true));
+  SB_TRY(Fd jail_tree, os::CloneTree(AT_FDCWD, host_->microvm->jail_tree, true));
   SB_TRY(Fd program, os::OpenPath(kProgram, O_PATH));
   errors_ = Fd(::memfd_create("errors", MFD_CLOEXEC));
   SB_TRY(auto join, OpenJoin());
   os::VmmPlan plan;
   for (const Fd& fd : join) plan.join.push_back(fd.get());
-  plan.root = room.get();
+  plan.root = jail_tree.get();
   plan.mount_point = InMountDir("mp");
   plan.capabilities = kCapabilities;
   plan.keep = {disk.get(), files.get()};

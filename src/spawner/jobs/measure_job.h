@@ -12,7 +12,7 @@
 #include "base/fd.h"
 #include "base/result.h"
 #include "spawner/disk/disk.h"
-#include "spawner/disk/disk_room.h"
+#include "spawner/disk/disk_limit_watch.h"
 #include "spawner/jobs/job.h"
 
 namespace sandbar::spawner {

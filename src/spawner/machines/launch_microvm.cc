@@ -126,13 +126,13 @@ class MicrovmLaunch : public Launch {
     SB_TRY(std::string config_bytes, MakeConfig(in, layers, request, from != nullptr));
     SB_TRY(Fd config, Filled(config_bytes, &config_));
     SB_TRY(auto join, in.resources->group->OpenAgentJoin());
-    SB_TRY(Fd room, os::CloneTree(AT_FDCWD, in.host->microvm->room, true));
+    SB_TRY(Fd jail_tree, os::CloneTree(AT_FDCWD, in.host->microvm->jail_tree, true));
     auto image = OpenMergedImage(*in.host, request.layers, request.image_digest);
 
     os::VmmPlan plan;
     for (const Fd& fd : join) plan.join.push_back(fd.get());
     plan.cpus = in.cpus;
-    plan.root = room.get();
+    plan.root = jail_tree.get();
     plan.mount_point = InMountDir("mp");
     plan.uid = in.resources->identity.lease.base();
     plan.gid = plan.uid;

@@ -62,7 +62,7 @@ Result<std::unique_ptr<Machine>> Machine::Boot(HostResources* host, ResourcePool
   std::unique_ptr<Machine> m(new Machine(host, request.machine));
   SB_TRYV(m->CheckLimits(request.limits));
   const Owner owner{request.project, request.project_bytes};
-  SB_TRYV(host->disk->CheckRoom(owner, 0));
+  SB_TRYV(host->disk->CheckSpace(owner, 0));
   SB_TRYV(CheckEngine(*host, request));
   SB_TRY(m->launch_, MakeLaunch(request.engine));
   m->engine_ = request.engine;
@@ -128,8 +128,8 @@ Result<> Machine::Adopt(SlotCopy copy, uint64_t inherited) {
   SB_TRYV(host_->disk->Adopt(resources_.disk, std::move(copy)));
   const uint64_t limit = host_->options.disk_limits ? launch_->SlotLimit(limits_) : 0;
   // The size of a block device is its limit.
-  if (launch_->block()) return room_.SetLimit(host_->disk.get(), resources_.disk, limit, 0);
-  return room_.Begin(host_->disk.get(), resources_.disk, limit, inherited);
+  if (launch_->block()) return disk_limit_.SetLimit(host_->disk.get(), resources_.disk, limit, 0);
+  return disk_limit_.Begin(host_->disk.get(), resources_.disk, limit, inherited);
 }
 
 Result<> Machine::Configure(const ConfigureReq& request) {
@@ -197,15 +197,15 @@ MachineEntry Machine::entry() const {
 Result<> Machine::SetLimits(const Limits& limits, uint64_t inherited) {
   SB_TRYV(CheckLimits(limits));
   SB_TRYV(resources_.group->SetLimits(launch_->GroupLimits(limits)));
-  SB_TRYV(room_.SetLimit(host_->disk.get(), resources_.disk,
-                         host_->options.disk_limits ? launch_->SlotLimit(limits) : 0,
-                         launch_->block() ? 0 : inherited));
+  SB_TRYV(disk_limit_.SetLimit(host_->disk.get(), resources_.disk,
+                               host_->options.disk_limits ? launch_->SlotLimit(limits) : 0,
+                               launch_->block() ? 0 : inherited));
   limits_ = limits;
   return {};
 }
 
 Result<> Machine::Assign(const Owner& owner) {
-  SB_TRYV(host_->disk->CheckRoom(owner, 0));
+  SB_TRYV(host_->disk->CheckSpace(owner, 0));
   SB_TRYV(host_->disk->Assign(resources_.disk, owner));
   owner_ = owner;
   return {};
@@ -233,7 +233,7 @@ Result<std::unique_ptr<Job>> Machine::LiveSnapshot(JobFacts facts, const LiveSna
   if (state_ != State::kRunning || frozen_) return Fail(Code::kStopped, "the machine does not run");
   SB_TRY(Launch::Live live, launch_->ForLiveSnapshot());
   // The machines of others write to the same store.
-  SB_TRYV(host_->disk->CheckRoom(owner_, 2 * (live.needs.memory_mib << 20)));
+  SB_TRYV(host_->disk->CheckSpace(owner_, 2 * (live.needs.memory_mib << 20)));
   LivePlan plan;
   plan.machine = id_;
   plan.snapshot = request.snapshot;
@@ -275,7 +275,7 @@ Result<> Machine::BeginDestroy(const std::string& keep_as) {
   Kill();
   resources_.entrant = {};
   launch_->LetGo();
-  room_.End();
+  disk_limit_.End();
   ::unlinkat(host_->agents.get(), socket_name().c_str(), 0);
   listener_.Reset();
   state_ = State::kEnding;
@@ -302,7 +302,7 @@ bool Machine::TryFinish() {
   if (!keep_as_.empty() && !resources_.disk.name.empty()) {
     // Not before the kernel let go of the upper directory: until then its bytes may still be on their way.
     if (!launch_->RootReleased()) return false;
-    auto noted = launch_->block() ? Result<>{} : room_.Remember(*host_->disk, resources_.disk);
+    auto noted = launch_->block() ? Result<>{} : disk_limit_.Remember(*host_->disk, resources_.disk);
     if (!noted) log::Warn("{}: {}", id_, noted.error().message);
     kept_ = host_->disk->Publish(resources_.disk, keep_as_);
     if (!kept_) {

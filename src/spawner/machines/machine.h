@@ -17,7 +17,7 @@
 #include "base/fd.h"
 #include "base/result.h"
 #include "os/child.h"
-#include "spawner/disk/disk_room.h"
+#include "spawner/disk/disk_limit_watch.h"
 #include "spawner/host_resources.h"
 #include "spawner/jobs/job.h"
 #include "spawner/machines/launch.h"
@@ -78,9 +78,11 @@ class Machine {
   // `inherited`: what of its disk limit the snapshot takes that it began with.
   Result<> SetLimits(const Limits& limits, uint64_t inherited);
   // The watch over its disk limit.
-  DiskRoom& room() { return room_; }
-  Result<> Measured(const Measurement& found) { return room_.Measured(host_->disk.get(), resources_.disk, found); }
-  Result<> EndMeasuring(int64_t now) { return room_.Ended(host_->disk.get(), resources_.disk, now); }
+  DiskLimitWatch& disk_limit() { return disk_limit_; }
+  Result<> Measured(const Measurement& found) {
+    return disk_limit_.Measured(host_->disk.get(), resources_.disk, found);
+  }
+  Result<> EndMeasuring(int64_t now) { return disk_limit_.Ended(host_->disk.get(), resources_.disk, now); }
   // Its disk belongs to this project from now on. For one that was booted before anybody wanted it.
   Result<> Assign(const Owner& owner);
   Result<UsageResp> Usage() const;
@@ -136,7 +138,7 @@ class Machine {
   Result<> kept_;
   std::vector<std::string> drives_;  // names
   std::string project_;
-  DiskRoom room_;
+  DiskLimitWatch disk_limit_;
 };
 
 }  // namespace sandbar::spawner

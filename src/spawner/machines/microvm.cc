@@ -83,17 +83,17 @@ Result<> BindReadOnly(const std::string& room, const std::string& path) {
   return os::Attach(tree.get(), AT_FDCWD, at);
 }
 
-Result<> FurnishRoom(const Microvm& vm, const std::string& kernel, const std::string& initramfs) {
-  if (::mkdir(vm.room.c_str(), 0755) != 0 && errno != EEXIST) return FailErrno("mkdir " + vm.room);
+Result<> FillJailTree(const Microvm& vm, const std::string& kernel, const std::string& initramfs) {
+  if (::mkdir(vm.jail_tree.c_str(), 0755) != 0 && errno != EEXIST) return FailErrno("mkdir " + vm.jail_tree);
   std::vector<os::MountOption> options = {{"mode", "0755"}, {"size", "256m"}};
   SB_TRY(Fd tmpfs, os::NewMount("tmpfs", options, MOUNT_ATTR_NOSUID));
-  SB_TRYV(os::Attach(tmpfs.get(), AT_FDCWD, vm.room));
-  SB_TRY(Fd dir, os::OpenPath(vm.room, O_RDONLY | O_DIRECTORY));
+  SB_TRYV(os::Attach(tmpfs.get(), AT_FDCWD, vm.jail_tree));
+  SB_TRY(Fd dir, os::OpenPath(vm.jail_tree, O_RDONLY | O_DIRECTORY));
   SB_TRY(Fd files, os::EnsureDir(dir.get(), "vm", 0755));
   SB_TRYV(os::WriteFileAt(files.get(), "kernel", kernel, 0444));
   SB_TRYV(os::WriteFileAt(files.get(), "initramfs", initramfs, 0444));
   for (const char* path : {"/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/share/qemu", "/usr/share/seabios"})
-    SB_TRYV(BindReadOnly(vm.room, path));
+    SB_TRYV(BindReadOnly(vm.jail_tree, path));
   for (auto [target, name] : {std::pair("usr/lib", "lib"), std::pair("usr/lib64", "lib64")})
     if (::symlinkat(target, dir.get(), name) != 0 && errno != EEXIST) return FailErrno("symlink");
   SB_TRYV(os::EnsureDir(dir.get(), "proc", 0755));
@@ -105,9 +105,9 @@ Result<> FurnishRoom(const Microvm& vm, const std::string& kernel, const std::st
 }
 
 // From here on nobody writes to it.
-Result<> CloseRoom(const Microvm& vm) {
-  if (!vm.kvm) ::unlink((vm.room + "/dev/kvm").c_str());
-  SB_TRY(Fd own, os::OpenPath(vm.room, O_PATH | O_DIRECTORY));
+Result<> SealJailTree(const Microvm& vm) {
+  if (!vm.kvm) ::unlink((vm.jail_tree + "/dev/kvm").c_str());
+  SB_TRY(Fd own, os::OpenPath(vm.jail_tree, O_PATH | O_DIRECTORY));
   return os::SetMountAttributes(own.get(), MOUNT_ATTR_RDONLY);
 }
 
@@ -128,9 +128,9 @@ std::string HostCpu() {
 
 // In the jail that machines have, with what they have but devices.
 Result<os::Child> StartProbe(const Microvm& vm, int errors) {
-  SB_TRY(Fd room, os::CloneTree(AT_FDCWD, vm.room, true));
+  SB_TRY(Fd jail_tree, os::CloneTree(AT_FDCWD, vm.jail_tree, true));
   os::VmmPlan plan;
-  plan.root = room.get();
+  plan.root = jail_tree.get();
   plan.mount_point = std::string(kMountDir) + "/mp";
   plan.uid = plan.gid = kNobody;
   plan.program = vm.program.get();
@@ -307,14 +307,14 @@ Result<std::unique_ptr<Microvm>> PrepareMicrovm(const Options& options, const st
   Checksum sum;
   sum.Add(*kernel);
   vm->kernel = sum.Hex();
-  vm->room = std::string(kMountDir) + "/qemu";
+  vm->jail_tree = std::string(kMountDir) + "/qemu";
   SB_TRY(vm->filter, os::BuildVmmFilter());
   std::string initramfs = MakeInitramfs(agent, *modules, *containers);
-  SB_TRYV(FurnishRoom(*vm, *kernel, initramfs));
+  SB_TRYV(FillJailTree(*vm, *kernel, initramfs));
   std::string about = ReadTrusted(dir->get(), "about").value_or("unknown");
   log::Info("microvm: guest kernel {} ({})", about.substr(0, about.find('\n')), options.kernel);
   vm->kvm = KvmKnownToWork(*vm, options.kernel + "/kernel");
-  SB_TRYV(CloseRoom(*vm));
+  SB_TRYV(SealJailTree(*vm));
   return vm;
 }
 

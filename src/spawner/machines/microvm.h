@@ -22,7 +22,7 @@ struct Microvm {
   bool modules = false;     // a kernel of a distribution: finds its devices by ACPI, has drivers as modules
   bool containers = false;  // the kernel has what they need
   Fd program;               // O_PATH
-  std::string room;         // path of the tree that becomes its root
+  std::string jail_tree;    // path of the tree that becomes its root
   std::vector<sock_filter> filter;
   std::string version;   // of QEMU
   std::string cpu;       // the host's

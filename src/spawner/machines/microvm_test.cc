@@ -173,7 +173,7 @@ class VmTemplatesTest : public testing::Test {
   // As somebody would who asks for one size after the other.
   size_t Fill(size_t drives, uint64_t mib = 100) {
     const size_t before = t_.ready.size();
-    for (VmSize size{512, 1, drives}; MakeRoom(t_, size, kNow); ++size.mib) Put(size, kNow, mib);
+    for (VmSize size{512, 1, drives}; FreeMemoryFor(t_, size, kNow); ++size.mib) Put(size, kNow, mib);
     return t_.ready.size() - before;
   }
   static constexpr int64_t kNow = 10'000'000, kLongAgo = kNow - 3'600'000;
@@ -186,11 +186,11 @@ TEST_F(VmTemplatesTest, DrivesTakeNothingFromMachinesWithout) {
   // One that was not used for long makes room, for its own kind only.
   const VmSize plain{512, 1}, drive{512, 1, 2}, wanted{4096, 1}, with_drive{4096, 1, 1};
   Put(plain, kLongAgo);
-  EXPECT_FALSE(MakeRoom(t_, with_drive, kNow));
-  EXPECT_TRUE(MakeRoom(t_, wanted, kNow));
+  EXPECT_FALSE(FreeMemoryFor(t_, with_drive, kNow));
+  EXPECT_TRUE(FreeMemoryFor(t_, wanted, kNow));
   EXPECT_FALSE(t_.ready.contains(plain));
   Put(drive, kLongAgo);
-  EXPECT_TRUE(MakeRoom(t_, with_drive, kNow));
+  EXPECT_TRUE(FreeMemoryFor(t_, with_drive, kNow));
   EXPECT_FALSE(t_.ready.contains(drive));
   EXPECT_EQ(t_.ready.size(), 10u);
 }
@@ -200,10 +200,10 @@ TEST_F(VmTemplatesTest, TheyHoldNoMoreThanAShareOfTheHost) {
   EXPECT_EQ(Fill(1, 300), 2u) << "half of it";
   EXPECT_EQ(Fill(0, 300), 4u) << "the last begins where there seems to be room";
   Put({512, 1}, kLongAgo, 300);
-  EXPECT_FALSE(MakeRoom(t_, {1 << 20, 1}, kNow)) << "never fits";
+  EXPECT_FALSE(FreeMemoryFor(t_, {1 << 20, 1}, kNow)) << "never fits";
   EXPECT_TRUE(t_.ready.contains({512, 1})) << "and nothing goes for it";
   Put({513, 1}, kLongAgo, 300);
-  EXPECT_TRUE(MakeRoom(t_, {16384, 1}, kNow));
+  EXPECT_TRUE(FreeMemoryFor(t_, {16384, 1}, kNow));
   EXPECT_EQ(t_.ready.size(), 4u) << "as many as it takes";
 }
 

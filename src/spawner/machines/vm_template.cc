@@ -57,9 +57,9 @@ Result<> Make(const Microvm& vm, VmSize size, int ram, int state) {
     return FailErrno("listen");
   SB_TRY(auto config, Pair());
   SB_TRY(auto control, Pair());
-  SB_TRY(Fd room, os::CloneTree(AT_FDCWD, vm.room, true));
+  SB_TRY(Fd jail_tree, os::CloneTree(AT_FDCWD, vm.jail_tree, true));
   os::VmmPlan plan;
-  plan.root = room.get();
+  plan.root = jail_tree.get();
   plan.mount_point = InMountDir("mp");
   plan.uid = plan.gid = kNobody;
   plan.program = vm.program.get();
@@ -156,7 +156,7 @@ void Start(Microvm& vm, const VmSize& size) {
   VmTemplates& t = vm.templates;
   auto failed = t.failures.find(size);
   if (failed != t.failures.end() && failed->second >= kAttempts) return;
-  if (t.ready.contains(size) || !MakeRoom(t, size, os::BootTimeMs())) return;
+  if (t.ready.contains(size) || !FreeMemoryFor(t, size, os::BootTimeMs())) return;
   if (auto begun = Begin(vm, size); !begun) {
     log::Warn("microvm template: {}", begun.error().message);
     ++t.failures[size];
@@ -172,7 +172,7 @@ bool CollectTemplate(Microvm& vm) {
   return t.size.has_value();
 }
 
-bool MakeRoom(VmTemplates& t, const VmSize& size, int64_t now) {
+bool FreeMemoryFor(VmTemplates& t, const VmSize& size, int64_t now) {
   const bool drives = size.drives != 0;
   const uint64_t most_mib = drives ? t.most_mib / 2 : t.most_mib;
   // The least that a kernel takes for a list of its pages, and for itself.

@@ -50,7 +50,7 @@ const VmTemplate* FindTemplate(Microvm& vm, VmSize size);
 
 // Whether there is room for this one. Those with drives and those without have their own, so that neither takes
 // anything from the other. When all is taken, those that nobody has used for long go.
-bool MakeRoom(VmTemplates& templates, const VmSize& size, int64_t now);
+bool FreeMemoryFor(VmTemplates& templates, const VmSize& size, int64_t now);
 
 // To be called now and then: takes the one that was being made when it is done. True: it is still being made.
 bool CollectTemplate(Microvm& vm);

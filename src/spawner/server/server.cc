@@ -247,7 +247,7 @@ void Server::OnStatus(Slot& slot, bool ended) {
     if (!running) ReplyError(owed->tag, running.error());
   }
   slot.machine->AfterStart();
-  rooms_at_ = 0;
+  disk_limits_at_ = 0;
 }
 
 Result<> Server::BeginDestroy(Slot& slot, const std::string& keep_as) {
@@ -298,7 +298,7 @@ int Server::Tick() {
   }
   if (const int64_t at = jobs_.Expire(now); at != 0 && (next == 0 || at < next)) next = at;
   TidyIfNeeded(now, &next);
-  WatchRooms(now, &next);
+  WatchDiskLimits(now, &next);
   if (housekeep_at_ != 0 && now >= housekeep_at_) {
     housekeep_at_ = 0;
     background_ = true;

@@ -118,7 +118,7 @@ class Server {
   void StartMachine(Slot& slot, const ConfigureReq& request);
   void Refuse(Slot& slot, const Error& error);
   // Looks at the disk figures of machines that began from a snapshot, and starts measurements.
-  void WatchRooms(int64_t now, int64_t* next);
+  void WatchDiskLimits(int64_t now, int64_t* next);
   Result<> StartMeasuring(Slot& slot);
   void OnMeasured(Slot& slot);
   void EndMeasuring(Slot& slot);
@@ -155,7 +155,7 @@ class Server {
   };
   std::vector<Waiting> conversions_;  // of snapshots that are still settling
   int64_t tidy_at_ = 0;
-  int64_t rooms_at_ = 0;  // when to look at disks again
+  int64_t disk_limits_at_ = 0;  // when to look at disks again
   std::map<std::string, uint64_t> by_id_;
   uint64_t next_serial_ = 1;
   bool busy_ = false;       // a machine is starting or ending

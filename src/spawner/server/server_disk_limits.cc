@@ -23,31 +23,31 @@ std::string SubjectOf(const std::string& machine) {
 
 }  // namespace
 
-void Server::WatchRooms(int64_t now, int64_t* next) {
+void Server::WatchDiskLimits(int64_t now, int64_t* next) {
   if (stopping_) return;
-  if (now >= rooms_at_) {
-    rooms_at_ = 0;
+  if (now >= disk_limits_at_) {
+    disk_limits_at_ = 0;
     for (auto& [serial, slot] : slots_) {
-      if (slot.machine->state() != Machine::State::kRunning || !slot.machine->room().watched()) continue;
+      if (slot.machine->state() != Machine::State::kRunning || !slot.machine->disk_limit().watched()) continue;
       if (now >= slot.look_at) {
-        DiskRoom& room = slot.machine->room();
-        slot.look_at = std::max(room.Look(now), now + kTogetherMs);
-        if (room.wants()) {
+        DiskLimitWatch& limit = slot.machine->disk_limit();
+        slot.look_at = std::max(limit.Look(now), now + kTogetherMs);
+        if (limit.wants()) {
           // kTooMany: all places for measurements are taken; the next look tries again.
           auto begun = StartMeasuring(slot);
           if (!begun && begun.error().code != Code::kTooMany) {
             log::Warn("disk of {}: {}", slot.machine->id(), begun.error().message);
-            room.Began(now);
+            limit.Began(now);
             if (auto ended = slot.machine->EndMeasuring(now + kFailedMs); !ended)
               log::Warn("disk of {}: {}", slot.machine->id(), ended.error().message);
           }
         }
       }
-      if (rooms_at_ == 0 || slot.look_at < rooms_at_) rooms_at_ = slot.look_at;
+      if (disk_limits_at_ == 0 || slot.look_at < disk_limits_at_) disk_limits_at_ = slot.look_at;
     }
-    if (rooms_at_ != 0) rooms_at_ = std::max(rooms_at_, now + kTogetherMs);
+    if (disk_limits_at_ != 0) disk_limits_at_ = std::max(disk_limits_at_, now + kTogetherMs);
   }
-  if (rooms_at_ != 0 && (*next == 0 || rooms_at_ < *next)) *next = rooms_at_;
+  if (disk_limits_at_ != 0 && (*next == 0 || disk_limits_at_ < *next)) *next = disk_limits_at_;
 }
 
 Result<> Server::StartMeasuring(Slot& slot) {
@@ -55,8 +55,8 @@ Result<> Server::StartMeasuring(Slot& slot) {
       .kind = JobKind::kMeasure, .owner = slot.machine->project(), .subjects = {SubjectOf(slot.machine->id())}};
   SB_TRYV(jobs_.Admit(facts));
   SB_TRY(Group group, GroupFor(JobKind::kMeasure));
-  DiskRoom& room = slot.machine->room();
-  auto job = MeasureJob::Start(std::move(facts), group.get(), slot.machine->disk_slot(), room.unwritten());
+  DiskLimitWatch& limit = slot.machine->disk_limit();
+  auto job = MeasureJob::Start(std::move(facts), group.get(), slot.machine->disk_slot(), limit.unwritten());
   if (!job) {
     GiveBack(std::move(group));
     return std::unexpected(std::move(job).error());
@@ -72,7 +72,7 @@ Result<> Server::StartMeasuring(Slot& slot) {
       log::Warn("disk of {}: {}", machine.id(), set.error().message);
   };
   SB_TRYV(AddJob(std::move(*job), std::move(group), then));
-  room.Began(os::BootTimeMs());
+  limit.Began(os::BootTimeMs());
   slot.measured = std::move(said);
   // Without the watch, the report is read when the job ends.
   if (auto watched = Watch(slot.measured.get(), EPOLLIN, Key(Kind::kMeasured, slot.serial)); !watched)

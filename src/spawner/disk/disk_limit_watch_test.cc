@@ -1,5 +1,7 @@
 // A disk limit counts what a sandbox holds: what it deletes or writes anew of its snapshot counts no longer, and
 // nothing else makes room.
+#include "spawner/disk/disk_limit_watch.h"
+
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +9,6 @@
 #include "os/btrfs.h"
 #include "os/btrfs_extents.h"
 #include "os/openat.h"
-#include "spawner/disk/disk_room.h"
 #include "support/spawner/test_harness.h"
 
 namespace sandbar::spawner {
@@ -26,7 +27,7 @@ std::string Write(const std::string& options) {
          " 2>/dev/null; do n=$((n+1)); [ $n -lt 300 ] || exit 1; sleep 0.1; done; done";
 }
 
-class RoomTest : public testing::Test {
+class DiskLimitTest : public testing::Test {
  protected:
   void SetUp() override {
     auto host = TestHost::Create();
@@ -85,7 +86,7 @@ class RoomTest : public testing::Test {
   std::unique_ptr<TestClient> client_;
 };
 
-TEST_F(RoomTest, WhatIsWrittenAnewInPlaceCountsOnce) {
+TEST_F(DiskLimitTest, WhatIsWrittenAnewInPlaceCountsOnce) {
   Begin();
   EXPECT_EQ(Run("m2", Write("conv=notrunc")), "exit:0\n");
   EXPECT_EQ(Run("m2", Write("conv=notrunc")), "exit:0\n") << "once more";
@@ -93,7 +94,7 @@ TEST_F(RoomTest, WhatIsWrittenAnewInPlaceCountsOnce) {
   EXPECT_THAT(Run("m2", "fallocate -l 300M /opt/more"), EndsWith("exit:1\n")) << "780 MiB in a limit of 768";
 }
 
-TEST_F(RoomTest, WhatIsDeletedMakesRoom) {
+TEST_F(DiskLimitTest, WhatIsDeletedMakesRoom) {
   Begin();
   EXPECT_THAT(Run("m2", "fallocate -l 300M /opt/more"), EndsWith("exit:1\n")) << "780 MiB in a limit of 768";
   ASSERT_EQ(Run("m2", "rm /opt/f*"), "exit:0\n");
@@ -101,7 +102,7 @@ TEST_F(RoomTest, WhatIsDeletedMakesRoom) {
   EXPECT_LE(Total("m2"), kLimit);
 }
 
-TEST_F(RoomTest, WhoStandsAtItsLimitGetsRoomByDeleting) {
+TEST_F(DiskLimitTest, WhoStandsAtItsLimitGetsRoomByDeleting) {
   Begin();
   ASSERT_THAT(Run("m2", "dd if=/dev/zero of=/opt/more bs=1M count=400 conv=fsync"), EndsWith("exit:1\n"));
   ASSERT_EQ(Run("m2", "rm /opt/f1 /opt/f2 /opt/f3 /opt/f4 /opt/f5"), "exit:0\n");
@@ -110,7 +111,7 @@ TEST_F(RoomTest, WhoStandsAtItsLimitGetsRoomByDeleting) {
   EXPECT_LE(Total("m2"), kLimit);
 }
 
-TEST_F(RoomTest, NothingIsGainedOverManySessions) {
+TEST_F(DiskLimitTest, NothingIsGainedOverManySessions) {
   Begin();
   std::string last = "snap_a";
   for (int i = 3; i < 7; ++i) {
@@ -129,7 +130,7 @@ TEST_F(RoomTest, NothingIsGainedOverManySessions) {
   EXPECT_TRUE(Eventually([&] { return Run("m6", "fallocate -l 100M /opt/last") != "exit:0\n"; }));
 }
 
-TEST_F(RoomTest, SmallFilesThatHoldLargeExtentsGiveTheNextSessionNoRoom) {
+TEST_F(DiskLimitTest, SmallFilesThatHoldLargeExtentsGiveTheNextSessionNoRoom) {
   Start("m1");
   ASSERT_EQ(Run("m1", "for i in 1 2 3 4 5 6; do fallocate -l 100M /opt/f$i && truncate -s 4096 /opt/f$i || exit; done"),
             "exit:0\n");
@@ -139,7 +140,7 @@ TEST_F(RoomTest, SmallFilesThatHoldLargeExtentsGiveTheNextSessionNoRoom) {
   EXPECT_NE(Run("m2", "fallocate -l 400M /opt/g"), "exit:0\n") << "before anybody has measured";
 }
 
-TEST_F(RoomTest, WithoutAnyFigureOfTheServerALimitHoldsAndIsWatched) {
+TEST_F(DiskLimitTest, WithoutAnyFigureOfTheServerALimitHoldsAndIsWatched) {
   Begin();
   Keep("m2", "snap_b");
   // The server has not scanned the snapshot yet, and the sessions before had committed nothing when they were asked.
@@ -149,7 +150,7 @@ TEST_F(RoomTest, WithoutAnyFigureOfTheServerALimitHoldsAndIsWatched) {
   EXPECT_LE(Total("m3"), kLimit + kSlack);
 }
 
-TEST_F(RoomTest, AnExtentCountsInFullAsLongAsABlockOfItIsUsed) {
+TEST_F(DiskLimitTest, AnExtentCountsInFullAsLongAsABlockOfItIsUsed) {
   Start("m1");
   ASSERT_EQ(Run("m1", "dd if=/dev/zero of=/opt/f bs=1M count=100 conv=fsync 2>/dev/null"), "exit:0\n");
   Keep("m1", "snap_a");
@@ -160,7 +161,7 @@ TEST_F(RoomTest, AnExtentCountsInFullAsLongAsABlockOfItIsUsed) {
   EXPECT_TRUE(Eventually([&] { return Run("m2", "fallocate -l 600M /opt/g && rm /opt/g") != "exit:0\n"; }));
 }
 
-TEST_F(RoomTest, MeasurementsAgreeWithTheKernel) {
+TEST_F(DiskLimitTest, MeasurementsAgreeWithTheKernel) {
   Begin();
   Fd old = Slot("m2");
   EXPECT_GE(Inherited("m2"), kOld);
@@ -176,21 +177,21 @@ TEST_F(RoomTest, MeasurementsAgreeWithTheKernel) {
 
 constexpr uint64_t kSandbox = 320 * kMiB, kOwn = 240 * kMiB;
 
-RoomPolicy Policy() {
-  RoomPolicy policy;
+DiskLimitPolicy Policy() {
+  DiskLimitPolicy policy;
   policy.Set(kSandbox, kOwn);
   return policy;
 }
 
 // One measurement from its beginning to its end.
-void Measure(RoomPolicy& policy, int64_t now, uint64_t gain, uint64_t took_ms = 1) {
+void Measure(DiskLimitPolicy& policy, int64_t now, uint64_t gain, uint64_t took_ms = 1) {
   policy.Began(now);
   policy.Gained(gain, took_ms);
   policy.Ended(now);
 }
 
-TEST(RoomPolicyTest, WhoWritesIsMeasuredOnceAndThenNearItsLimit) {
-  RoomPolicy policy = Policy();
+TEST(DiskLimitPolicyTest, WhoWritesIsMeasuredOnceAndThenNearItsLimit) {
+  DiskLimitPolicy policy = Policy();
   policy.Look(0, {.counted = 1000});
   EXPECT_FALSE(policy.wants());
   policy.Look(1000, {.counted = 2 * kMiB});
@@ -206,8 +207,8 @@ TEST(RoomPolicyTest, WhoWritesIsMeasuredOnceAndThenNearItsLimit) {
   EXPECT_TRUE(policy.wants()) << "what is promised counts";
 }
 
-TEST(RoomPolicyTest, WhoChangesNothingIsNotMeasuredAgain) {
-  RoomPolicy policy = Policy();
+TEST(DiskLimitPolicyTest, WhoChangesNothingIsNotMeasuredAgain) {
+  DiskLimitPolicy policy = Policy();
   policy.Look(0, {.counted = kOwn});
   ASSERT_TRUE(policy.wants());
   Measure(policy, 0, 0);
@@ -217,8 +218,8 @@ TEST(RoomPolicyTest, WhoChangesNothingIsNotMeasuredAgain) {
   EXPECT_TRUE(policy.wants()) << "something was changed that takes no room";
 }
 
-TEST(RoomPolicyTest, MeasuringForNothingIsDoneLessAndLessOftenButWithinSeconds) {
-  RoomPolicy policy = Policy();
+TEST(DiskLimitPolicyTest, MeasuringForNothingIsDoneLessAndLessOftenButWithinSeconds) {
+  DiskLimitPolicy policy = Policy();
   int64_t now = 0;
   int count = 0;
   uint64_t stir = 0;
@@ -239,8 +240,8 @@ TEST(RoomPolicyTest, MeasuringForNothingIsDoneLessAndLessOftenButWithinSeconds) 
   EXPECT_FALSE(policy.wants());
 }
 
-TEST(RoomPolicyTest, AMeasurementThatFailsIsNotTriedAgainAtOnce) {
-  RoomPolicy policy = Policy();
+TEST(DiskLimitPolicyTest, AMeasurementThatFailsIsNotTriedAgainAtOnce) {
+  DiskLimitPolicy policy = Policy();
   policy.Look(0, {.counted = kOwn});
   ASSERT_TRUE(policy.wants());
   policy.Began(0);
@@ -251,8 +252,8 @@ TEST(RoomPolicyTest, AMeasurementThatFailsIsNotTriedAgainAtOnce) {
   EXPECT_TRUE(policy.wants());
 }
 
-TEST(RoomPolicyTest, LooksFollowTheRoomAndAreRareForWhoDoesNothing) {
-  RoomPolicy policy;
+TEST(DiskLimitPolicyTest, LooksFollowTheRoomAndAreRareForWhoDoesNothing) {
+  DiskLimitPolicy policy;
   policy.Set(8192 * kMiB, 8192 * kMiB);
   EXPECT_EQ(policy.Look(0, {.counted = kMiB}), 1000);
   policy = Policy();

@@ -1,13 +1,13 @@
 // The disk limit of a machine whose slot began as a copy of a snapshot. The kernel counts the bytes that the machine
 // writes, not those that it still shares with the snapshot. So the limit of its own bytes is the sandbox's limit less
-// the shared bytes. These become fewer when the machine deletes or overwrites old files. DiskRoom decides when to read
-// the kernel's figures (Look), and when it is worth to measure the shared bytes, which takes as long as there are files
-// (wants, MeasureJob). Single thread; nothing here waits.
+// the shared bytes. These become fewer when the machine deletes or overwrites old files. DiskLimitWatch decides when to
+// read the kernel's figures (Look), and when it is worth to measure the shared bytes, which takes as long as there are
+// files (wants, MeasureJob). Single thread; nothing here waits.
 //
-//   DiskRoom room;
-//   SB_TRYV(room.Begin(disk, slot, limit, inherited));
-//   int64_t next = room.Look(now);  if (room.wants()) … a MeasureJob …
-//   room.Began(now);  room.Measured(disk, slot, {bytes, took_ms});  room.Ended(disk, slot, now);
+//   DiskLimitWatch limit;
+//   SB_TRYV(limit.Begin(disk, slot, limit, inherited));
+//   int64_t next = limit.Look(now);  if (limit.wants()) … a MeasureJob …
+//   limit.Began(now);  limit.Measured(disk, slot, {bytes, took_ms});  limit.Ended(disk, slot, now);
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct Measurement {
 };
 
 // Decides when to look again and when to measure. Works on figures only, so tests need no disk.
-class RoomPolicy {
+class DiskLimitPolicy {
  public:
   // `limit` is the sandbox's, `own` the limit of what the machine writes.
   void Set(uint64_t limit, uint64_t own) {
@@ -48,7 +48,7 @@ class RoomPolicy {
   int64_t wait_ms_ = 0, not_before_ = 0, began_ = 0, ended_ = 0;
 };
 
-class DiskRoom {
+class DiskLimitWatch {
  public:
   // The slot is a copy, of which so many bytes are the snapshot's by the server's figure, which may be far from true.
   // Sets its limit; 0: none.
@@ -74,7 +74,7 @@ class DiskRoom {
   Result<> Apply(Disk* disk, const DiskSlot& slot);
 
   os::QuotaMeter meter_;
-  RoomPolicy policy_;
+  DiskLimitPolicy policy_;
   os::Held held_;
   uint64_t limit_ = 0, inherited_ = 0, found_ = 0;  // the limit was set with `inherited_`; `found_` was measured last
   uint64_t held_before_ = 0;                        // what Remember wrote down of the snapshot

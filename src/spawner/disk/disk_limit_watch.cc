@@ -1,4 +1,4 @@
-#include "spawner/disk/disk_room.h"
+#include "spawner/disk/disk_limit_watch.h"
 
 #include <fcntl.h>
 #include <sys/xattr.h>
@@ -38,7 +38,7 @@ uint64_t ReadHeld(int dir) {
 
 }  // namespace
 
-int64_t RoomPolicy::Look(int64_t now, const os::Held& held) {
+int64_t DiskLimitPolicy::Look(int64_t now, const os::Held& held) {
   const uint64_t room = own_ - std::min(own_, held.total());
   const bool still = held == seen_;
   seen_ = held;
@@ -52,7 +52,7 @@ int64_t RoomPolicy::Look(int64_t now, const os::Held& held) {
   return now + std::max(pace, still || running_ ? kIdleMs : kSoonestMs);
 }
 
-void RoomPolicy::Began(int64_t now) {
+void DiskLimitPolicy::Began(int64_t now) {
   wants_ = reported_ = false;
   running_ = true;
   began_ = now;
@@ -60,13 +60,13 @@ void RoomPolicy::Began(int64_t now) {
   judged_ = seen_;
 }
 
-void RoomPolicy::Gained(uint64_t bytes, uint64_t took_ms) {
+void DiskLimitPolicy::Gained(uint64_t bytes, uint64_t took_ms) {
   known_ = reported_ = true;
   gained_ += bytes;
   took_ms_ = std::max(took_ms_, took_ms);
 }
 
-void RoomPolicy::Ended(int64_t now) {
+void DiskLimitPolicy::Ended(int64_t now) {
   running_ = false;
   wait_ms_ = gained_ >= kGain ? kFirstWaitMs : std::clamp(2 * wait_ms_, kFirstWaitMs, kMostWaitMs);
   const int64_t reading = reported_ ? static_cast<int64_t>(std::min<uint64_t>(took_ms_, 3'600'000)) : now - began_;
@@ -74,7 +74,7 @@ void RoomPolicy::Ended(int64_t now) {
   not_before_ = now + std::max(wait_ms_, reading * kShare);
 }
 
-Result<> DiskRoom::Begin(Disk* disk, const DiskSlot& slot, uint64_t limit, uint64_t inherited) {
+Result<> DiskLimitWatch::Begin(Disk* disk, const DiskSlot& slot, uint64_t limit, uint64_t inherited) {
   *this = {};
   if (limit == 0 || !disk->limits_own_bytes()) return SetLimit(disk, slot, limit, inherited);
   SB_TRY(Fd dir, os::OpenPath(slot.path, O_RDONLY | O_DIRECTORY));
@@ -87,14 +87,14 @@ Result<> DiskRoom::Begin(Disk* disk, const DiskSlot& slot, uint64_t limit, uint6
   return {};
 }
 
-Result<> DiskRoom::SetLimit(Disk* disk, const DiskSlot& slot, uint64_t limit, uint64_t inherited) {
+Result<> DiskLimitWatch::SetLimit(Disk* disk, const DiskSlot& slot, uint64_t limit, uint64_t inherited) {
   if (!measured_) inherited_ = found_ = std::max(inherited, held_before_);
   limit_ = limit;
   policy_.Set(limit, OwnLimit(limit, inherited_));
   return disk->SetLimit(slot, limit, inherited_);
 }
 
-Result<> DiskRoom::Remember(const Disk& disk, const DiskSlot& slot) const {
+Result<> DiskLimitWatch::Remember(const Disk& disk, const DiskSlot& slot) const {
   if (limit_ == 0 || !disk.limits_own_bytes()) return {};
   SB_TRY(Fd dir, os::OpenPath(slot.path, O_RDONLY | O_DIRECTORY));
   // The figures of the moment: those on the disk are as old as the last commit.
@@ -106,7 +106,7 @@ Result<> DiskRoom::Remember(const Disk& disk, const DiskSlot& slot) const {
   return {};
 }
 
-int64_t DiskRoom::Look(int64_t now) {
+int64_t DiskLimitWatch::Look(int64_t now) {
   auto held = meter_.Read();
   // The figures go away with the slot.
   if (!held) return now + kLatestMs;
@@ -119,11 +119,11 @@ int64_t DiskRoom::Look(int64_t now) {
   return policy_.Look(now, held_);
 }
 
-bool DiskRoom::unwritten() const {
+bool DiskLimitWatch::unwritten() const {
   return held_.data >= kUnwritten;
 }
 
-Result<> DiskRoom::Measured(Disk* disk, const DiskSlot& slot, const Measurement& found) {
+Result<> DiskLimitWatch::Measured(Disk* disk, const DiskSlot& slot, const Measurement& found) {
   policy_.Gained(found_ - std::min(found_, found.inherited), found.took_ms);
   found_ = found.inherited;
   measured_ = true;
@@ -132,12 +132,12 @@ Result<> DiskRoom::Measured(Disk* disk, const DiskSlot& slot, const Measurement&
   return found_ > inherited_ || gain >= limit_ / kSteps ? Apply(disk, slot) : Result<>{};
 }
 
-Result<> DiskRoom::Ended(Disk* disk, const DiskSlot& slot, int64_t now) {
+Result<> DiskLimitWatch::Ended(Disk* disk, const DiskSlot& slot, int64_t now) {
   policy_.Ended(now);
   return Apply(disk, slot);
 }
 
-Result<> DiskRoom::Apply(Disk* disk, const DiskSlot& slot) {
+Result<> DiskLimitWatch::Apply(Disk* disk, const DiskSlot& slot) {
   if (found_ == inherited_) return {};
   inherited_ = found_;
   return SetLimit(disk, slot, limit_, inherited_);
