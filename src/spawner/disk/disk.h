@@ -106,7 +106,7 @@ class Disk {
   virtual Result<std::vector<std::string>> ListDrives(const std::string& after, size_t max) const = 0;
   // Takes as long as there are bytes to write or copy: for a process of its own, which needs no other fd than
   // drives_fd(). The state appears whole or not at all.
-  virtual Result<> FreezeDrive(const std::string& drive, const std::string& state) const = 0;
+  virtual Result<> SnapshotDrive(const std::string& drive, const std::string& snapshot) const = 0;
   virtual int drives_fd() const = 0;
   // `by` takes its place, with its limit, in one moment; its own contents go.
   virtual Result<> ReplaceDrive(const std::string& drive, const std::string& by) = 0;

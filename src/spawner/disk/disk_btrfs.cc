@@ -295,11 +295,11 @@ class BtrfsDisk : public Disk {
   Result<std::vector<std::string>> ListDrives(const std::string& after, size_t max) const override {
     return drives_->List(after, max);
   }
-  Result<> FreezeDrive(const std::string& drive, const std::string& state) const override {
+  Result<> SnapshotDrive(const std::string& drive, const std::string& snapshot) const override {
     SB_TRY(Fd dir, os::OpenInside(drives_->fd(), drive, O_RDONLY | O_DIRECTORY));
     SB_TRY(uint64_t id, os::SubvolumeId(dir.get()));
     const uint64_t group = StoreGroups::GroupForCopy(drives_->fd(), id, groups_.mode());
-    return os::SnapshotSubvolume(dir.get(), drives_->fd(), state, false, group);
+    return os::SnapshotSubvolume(dir.get(), drives_->fd(), snapshot, false, group);
   }
   int drives_fd() const override { return drives_->fd(); }
   Result<> ReplaceDrive(const std::string& drive, const std::string& by) override {

@@ -120,13 +120,13 @@ class PlainDisk : public Disk {
     return drives_->List(after, max);
   }
   // A copy: the same at every size needs a filesystem with subvolumes.
-  Result<> FreezeDrive(const std::string& drive, const std::string& state) const override {
-    const std::string half = DriveDir::HalfName(state);
+  Result<> SnapshotDrive(const std::string& drive, const std::string& snapshot) const override {
+    const std::string half = DriveDir::HalfName(snapshot);
     SB_TRYV(os::RemoveTree(drives_->fd(), half));
     SB_TRYV(os::RunProgram({"cp", "-a", "--reflink=auto", path_ + "/drives/" + drive, path_ + "/drives/" + half}));
     if (::syncfs(drives_->fd()) != 0) return FailErrno("sync");
-    if (::renameat2(drives_->fd(), half.c_str(), drives_->fd(), state.c_str(), RENAME_NOREPLACE) != 0)
-      return FailErrno("publish the state of a drive");
+    if (::renameat2(drives_->fd(), half.c_str(), drives_->fd(), snapshot.c_str(), RENAME_NOREPLACE) != 0)
+      return FailErrno("publish the snapshot of a drive");
     return {};
   }
   int drives_fd() const override { return drives_->fd(); }

@@ -29,7 +29,7 @@ class DriveDir {
   // Whether nobody has used the drive yet.
   static bool Unused(const std::string& path);
   // Where a state is made before it is whole; never the name of one.
-  static std::string HalfName(const std::string& state) { return "." + state; }
+  static std::string HalfName(const std::string& snapshot) { return "." + snapshot; }
 
   Result<std::string> Path(const std::string& name) const;
   Result<std::vector<std::string>> List(const std::string& after, size_t max) const;

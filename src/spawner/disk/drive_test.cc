@@ -46,13 +46,15 @@ class DriveTest : public testing::TestWithParam<const char*> {
   static DriveMount Writable(const std::string& path, const std::string& drive = "drv_a") {
     return {drive, path, true, 1000, 1000};
   }
-  static DriveMount ReadOnly(const std::string& path, const std::string& state) { return {state, path, false, 0, 0}; }
+  static DriveMount ReadOnly(const std::string& path, const std::string& snapshot) {
+    return {snapshot, path, false, 0, 0};
+  }
   Result<> Make(const std::string& drive, uint64_t bytes = kNoLimit) {
     SB_TRYV(client_->Call(CreateDriveReq{drive, bytes}));
     return {};
   }
-  Result<> Freeze(const std::string& drive, const std::string& state) {
-    SB_TRYV(client_->Call(FreezeDriveReq{drive, state}));
+  Result<> Freeze(const std::string& drive, const std::string& snapshot) {
+    SB_TRYV(client_->Call(FreezeDriveReq{drive, snapshot}));
     return {};
   }
   Result<> End(const std::string& id) {

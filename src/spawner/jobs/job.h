@@ -1,7 +1,7 @@
 // Work that takes as long as there are files or bytes, so a process of its own does it. Each kind of work is a class:
 // what it starts, and what follows when the process has ended. Single thread; nothing here waits.
 //
-//   SB_TRY(auto job, FreezeJob::Start({.kind = JobKind::kDrive, …}, group, disk, drive, state));
+//   SB_TRY(auto job, DriveSnapshotJob::Start({.kind = JobKind::kDriveSnapshot, …}, group, disk, drive, snapshot));
 //   … the pidfd is readable: job->Finish() …
 #pragma once
 
@@ -19,14 +19,14 @@
 namespace sandbar::spawner {
 
 enum class JobKind : uint8_t {
-  kCopy,     // the writable copy of a snapshot that a machine begins with
-  kDrive,    // a state of a drive
-  kLive,     // a snapshot of a machine that runs
-  kSeal,     // the first scan through a layer, which makes it durable
-  kRead,     // other scans: checks, differences
-  kConvert,  // another form of a snapshot or a drive
-  kMeasure,  // counts the bytes that a running machine still shares with its snapshot
-  kTidy,     // what was given up leaves the disk, what was published is sealed
+  kCopy,            // the writable copy of a snapshot that a machine begins with
+  kDriveSnapshot,   // a read-only copy of a drive
+  kMemorySnapshot,  // a snapshot of a machine that runs
+  kSeal,            // the first scan through a layer, which makes it durable
+  kRead,            // other scans: checks, differences
+  kConvert,         // another form of a snapshot or a drive
+  kMeasure,         // counts the bytes that a running machine still shares with its snapshot
+  kTidy,            // what was given up leaves the disk, what was published is sealed
 };
 
 struct JobFacts {

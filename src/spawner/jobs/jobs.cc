@@ -19,10 +19,10 @@ Slots SlotsOf(JobKind kind) {
   switch (kind) {
     case JobKind::kCopy:
       return {16, 4, 50'000, "copies of snapshots are being made"};  // less than the daemon waits
-    case JobKind::kDrive:
-      return {16, 4, 600'000, "states of drives are being made"};
-    case JobKind::kLive:
-      return {8, 8, 330'000, "snapshots of machines that run are being made"};
+    case JobKind::kDriveSnapshot:
+      return {16, 4, 600'000, "snapshots of drives are being made"};
+    case JobKind::kMemorySnapshot:
+      return {8, 8, 330'000, "memory snapshots are being made"};
     case JobKind::kSeal:
       return {8, 2, 3'600'000, "snapshots are being made durable"};
     case JobKind::kRead:

@@ -63,12 +63,12 @@ class Launch {
   // What it said when it ended by itself; for the log, already made harmless.
   virtual std::string LastWords() { return {}; }
   // While it runs: what it takes to write its memory down. kUnsupported where that cannot be.
-  struct Live {
+  struct MemorySource {
     int control = -1;
     bool while_running = false;  // it can be told which pages have changed since
     MemoryNeeds needs;
   };
-  virtual Result<Live> ForLiveSnapshot() const {
+  virtual Result<MemorySource> ForMemorySnapshot() const {
     return Fail(Code::kUnsupported, "only microVMs can be kept with their memory");
   }
   // After the end, when no process is left. Nobody else has the drives any more.

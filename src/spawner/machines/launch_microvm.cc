@@ -187,12 +187,12 @@ class MicrovmLaunch : public Launch {
     if (!ready && header_.bytes != 0) ready.error().code = Code::kConflict;
     return ready;
   }
-  Result<Live> ForLiveSnapshot() const override {
+  Result<MemorySource> ForMemorySnapshot() const override {
     if (!control_) return Fail(Code::kUnavailable, "the machine is still starting");
     if (has_drives_)
       return Fail(Code::kUnsupported, "a machine with drives cannot be kept with its memory: they are not copied");
     // An emulator's own threads keep the list of changed pages; whether it is whole is not worth finding out.
-    return Live{control_.get(), needs_.engine == kVmOnKvm, needs_};
+    return MemorySource{control_.get(), needs_.engine == kVmOnKvm, needs_};
   }
 
  private:

@@ -22,7 +22,7 @@
 #include "os/unix_socket.h"
 #include "spawner/disk/drive_dir.h"
 #include "spawner/disk/vm_disk.h"
-#include "spawner/jobs/live_job.h"
+#include "spawner/jobs/memory_snapshot_job.h"
 
 namespace sandbar::spawner {
 namespace {
@@ -217,31 +217,31 @@ Result<UsageResp> Machine::Usage() const {
   return UsageResp{g.cpu_ns, g.memory_bytes, g.memory_peak_bytes, disk_bytes, g.pids, g.oom_kills};
 }
 
-Result<> Machine::Freeze(bool frozen) {
+Result<> Machine::Pause(bool paused) {
   if (state_ != State::kRunning) return Fail(Code::kStopped, "the machine does not run");
-  auto done = resources_.group->Freeze(frozen);
+  auto done = resources_.group->Freeze(paused);
   if (done) {
-    frozen_ = frozen;
-  } else if (frozen) {
+    paused_ = paused;
+  } else if (paused) {
     // Whoever hears that it failed takes it for one that runs.
     if (auto thawed = resources_.group->Freeze(false); !thawed) log::Error("{}: {}", id_, thawed.error().message);
   }
   return done;
 }
 
-Result<std::unique_ptr<Job>> Machine::LiveSnapshot(JobFacts facts, const LiveSnapshotReq& request) {
-  if (state_ != State::kRunning || frozen_) return Fail(Code::kStopped, "the machine does not run");
-  SB_TRY(Launch::Live live, launch_->ForLiveSnapshot());
+Result<std::unique_ptr<Job>> Machine::TakeMemorySnapshot(JobFacts facts, const LiveSnapshotReq& request) {
+  if (state_ != State::kRunning || paused_) return Fail(Code::kStopped, "the machine does not run");
+  SB_TRY(Launch::MemorySource source, launch_->ForMemorySnapshot());
   // The machines of others write to the same store.
-  SB_TRYV(host_->disk->CheckSpace(owner_, 2 * (live.needs.memory_mib << 20)));
-  LivePlan plan;
+  SB_TRYV(host_->disk->CheckSpace(owner_, 2 * (source.needs.memory_mib << 20)));
+  MemorySnapshotPlan plan;
   plan.machine = id_;
   plan.snapshot = request.snapshot;
-  plan.while_running = live.while_running;
+  plan.while_running = source.while_running;
   plan.go_on = request.go_on;
-  plan.control = live.control;
-  plan.needs = std::move(live.needs);
-  return LiveJob::Start(std::move(facts), host_->disk.get(), resources_.disk, std::move(plan));
+  plan.control = source.control;
+  plan.needs = std::move(source.needs);
+  return MemorySnapshotJob::Start(std::move(facts), host_->disk.get(), resources_.disk, std::move(plan));
 }
 
 void Machine::Kill() {
@@ -249,10 +249,10 @@ void Machine::Kill() {
     if (auto r = os::SendSignal(child_.pidfd.get(), SIGKILL); !r) log::Error("{}: {}", id_, r.error().message);
   }
   // The death of its first process ends the whole pid namespace; a frozen group takes no signal before it thaws.
-  if (frozen_) {
+  if (paused_) {
     if (auto r = resources_.group->KillAll(); !r) log::Error("{}: {}", id_, r.error().message);
     if (auto r = resources_.group->Freeze(false); !r) log::Error("{}: {}", id_, r.error().message);
-    frozen_ = false;
+    paused_ = false;
   }
 }
 

@@ -86,9 +86,9 @@ class Machine {
   // Its disk belongs to this project from now on. For one that was booted before anybody wanted it.
   Result<> Assign(const Owner& owner);
   Result<UsageResp> Usage() const;
-  Result<> Freeze(bool frozen);
+  Result<> Pause(bool paused);
   // The process that takes a snapshot of it while it runs.
-  Result<std::unique_ptr<Job>> LiveSnapshot(JobFacts facts, const LiveSnapshotReq& request);
+  Result<std::unique_ptr<Job>> TakeMemorySnapshot(JobFacts facts, const LiveSnapshotReq& request);
   // Whose it is; known from the configuration on.
   const std::string& project() const { return project_; }
 
@@ -131,7 +131,7 @@ class Machine {
   os::Child child_;
   uint64_t start_time_ = 0;
   int exit_status_ = 0;
-  bool frozen_ = false;
+  bool paused_ = false;
   std::vector<size_t> pinned_;  // indexes into host_->cpus
   UsageResp final_usage_;
   std::string keep_as_;

@@ -12,8 +12,8 @@
 #include "spawner/disk/vm_disk.h"
 #include "spawner/jobs/block_job.h"
 #include "spawner/jobs/copy_job.h"
+#include "spawner/jobs/drive_snapshot_job.h"
 #include "spawner/jobs/flatten_job.h"
-#include "spawner/jobs/freeze_job.h"
 #include "spawner/jobs/scan_job.h"
 #include "spawner/jobs/tidy_job.h"
 #include "spawner/server/server.h"
@@ -63,7 +63,7 @@ Result<> CheckDirs(const HostResources& host, const std::vector<std::string>& sn
 
 Result<Server::Group> Server::GroupFor(JobKind kind) {
   // Those wait for the disk and read nothing.
-  if (kind == JobKind::kCopy || kind == JobKind::kLive) return Group();
+  if (kind == JobKind::kCopy || kind == JobKind::kMemorySnapshot) return Group();
   return pool_.TakeGroup(kind == JobKind::kConvert ? kConverter : kReader);
 }
 
@@ -185,9 +185,9 @@ void Server::Handle(uint32_t tag, const FreezeDriveReq& r) {
   // Asked again after a lost answer: done is done.
   if (host_->disk->DrivePath(r.state)) return Reply(tag, OkResp{});
   if (DriveInUse(r.drive)) return ReplyError(tag, Fail(Code::kConflict, "a machine writes to this drive").error());
-  JobFacts facts{.kind = JobKind::kDrive, .owner = r.owner, .subjects = {r.drive}, .makes = r.state};
+  JobFacts facts{.kind = JobKind::kDriveSnapshot, .owner = r.owner, .subjects = {r.drive}, .makes = r.state};
   StartJob(tag, std::move(facts), [&](JobFacts f, JobGroup group) {
-    return FreezeJob::Start(std::move(f), group, host_->disk.get(), r.drive, r.state);
+    return DriveSnapshotJob::Start(std::move(f), group, host_->disk.get(), r.drive, r.state);
   });
 }
 
@@ -265,8 +265,9 @@ void Server::Handle(uint32_t tag, const LiveSnapshotReq& r) {
   if (slot == nullptr) return ReplyError(tag, Fail(Code::kNotFound, "there is no such machine").error());
   if (jobs_.MachineHas(r.machine))
     return ReplyError(tag, Fail(Code::kConflict, "a snapshot of this machine is being made").error());
-  JobFacts facts{.kind = JobKind::kLive, .owner = slot->machine->project()};
-  StartJob(tag, std::move(facts), [&](JobFacts f, JobGroup) { return slot->machine->LiveSnapshot(std::move(f), r); });
+  JobFacts facts{.kind = JobKind::kMemorySnapshot, .owner = slot->machine->project()};
+  StartJob(tag, std::move(facts),
+           [&](JobFacts f, JobGroup) { return slot->machine->TakeMemorySnapshot(std::move(f), r); });
 }
 
 }  // namespace sandbar::spawner

@@ -172,7 +172,7 @@ void Server::Handle(uint32_t tag, const UsageReq& r) {
 void Server::Handle(uint32_t tag, const FreezeReq& r) {
   Slot* slot = Find(r.machine);
   if (slot == nullptr) return ReplyError(tag, NoSuchMachine());
-  if (auto done = slot->machine->Freeze(r.frozen); !done) return ReplyError(tag, done.error());
+  if (auto done = slot->machine->Pause(r.frozen); !done) return ReplyError(tag, done.error());
   Reply(tag, OkResp{});
 }
 

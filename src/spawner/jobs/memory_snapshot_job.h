@@ -14,7 +14,7 @@
 
 namespace sandbar::spawner {
 
-struct LivePlan {
+struct MemorySnapshotPlan {
   std::string machine, snapshot;
   bool while_running = false;  // most of the memory is written down before the guest has to stand still
   bool go_on = true;           // else the guest stays where it is, for its machine to be destroyed
@@ -22,19 +22,19 @@ struct LivePlan {
   MemoryNeeds needs;
 };
 
-class LiveJob final : public Job {
+class MemorySnapshotJob final : public Job {
  public:
   // kConflict when the snapshot exists.
-  static Result<std::unique_ptr<Job>> Start(JobFacts facts, Disk* disk, const DiskSlot& slot, LivePlan plan);
+  static Result<std::unique_ptr<Job>> Start(JobFacts facts, Disk* disk, const DiskSlot& slot, MemorySnapshotPlan plan);
   // What was not published goes.
-  ~LiveJob() override;
+  ~MemorySnapshotJob() override;
 
   // Publishes the snapshot, or says why there is none.
   Result<> Finish() override;
   Response answer() const override { return LiveSnapshotResp{pause_ms_, bytes_}; }
 
  private:
-  LiveJob(JobFacts facts, Disk* disk) : Job(std::move(facts), nullptr), disk_(disk) {}
+  MemorySnapshotJob(JobFacts facts, Disk* disk) : Job(std::move(facts), nullptr), disk_(disk) {}
 
   Disk* disk_;
   bool made_memory_ = false;

@@ -1,4 +1,4 @@
-#include "spawner/jobs/live_job.h"
+#include "spawner/jobs/memory_snapshot_job.h"
 
 #include <fcntl.h>
 #include <linux/btrfs.h>
@@ -20,7 +20,7 @@ namespace {
 
 constexpr int64_t kLimitMs = 300'000;
 // A guest that writes faster than it can be written down is held after so long.
-constexpr int64_t kLiveMs = 3'000;
+constexpr int64_t kWhileRunningMs = 3'000;
 constexpr uint64_t kSlack = 256ULL << 20;
 constexpr int kPipe = 1 << 20;
 constexpr int kPauseMs = 20;
@@ -28,7 +28,7 @@ constexpr int kPauseMs = 20;
 // In the process: the memory of one machine, from QEMU into a file.
 class Saver {
  public:
-  Saver(const LivePlan* plan, const SlotCopy* copy, int file)
+  Saver(const MemorySnapshotPlan* plan, const SlotCopy* copy, int file)
       : plan_(plan), copy_(copy), file_(file), qmp_(plan->control, os::BootTimeMs() + kLimitMs), piece_(kPipe) {}
 
   Result<> Save() {
@@ -83,7 +83,7 @@ class Saver {
     while (!ended || !completed_) {
       const int64_t now = os::BootTimeMs();
       if (now - started_at_ > kLimitMs) return Fail(Code::kTimeout, "the memory could not be saved in time");
-      if (!held_ && (now - started_at_ > kLiveMs || bytes_ > plan_->needs.memory_mib << 20)) {
+      if (!held_ && (now - started_at_ > kWhileRunningMs || bytes_ > plan_->needs.memory_mib << 20)) {
         SB_TRYV(qmp_.Tell("stop"));
         held_ = true;
       }
@@ -141,7 +141,7 @@ class Saver {
     return os::WriteAll(file_, page);
   }
 
-  const LivePlan* plan_;
+  const MemorySnapshotPlan* plan_;
   const SlotCopy* copy_;
   int file_;
   Qmp qmp_;
@@ -155,10 +155,11 @@ class Saver {
 
 }  // namespace
 
-Result<std::unique_ptr<Job>> LiveJob::Start(JobFacts facts, Disk* disk, const DiskSlot& slot, LivePlan plan) {
+Result<std::unique_ptr<Job>> MemorySnapshotJob::Start(JobFacts facts, Disk* disk, const DiskSlot& slot,
+                                                      MemorySnapshotPlan plan) {
   facts.machine = plan.machine;
   facts.makes = plan.snapshot;
-  std::unique_ptr<LiveJob> job(new LiveJob(std::move(facts), disk));
+  std::unique_ptr<MemorySnapshotJob> job(new MemorySnapshotJob(std::move(facts), disk));
   SB_TRY(Fd file, disk->NewMemory(plan.snapshot, slot));
   job->made_memory_ = true;
   SB_TRY(job->copy_, disk->BeginCopy(slot));
@@ -171,14 +172,14 @@ Result<std::unique_ptr<Job>> LiveJob::Start(JobFacts facts, Disk* disk, const Di
   return job;
 }
 
-LiveJob::~LiveJob() {
+MemorySnapshotJob::~MemorySnapshotJob() {
   Kill();
   // A copy that the process makes after all is a leftover of the disk then.
   if (made_memory_) disk_->DropMemory(facts().makes);
   disk_->DropCopy(copy_);
 }
 
-Result<> LiveJob::Finish() {
+Result<> MemorySnapshotJob::Finish() {
   auto said = Collect();
   if (!said) return std::unexpected(std::move(said).error().Context("live snapshot"));
   auto pause = std::from_chars(said->data(), said->data() + said->size(), pause_ms_);

@@ -11,10 +11,10 @@
 
 namespace sandbar::spawner {
 
-class FreezeJob final : public Job {
+class DriveSnapshotJob final : public Job {
  public:
   static Result<std::unique_ptr<Job>> Start(JobFacts facts, JobGroup group, const Disk* disk, const std::string& drive,
-                                            const std::string& state);
+                                            const std::string& snapshot);
   Result<> Finish() override;
 
  private:
