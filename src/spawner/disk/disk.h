@@ -18,7 +18,7 @@
 namespace sandbar::spawner {
 
 // Whose bytes they are: a project's number, which the daemon chose, and how many bytes it may have in the store.
-struct Owner {
+struct DiskOwner {
   uint64_t project = 0;  // 0: nobody's yet
   uint64_t bytes = 0;    // 0: half of the store
 };
@@ -48,9 +48,9 @@ class Disk {
   virtual std::string site_path() const = 0;
   virtual Result<DiskSlot> Create() = 0;
   // kNoSpace when the server's disk has no room for this much more, kQuota when the owner's budget has not.
-  virtual Result<> CheckSpace(const Owner& owner, uint64_t wanted) const = 0;
+  virtual Result<> CheckSpace(const DiskOwner& owner, uint64_t wanted) const = 0;
   // From now on the slot's bytes, those that are there included, are this owner's.
-  virtual Result<> Assign(DiskSlot& slot, const Owner& owner) = 0;
+  virtual Result<> Assign(DiskSlot& slot, const DiskOwner& owner) = 0;
   // The slot, or the drive, at `path` belongs to whom the one at `like` does.
   virtual Result<> AssignLike(const std::string& path, const std::string& like) = 0;
   // What is free has changed, perhaps by others: to be called every second or so.
@@ -100,7 +100,7 @@ class Disk {
   // Drives: directories that outlive machines, each with upper/ and work/ like a slot, and read-only states of them,
   // each with upper/. kUnsupported when the limit is one that nothing here would hold it to.
   // Without an owner an existing drive keeps the one that it has.
-  virtual Result<> CreateDrive(const std::string& drive, uint64_t max_bytes, const Owner& owner) = 0;
+  virtual Result<> CreateDrive(const std::string& drive, uint64_t max_bytes, const DiskOwner& owner) = 0;
   // The directory of a drive or a state; kNotFound when there is none.
   virtual Result<std::string> DrivePath(const std::string& name) const = 0;
   virtual Result<std::vector<std::string>> ListDrives(const std::string& after, size_t max) const = 0;

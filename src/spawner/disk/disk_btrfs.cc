@@ -127,8 +127,10 @@ class BtrfsDisk : public Disk {
     }
     return slot;
   }
-  Result<> CheckSpace(const Owner& owner, uint64_t wanted) const override { return groups_.CheckSpace(owner, wanted); }
-  Result<> Assign(DiskSlot& slot, const Owner& owner) override {
+  Result<> CheckSpace(const DiskOwner& owner, uint64_t wanted) const override {
+    return groups_.CheckSpace(owner, wanted);
+  }
+  Result<> Assign(DiskSlot& slot, const DiskOwner& owner) override {
     SB_TRY(slot.group, groups_.Join(slot.id, owner));
     return {};
   }
@@ -280,7 +282,7 @@ class BtrfsDisk : public Disk {
     return {};
   }
 
-  Result<> CreateDrive(const std::string& drive, uint64_t max_bytes, const Owner& owner) override {
+  Result<> CreateDrive(const std::string& drive, uint64_t max_bytes, const DiskOwner& owner) override {
     SB_TRYV(DriveDir::Check(drive));
     if (!drives_->Path(drive)) SB_TRYV(os::CreateSubvolume(drives_->fd(), drive));
     SB_TRY(Fd dir, os::OpenInside(drives_->fd(), drive, O_RDONLY | O_DIRECTORY));
@@ -308,7 +310,7 @@ class BtrfsDisk : public Disk {
     if (::renameat2(drives_->fd(), by.c_str(), drives_->fd(), drive.c_str(), RENAME_EXCHANGE) != 0)
       return FailErrno("replace a drive");
     if (auto r = RemoveDrive(by); !r) log::Warn("{}", r.error().message);
-    return CreateDrive(drive, size, Owner{});
+    return CreateDrive(drive, size, DiskOwner{});
   }
   Result<> RemoveDrive(const std::string& name) override {
     SB_TRY(Fd dir, os::OpenInside(drives_->fd(), name, O_RDONLY | O_DIRECTORY));
@@ -397,7 +399,7 @@ class BtrfsDisk : public Disk {
     auto id = os::SubvolumeId(subvolume);
     auto above = id ? os::QuotaGroupsAbove(root_.get(), *id) : std::unexpected(id.error());
     if (!above || !above->empty() || groups_.mode() != os::QuotaMode::kSimple) return;
-    if (auto joined = groups_.Join(*id, Owner{}); !joined) log::Warn("{}", joined.error().message);
+    if (auto joined = groups_.Join(*id, DiskOwner{}); !joined) log::Warn("{}", joined.error().message);
   }
   // A snapshot loses its scratch space, and nobody can write to it any more.
   Result<> Settle(const std::string& snapshot) const {

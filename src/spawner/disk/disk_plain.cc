@@ -57,7 +57,7 @@ class PlainDisk : public Disk {
     return Fail(Code::kUnsupported, "plain directories cannot share their contents");
   }
   // Without quotas nobody's share can be held to anything.
-  Result<> CheckSpace(const Owner&, uint64_t wanted) const override {
+  Result<> CheckSpace(const DiskOwner&, uint64_t wanted) const override {
     struct statvfs vfs{};
     if (::fstatvfs(machines_.get(), &vfs) != 0) return FailErrno("statvfs");
     const uint64_t left = static_cast<uint64_t>(vfs.f_bavail) * vfs.f_frsize;
@@ -65,7 +65,7 @@ class PlainDisk : public Disk {
     return Fail(Code::kNoSpace, "the server's disk is full: " + std::to_string(left >> 20) +
                                     " MiB left for sandboxes; delete some, or snapshots, and try again");
   }
-  Result<> Assign(DiskSlot&, const Owner&) override { return {}; }
+  Result<> Assign(DiskSlot&, const DiskOwner&) override { return {}; }
   Result<> AssignLike(const std::string&, const std::string&) override { return {}; }
   void Adjust() override {}
   Result<> SetLimit(const DiskSlot&, uint64_t bytes, uint64_t) override {
@@ -105,7 +105,7 @@ class PlainDisk : public Disk {
   void RemoveMemory(const std::string&) override {}
   Result<Fd> OpenMemory(const std::string&) const override { return NoCopies(); }
 
-  Result<> CreateDrive(const std::string& drive, uint64_t max_bytes, const Owner&) override {
+  Result<> CreateDrive(const std::string& drive, uint64_t max_bytes, const DiskOwner&) override {
     SB_TRYV(DriveDir::Check(drive));
     struct statvfs vfs{};
     if (::fstatvfs(drives_->fd(), &vfs) != 0) return FailErrno("statvfs");

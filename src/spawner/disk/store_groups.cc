@@ -116,7 +116,7 @@ Result<StoreSpace> StoreGroups::Space() const {
   return SpaceOf(space, free_bytes, total, static_cast<uint64_t>(image.st_blocks) * 512);
 }
 
-Result<uint64_t> StoreGroups::Ensure(const Owner& owner) {
+Result<uint64_t> StoreGroups::Ensure(const DiskOwner& owner) {
   const uint64_t group = GroupOf(owner.project);
   auto known = projects_.find(group);
   if (known == projects_.end()) {
@@ -133,7 +133,7 @@ Result<uint64_t> StoreGroups::Ensure(const Owner& owner) {
   return group;
 }
 
-Result<uint64_t> StoreGroups::Join(uint64_t subvolume, const Owner& owner) {
+Result<uint64_t> StoreGroups::Join(uint64_t subvolume, const DiskOwner& owner) {
   SB_TRY(uint64_t group, Ensure(owner));
   SB_TRY(auto before, os::QuotaGroupsAbove(root_, subvolume));
   SB_TRYV(os::JoinQuotaGroup(root_, subvolume, group));
@@ -151,7 +151,7 @@ Result<> StoreGroups::JoinLike(uint64_t subvolume, uint64_t like) {
   return {};
 }
 
-Result<> StoreGroups::CheckSpace(const Owner& owner, uint64_t wanted) const {
+Result<> StoreGroups::CheckSpace(const DiskOwner& owner, uint64_t wanted) const {
   SB_TRY(StoreSpace room, Space());
   if (room.left < kLeast + wanted)
     return Fail(Code::kNoSpace, "the server's disk is full: " + std::to_string(room.left / kMiB) +

@@ -44,12 +44,12 @@ class StoreGroups {
   // Finds what an earlier process left, and sees to it that metadata has room of its own.
   Result<> Start();
   // Puts a subvolume into its project's group, out of any other one; returns that group.
-  Result<uint64_t> Join(uint64_t subvolume, const Owner& owner);
+  Result<uint64_t> Join(uint64_t subvolume, const DiskOwner& owner);
   // The group that a copy of this subvolume belongs into; 0: none. `fs` is any descriptor in the store.
   static uint64_t GroupForCopy(int fs, uint64_t subvolume, os::QuotaMode mode);
   // Puts one subvolume where the other is.
   Result<> JoinLike(uint64_t subvolume, uint64_t like);
-  Result<> CheckSpace(const Owner& owner, uint64_t wanted) const;
+  Result<> CheckSpace(const DiskOwner& owner, uint64_t wanted) const;
   // Lets the limit of all guests follow what is free. Cheap; to be called every second or so.
   void Adjust();
   // The subvolume was destroyed.
@@ -62,11 +62,11 @@ class StoreGroups {
  private:
   // False while the project still has something.
   bool TryRemove(uint64_t project);
-  Result<uint64_t> Ensure(const Owner& owner);
+  Result<uint64_t> Ensure(const DiskOwner& owner);
   Result<StoreSpace> Space() const;
   Result<> FindStale();
   Result<> KeepMetadataSpace();
-  uint64_t Budget(const Owner& owner) const { return owner.bytes != 0 ? owner.bytes : total_ / 2; }
+  uint64_t Budget(const DiskOwner& owner) const { return owner.bytes != 0 ? owner.bytes : total_ / 2; }
 
   int root_;
   Fd image_;

@@ -177,7 +177,7 @@ Result<DriveDevice> OpenVmDrive(const HostResources& host, const DiskSlot& slot,
     ::unlinkat(upper.get(), kHalfMade, 0);
     SB_TRY(drive.disk, CreateVmDisk(upper.get(), VmDriveBytes(drive.path), kHalfMade));
     // From now on this is what it may take.
-    SB_TRYV(host.disk->CreateDrive(mount.drive, DriveDir::Size(drive.path), Owner{}));
+    SB_TRYV(host.disk->CreateDrive(mount.drive, DriveDir::Size(drive.path), DiskOwner{}));
   } else if (!disk) {
     return std::unexpected(std::move(disk).error());
   } else if (drive.copy) {

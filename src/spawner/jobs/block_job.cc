@@ -61,7 +61,7 @@ Result<std::unique_ptr<Job>> BlockJob::OfDrive(JobFacts facts, JobGroup group, H
   SB_TRY(std::string path, host->disk->DrivePath(facts.subjects.front()));
   const std::string target = facts.makes;
   std::unique_ptr<BlockJob> job(new BlockJob(std::move(facts), group, host));
-  SB_TRYV(host->disk->CreateDrive(target, DriveDir::Size(path), Owner{}));
+  SB_TRYV(host->disk->CreateDrive(target, DriveDir::Size(path), DiskOwner{}));
   SB_TRY(std::string place, host->disk->DrivePath(target));
   SB_TRYV(host->disk->AssignLike(place, path));
   SB_TRYV(job->Start(path, place + "/upper", VmDriveBytes(path)));

@@ -31,7 +31,7 @@ enum class JobKind : uint8_t {
 
 struct JobFacts {
   JobKind kind = JobKind::kTidy;
-  std::string owner;                  // whose; empty: nobody's in particular
+  std::string job_owner;              // whose share of the places it takes; empty: no project's
   std::vector<std::string> subjects;  // snapshots and drives that it works on: it ends when one of them goes
   std::string makes;                  // no two make the same; empty: nothing that has a name
   std::string machine;                // whose snapshot it takes

@@ -49,9 +49,9 @@ Result<> Jobs::Admit(const JobFacts& facts) const {
       return Fail(Code::kTooMany, facts.makes + " is being made already; try again later");
     if (other.kind != facts.kind) continue;
     ++in_all;
-    of_one += other.owner == facts.owner ? 1 : 0;
+    of_one += other.job_owner == facts.job_owner ? 1 : 0;
   }
-  if (in_all >= slots.in_all || (!facts.owner.empty() && of_one >= slots.of_one))
+  if (in_all >= slots.in_all || (!facts.job_owner.empty() && of_one >= slots.of_one))
     return Fail(Code::kTooMany, std::string("too many ") + slots.what + "; try again later");
   return {};
 }

@@ -61,7 +61,7 @@ Result<std::unique_ptr<Machine>> Machine::Boot(HostResources* host, ResourcePool
   if (!ValidId(request.machine, 40)) return Fail(Code::kBadRequest, "bad machine id");
   std::unique_ptr<Machine> m(new Machine(host, request.machine));
   SB_TRYV(m->CheckLimits(request.limits));
-  const Owner owner{request.project, request.project_bytes};
+  const DiskOwner owner{request.project, request.project_bytes};
   SB_TRYV(host->disk->CheckSpace(owner, 0));
   SB_TRYV(CheckEngine(*host, request));
   SB_TRY(m->launch_, MakeLaunch(request.engine));
@@ -75,7 +75,7 @@ Result<std::unique_ptr<Machine>> Machine::Boot(HostResources* host, ResourcePool
   want.nesting = request.nesting && shared_kernel;
   want.entrant = shared_kernel && !request.nesting;
   SB_TRY(m->resources_, pool->Take(want));
-  m->owner_ = owner;
+  m->disk_owner_ = owner;
   auto rest = host->disk->Assign(m->resources_.disk, owner);
   if (rest) rest = m->SetLimits(request.limits, 0);
   if (rest) rest = m->Listen();
@@ -118,7 +118,7 @@ Result<bool> Machine::NeedsCopy(const ConfigureReq& request) {
     SB_TRY(std::string layer, host_->disk->SnapshotLayer(snapshot));
     SB_TRYV(CheckFormat(snapshot, layer, launch_->block()));
   }
-  project_ = request.owner;
+  job_owner_ = request.owner;
   drives_.clear();
   for (const DriveMount& mount : request.mounts) drives_.push_back(mount.drive);
   return copies;
@@ -204,10 +204,10 @@ Result<> Machine::SetLimits(const Limits& limits, uint64_t inherited) {
   return {};
 }
 
-Result<> Machine::Assign(const Owner& owner) {
+Result<> Machine::Assign(const DiskOwner& owner) {
   SB_TRYV(host_->disk->CheckSpace(owner, 0));
   SB_TRYV(host_->disk->Assign(resources_.disk, owner));
-  owner_ = owner;
+  disk_owner_ = owner;
   return {};
 }
 
@@ -233,7 +233,7 @@ Result<std::unique_ptr<Job>> Machine::TakeMemorySnapshot(JobFacts facts, const L
   if (state_ != State::kRunning || paused_) return Fail(Code::kStopped, "the machine does not run");
   SB_TRY(Launch::MemorySource source, launch_->ForMemorySnapshot());
   // The machines of others write to the same store.
-  SB_TRYV(host_->disk->CheckSpace(owner_, 2 * (source.needs.memory_mib << 20)));
+  SB_TRYV(host_->disk->CheckSpace(disk_owner_, 2 * (source.needs.memory_mib << 20)));
   MemorySnapshotPlan plan;
   plan.machine = id_;
   plan.snapshot = request.snapshot;

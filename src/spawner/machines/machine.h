@@ -84,13 +84,13 @@ class Machine {
   }
   Result<> EndMeasuring(int64_t now) { return disk_limit_.Ended(host_->disk.get(), resources_.disk, now); }
   // Its disk belongs to this project from now on. For one that was booted before anybody wanted it.
-  Result<> Assign(const Owner& owner);
+  Result<> Assign(const DiskOwner& owner);
   Result<UsageResp> Usage() const;
   Result<> Pause(bool paused);
   // The process that takes a snapshot of it while it runs.
   Result<std::unique_ptr<Job>> TakeMemorySnapshot(JobFacts facts, const LiveSnapshotReq& request);
   // Whose it is; known from the configuration on.
-  const std::string& project() const { return project_; }
+  const std::string& job_owner() const { return job_owner_; }
 
   // Monotonic milliseconds (os::BootTimeMs); 0: none.
   int64_t deadline = 0;
@@ -121,7 +121,7 @@ class Machine {
   std::string id_;
   State state_ = State::kBooted;
   Limits limits_;
-  Owner owner_;
+  DiskOwner disk_owner_;
   MachineResources resources_;
   uint8_t engine_ = kNamespacesEngine;
   std::string agent_key_;
@@ -137,7 +137,7 @@ class Machine {
   std::string keep_as_;
   Result<> kept_;
   std::vector<std::string> drives_;  // names
-  std::string project_;
+  std::string job_owner_;
   DiskLimitWatch disk_limit_;
 };
 

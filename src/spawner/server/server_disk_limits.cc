@@ -52,7 +52,7 @@ void Server::WatchDiskLimits(int64_t now, int64_t* next) {
 
 Result<> Server::StartMeasuring(Slot& slot) {
   JobFacts facts{
-      .kind = JobKind::kMeasure, .owner = slot.machine->project(), .subjects = {SubjectOf(slot.machine->id())}};
+      .kind = JobKind::kMeasure, .job_owner = slot.machine->job_owner(), .subjects = {SubjectOf(slot.machine->id())}};
   SB_TRYV(jobs_.Admit(facts));
   SB_TRY(Group group, GroupFor(JobKind::kMeasure));
   DiskLimitWatch& limit = slot.machine->disk_limit();

@@ -131,7 +131,7 @@ void Server::StartCopies() {
 
 Result<> Server::StartCopy(Slot& slot) {
   const std::string& snapshot = slot.waits->snapshots.front();
-  JobFacts facts{.kind = JobKind::kCopy, .owner = slot.waits->owner, .subjects = {snapshot}};
+  JobFacts facts{.kind = JobKind::kCopy, .job_owner = slot.waits->owner, .subjects = {snapshot}};
   SB_TRYV(jobs_.Admit(facts));
   SB_TRY(auto job, CopyJob::Start(std::move(facts), host_->disk.get(), slot.machine->disk_slot(), snapshot));
   auto then = [this, serial = slot.serial](Job& ended, const Result<>& copied) { OnCopied(serial, ended, copied); };
@@ -185,7 +185,7 @@ void Server::Handle(uint32_t tag, const FreezeDriveReq& r) {
   // Asked again after a lost answer: done is done.
   if (host_->disk->DrivePath(r.state)) return Reply(tag, OkResp{});
   if (DriveInUse(r.drive)) return ReplyError(tag, Fail(Code::kConflict, "a machine writes to this drive").error());
-  JobFacts facts{.kind = JobKind::kDriveSnapshot, .owner = r.owner, .subjects = {r.drive}, .makes = r.state};
+  JobFacts facts{.kind = JobKind::kDriveSnapshot, .job_owner = r.owner, .subjects = {r.drive}, .makes = r.state};
   StartJob(tag, std::move(facts), [&](JobFacts f, JobGroup group) {
     return DriveSnapshotJob::Start(std::move(f), group, host_->disk.get(), r.drive, r.state);
   });
@@ -195,7 +195,7 @@ void Server::Handle(uint32_t tag, const FlattenReq& r) {
   if (!ValidId(r.target, 64)) return ReplyError(tag, Fail(Code::kBadRequest, "bad layer name").error());
   if (host_->disk->SnapshotLayer(r.target)) return Reply(tag, OkResp{});
   if (auto fits = CheckDirs(*host_, r.layers); !fits) return ReplyError(tag, fits.error());
-  JobFacts facts{.kind = JobKind::kConvert, .owner = r.owner, .subjects = r.layers, .makes = r.target};
+  JobFacts facts{.kind = JobKind::kConvert, .job_owner = r.owner, .subjects = r.layers, .makes = r.target};
   StartJob(tag, std::move(facts),
            [&](JobFacts f, JobGroup group) { return FlattenJob::Start(std::move(f), group, host_->disk.get()); });
 }
@@ -207,7 +207,7 @@ void Server::Handle(uint32_t tag, const ToBlockReq& r) {
   if (auto path = host_->disk->DrivePath(r.target); r.drive && path && HasVmDisk(*path)) return Reply(tag, OkResp{});
   // Everything that lies beside the layer would be taken too.
   if (!r.drive && host_->disk->settling(r.source)) return conversions_.push_back({Owed{tag, connection_}, r});
-  JobFacts facts{.kind = JobKind::kConvert, .owner = r.owner, .subjects = {r.source}, .makes = r.target};
+  JobFacts facts{.kind = JobKind::kConvert, .job_owner = r.owner, .subjects = {r.source}, .makes = r.target};
   StartJob(tag, std::move(facts), [&](JobFacts f, JobGroup group) {
     return r.drive ? BlockJob::OfDrive(std::move(f), group, host_)
                    : BlockJob::OfSnapshot(std::move(f), group, host_, r.bytes);
@@ -236,7 +236,7 @@ void Server::Handle(uint32_t tag, const ManifestReq& r) {
   std::vector<Fd> fds;
   auto opened = OpenLayers(*host_, {r.snapshot}, {}, fds);
   if (!opened) return ReplyError(tag, NotNow(opened.error()));
-  JobFacts facts{.kind = r.check ? JobKind::kRead : JobKind::kSeal, .owner = r.owner, .subjects = {r.snapshot}};
+  JobFacts facts{.kind = r.check ? JobKind::kRead : JobKind::kSeal, .job_owner = r.owner, .subjects = {r.snapshot}};
   // Before there is a new manifest: two scans that write one would spoil it.
   if (!r.check) facts.makes = "the manifest of " + r.snapshot;
   if (auto admitted = jobs_.Admit(facts); !admitted) return ReplyError(tag, admitted.error());
@@ -255,7 +255,7 @@ void Server::Handle(uint32_t tag, const DiffReq& r) {
   if (opened) opened = OpenLayers(*host_, r.after, r.after_image, fds);
   if (!opened) return ReplyError(tag, opened.error());
   const size_t after = fds.size() - before;
-  JobFacts facts{.kind = JobKind::kRead, .owner = r.owner, .subjects = r.before};
+  JobFacts facts{.kind = JobKind::kRead, .job_owner = r.owner, .subjects = r.before};
   facts.subjects.insert(facts.subjects.end(), r.after.begin(), r.after.end());
   StartScan(tag, std::move(facts), {"diff", std::to_string(before), std::to_string(after)}, std::move(fds));
 }
@@ -265,7 +265,7 @@ void Server::Handle(uint32_t tag, const LiveSnapshotReq& r) {
   if (slot == nullptr) return ReplyError(tag, Fail(Code::kNotFound, "there is no such machine").error());
   if (jobs_.MachineHas(r.machine))
     return ReplyError(tag, Fail(Code::kConflict, "a snapshot of this machine is being made").error());
-  JobFacts facts{.kind = JobKind::kMemorySnapshot, .owner = slot->machine->project()};
+  JobFacts facts{.kind = JobKind::kMemorySnapshot, .job_owner = slot->machine->job_owner()};
   StartJob(tag, std::move(facts),
            [&](JobFacts f, JobGroup) { return slot->machine->TakeMemorySnapshot(std::move(f), r); });
 }

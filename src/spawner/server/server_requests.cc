@@ -211,7 +211,7 @@ bool Server::DriveInUse(const std::string& name) const {
 }
 
 void Server::Handle(uint32_t tag, const CreateDriveReq& r) {
-  const Owner owner{r.project, r.project_bytes};
+  const DiskOwner owner{r.project, r.project_bytes};
   auto made = host_->disk->DrivePath(r.drive) ? Result<>{} : host_->disk->CheckSpace(owner, 0);
   if (made) made = host_->disk->CreateDrive(r.drive, r.max_bytes, owner);
   if (!made) return ReplyError(tag, made.error());
