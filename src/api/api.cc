@@ -54,12 +54,12 @@ int VersionNumber(std::string_view version) {
 
 }  // namespace
 
-Api::Api(sandbox::Service* service, images::Catalog* catalog, ApiConfig config)
-    : service_(service),
+Api::Api(const sandbox::Roles* domain, images::Catalog* catalog, ApiConfig config)
+    : domain_(domain),
       catalog_(catalog),
       config_(std::move(config)),
       guard_(MakeGuard(config_)),
-      previews_(std::make_unique<Previews>(service_, &config_)),
+      previews_(std::make_unique<Previews>(domain_, &config_)),
       shares_(std::make_unique<Shares>(kCallsInAll, kCallsWeight)),
       create_answers_(std::make_unique<CreateAnswers>()),
       fresh_shells_(std::make_unique<FreshShells>()),
@@ -109,7 +109,7 @@ Task<> Api::Authenticate(Call* call) {
     call->token.project = claims.project;
     call->expires_at_ms = claims.expires_at_ms;
   } else {
-    auto token = co_await service_->CheckToken(std::move(bearer));
+    auto token = co_await domain_->server->CheckToken(std::move(bearer));
     if (!token) co_return std::unexpected(std::move(token).error());
     call->token = *std::move(token);
   }
@@ -138,7 +138,7 @@ Task<> Api::Dispatch(http::HttpExchange* exchange) {
   }
   Call call;
   call.exchange = exchange;
-  call.service = service_;
+  call.domain = domain_;
   call.catalog = catalog_;
   call.config = &config_;
   call.create_answers = create_answers_.get();
@@ -162,7 +162,8 @@ Task<> Api::Dispatch(http::HttpExchange* exchange) {
   }
   // A session that is talked to is not idle, however long the talk is: a log that is followed, a forwarded port.
   std::shared_ptr<void> in_use;
-  if (auto it = call.params.find("session"); it != call.params.end()) in_use = service_->Use(call.scope, it->second);
+  if (auto it = call.params.find("session"); it != call.params.end())
+    in_use = domain_->sessions->Use(call.scope, it->second);
   call.first_use = fresh_shells_->FirstUse(call.params);
   std::optional<ExpiringExchange> expiring;
   if (call.expires_at_ms) call.exchange = &expiring.emplace(exchange, *call.expires_at_ms);

@@ -1,8 +1,8 @@
-// The HTTP front: routing, auth, JSON shapes and streaming over the domain (sandbox::Service). Speaks the Vercel
+// The HTTP front: routing, auth, JSON shapes and streaming over the domain (sandbox::Roles). Speaks the Vercel
 // Sandbox protocol (v1, v2..v4), a small native API under /x/v1, and MCP under /mcp.
-// Single loop. The service, the catalog and the server that calls Handle are owned by the daemon and outlive it.
+// Single loop. The domain, the catalog and the server that calls Handle are owned by the daemon and outlive it.
 //
-//   Api api(&service, &catalog, config);
+//   Api api(&domain->roles(), &catalog, config);
 //   auto server = ListenHttp(ex, host, port, options, [&](HttpExchange* x) { return api.Handle(x); },
 //                            [&](const Error& e) { return api.OnError(e); });
 //   api.SetPort((*server)->port());     // when port 0 picked one
@@ -30,7 +30,7 @@
 #include "http/server.h"
 #include "images/images.h"
 #include "mcp/tools.h"
-#include "sandbox/service.h"
+#include "sandbox/roles.h"
 
 namespace sandbar::api {
 
@@ -70,7 +70,7 @@ struct ApiConfig {
 
 class Api {
  public:
-  Api(sandbox::Service* service, images::Catalog* catalog, ApiConfig config);
+  Api(const sandbox::Roles* domain, images::Catalog* catalog, ApiConfig config);
   ~Api();
 
   void SetPort(uint16_t port);
@@ -93,7 +93,7 @@ class Api {
   Task<> Authenticate(Call* call);
   std::string BaseUrl(const http::HttpRequest& request) const;
 
-  sandbox::Service* service_;
+  const sandbox::Roles* domain_;
   images::Catalog* catalog_;
   ApiConfig config_;
   std::unique_ptr<WebGuard> guard_;

@@ -48,14 +48,14 @@ TEST_F(ApiFixture, EveryRouteRefusesEveryBadToken) {
       }
     }
   }
-  EXPECT_EQ(OnLoop([&] { return service_.calls; }), 0);
+  EXPECT_EQ(OnLoop([&] { return domain_.calls; }), 0);
   EXPECT_GT(refused, 1500U);
 }
 
 TEST_F(ApiFixture, EveryRouteAcceptsAGoodToken) {
   // Otherwise the matrix above could pass with a server that refuses everything.
-  service_.Exit(0);
-  service_.EndLog();
+  domain_.Exit(0);
+  domain_.EndLog();
   for (const RouteInfo& route : Api::Routes()) {
     Client client = Connect();
     client.Request(route.method, Concrete(route.pattern));
@@ -71,9 +71,9 @@ TEST_F(ApiFixture, JwtIsBoundToItsProject) {
   std::string bearer = Bearer(MintJwt(kTestKey, {"team_a", "prj_a", now + 600'000}, now));
   EXPECT_EQ(Ask("GET", "/v2/sandboxes?teamId=team_a&project=prj_a", "", bearer).status, 200);
   OnLoop([&] {
-    EXPECT_EQ(service_.scope.team, "team_a");
-    EXPECT_EQ(service_.scope.project, "prj_a");
-    EXPECT_FALSE(service_.scope.any_team || service_.scope.any_project);
+    EXPECT_EQ(domain_.scope.team, "team_a");
+    EXPECT_EQ(domain_.scope.project, "prj_a");
+    EXPECT_FALSE(domain_.scope.any_team || domain_.scope.any_project);
   });
   EXPECT_EQ(Ask("GET", "/v2/sandboxes", "", bearer).status, 200);
   Answer team = Ask("GET", "/v2/sandboxes?teamId=team_b", "", bearer);

@@ -14,35 +14,35 @@ class ApiCreateTest : public ApiFixture {
  protected:
   // A create that is under way when its client leaves.
   void Abandon(const char* body) {
-    service_.hold_create = true;
+    domain_.hold_create = true;
     Client client = Connect();
     client.Request("POST", kCreate, body);
-    Until([this] { return service_.waiting_creates == 1; });
+    Until([this] { return domain_.waiting_creates == 1; });
     client.Close();
   }
   void Release() {
     OnLoop([this] {
-      service_.hold_create = false;
-      service_.Wake();
+      domain_.hold_create = false;
+      domain_.Wake();
     });
-    Until([this] { return service_.waiting_creates == 0; });
+    Until([this] { return domain_.waiting_creates == 0; });
   }
 };
 
 TEST_F(ApiCreateTest, AnIdenticalCreateGetsWhatTheUnansweredOneMade) {
   Abandon(kNamed);
   Release();
-  OnLoop([this] { service_.name_taken = true; });
+  OnLoop([this] { domain_.name_taken = true; });
   EXPECT_EQ(Ask("POST", kCreate, R"({"projectId":"prj_sandbar","name":"demo","timeout":5000})").status, 400);
-  OnLoop([this] { service_.tokens["other"] = store::Token{}; });
+  OnLoop([this] { domain_.tokens["other"] = store::Token{}; });
   EXPECT_EQ(Ask("POST", kCreate, kNamed, "Authorization: Bearer other\r\n").status, 400) << "another caller's";
   Answer again = Ask("POST", kCreate, kNamed);
   EXPECT_EQ(again.status, 200) << again.body;
-  EXPECT_TRUE(OnLoop([this] { return service_.flag; })) << "it waits for the first one";
+  EXPECT_TRUE(OnLoop([this] { return domain_.flag; })) << "it waits for the first one";
   Answer third = Ask("POST", kCreate, kNamed);
   EXPECT_EQ(third.status, 400);
   EXPECT_EQ(third.Code(), "bad_request");
-  EXPECT_EQ(OnLoop([this] { return service_.deleted; }), 0);
+  EXPECT_EQ(OnLoop([this] { return domain_.deleted; }), 0);
 }
 
 // The client's getOrCreate asks for what is there before it creates.
@@ -58,7 +58,7 @@ TEST_F(ApiCreateTest, AGetThatDemandsIsolationIsNotGivenLess) {
   Answer lost = Ask("GET", get + "&__isolation=%5Bobject%20Object%5D");
   EXPECT_EQ(lost.status, 400);
   EXPECT_TRUE(lost.body.contains("__isolation: 3")) << lost.body;
-  OnLoop([this] { service_.session().isolation_class = 3; });
+  OnLoop([this] { domain_.session.isolation_class = 3; });
   EXPECT_EQ(Ask("GET", get + "&__isolation=%5Bobject%20Object%5D").status, 200) << "there is no more than that";
 }
 
@@ -66,32 +66,32 @@ TEST_F(ApiCreateTest, AfterAMinuteItIsADuplicate) {
   Abandon(kNamed);
   Release();
   OnLoop([this] {
-    service_.name_taken = true;
-    service_.SetCreatedAt(NowMs() - 61'000);
+    domain_.name_taken = true;
+    domain_.sandbox.created_at = NowMs() - 61'000;
   });
   EXPECT_EQ(Ask("POST", kCreate, kNamed).status, 400);
 }
 
 TEST_F(ApiCreateTest, AnAnsweredCreateIsNotGivenTwice) {
   EXPECT_EQ(Ask("POST", kCreate, kNamed).status, 200);
-  OnLoop([this] { service_.name_taken = true; });
+  OnLoop([this] { domain_.name_taken = true; });
   EXPECT_EQ(Ask("POST", kCreate, kNamed).status, 400);
 }
 
 TEST_F(ApiCreateTest, ANamelessOneIsUndoneWhenNobodyHearsOfIt) {
   Abandon(kNameless);
   Release();
-  Until([this] { return service_.deleted == 1; });
-  EXPECT_TRUE(OnLoop([this] { return service_.orphans; }));
+  Until([this] { return domain_.deleted == 1; });
+  EXPECT_TRUE(OnLoop([this] { return domain_.orphans; }));
 }
 
 TEST_F(ApiCreateTest, SessionsAreInUseWhileTheyAreTalkedTo) {
   Client client = Connect();
   client.Request("GET", "/v2/sandboxes/sessions/sbx_1/cmd/cmd_1/logs?teamId=team_sandbar");
-  Until([this] { return service_.users == 1; });
-  OnLoop([this] { service_.EndLog(); });
+  Until([this] { return domain_.users == 1; });
+  OnLoop([this] { domain_.EndLog(); });
   EXPECT_EQ(client.ReadAnswer().status, 200);
-  Until([this] { return service_.users == 0; });
+  Until([this] { return domain_.users == 0; });
 }
 
 TEST_F(ApiCreateTest, ListsSayWhenRunningOnesEnd) {
@@ -100,7 +100,7 @@ TEST_F(ApiCreateTest, ListsSayWhenRunningOnesEnd) {
   session.started_at = 1000;
   session.timeout_ms = 500;
   Connect();  // starts the loop
-  OnLoop([this, session] { service_.running = session; });
+  OnLoop([this, session] { domain_.running = session; });
   Answer list = Ask("GET", "/v2/sandboxes?teamId=team_sandbar&project=prj_sandbar");
   EXPECT_EQ(list.Json().at("sandboxes").at(0).at("expiresAt"), 1500) << list.body;
 }
@@ -114,7 +114,7 @@ TEST_F(ApiCreateTest, UsageIsPriced) {
   store::ProjectUsage used{"team_sandbar",      "prj_sandbar", 4,          3 * 3'600'000,
                            2048ULL * 3'600'000, 1'000'000'000, 500'000'000};
   Connect();
-  OnLoop([this, used] { service_.usage = {used}; });
+  OnLoop([this, used] { domain_.usage = {used}; });
   auto project = Ask("GET", "/x/v1/usage?teamId=team_sandbar").Json().at("projects").at(0).as_object();
   EXPECT_DOUBLE_EQ(project.at("cpuHours").to_number<double>(), 3.0);
   EXPECT_DOUBLE_EQ(project.at("memoryGbHours").to_number<double>(), 2.0);

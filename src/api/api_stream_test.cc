@@ -25,12 +25,12 @@ TEST_F(ApiFixture, WaitedCommandStreamsAsItHappens) {
   json::object first = Line(client.ReadChunk());
   EXPECT_EQ(first.at("command").at("id"), "cmd_1");
   EXPECT_TRUE(first.at("command").at("exitCode").is_null());
-  OnLoop([&] { service_.Out(1, "A\n"); });
+  OnLoop([&] { domain_.Out(1, "A\n"); });
   EXPECT_EQ(client.ReadChunk(), "{\"stream\":\"stdout\",\"data\":\"A\\n\"}\n");
-  OnLoop([&] { service_.Out(2, "B"); });
+  OnLoop([&] { domain_.Out(2, "B"); });
   EXPECT_EQ(client.ReadChunk(), "{\"stream\":\"stderr\",\"data\":\"B\"}\n");
-  OnLoop([&] { service_.EndLog(); });
-  OnLoop([&] { service_.Exit(3); });
+  OnLoop([&] { domain_.EndLog(); });
+  OnLoop([&] { domain_.Exit(3); });
   json::object last = Line(client.ReadChunk());
   EXPECT_EQ(last.at("command").at("exitCode"), 3);
   EXPECT_EQ(last.at("command").at("durationMs"), 5);
@@ -46,18 +46,18 @@ TEST_F(ApiFixture, CodeStreamsItsEventsAndAGoneClientDropsThem) {
   client.Request("POST", "/x/v1/sandboxes/demo/code",
                  R"({"language":"typescript","code":"1","context":"c","timeoutMs":5,"env":{"A":"b"},"cwd":"/x"})");
   EXPECT_EQ(client.ReadHead().Get("content-type"), "application/x-ndjson");
-  OnLoop([&] { service_.Out(1, "{\"type\":\"started\"}\n"); });
+  OnLoop([&] { domain_.Out(1, "{\"type\":\"started\"}\n"); });
   EXPECT_EQ(client.ReadChunk(), "{\"type\":\"started\"}\n");
   OnLoop([&] {
-    EXPECT_EQ(service_.asked, "demo");
-    EXPECT_EQ(service_.code_spec->language, sandbox::CodeLanguage::kTypescript);
-    EXPECT_EQ(service_.code_spec->code, "1");
-    EXPECT_EQ(service_.code_spec->context, "c");
-    EXPECT_EQ(service_.code_spec->timeout_ms, 5);
-    EXPECT_EQ(service_.code_spec->env.at("A"), "b");
-    EXPECT_EQ(service_.code_spec->cwd, "/x");
-    EXPECT_EQ(service_.readers, 1);
-    service_.EndLog();
+    EXPECT_EQ(domain_.asked, "demo");
+    EXPECT_EQ(domain_.code_spec->language, sandbox::CodeLanguage::kTypescript);
+    EXPECT_EQ(domain_.code_spec->code, "1");
+    EXPECT_EQ(domain_.code_spec->context, "c");
+    EXPECT_EQ(domain_.code_spec->timeout_ms, 5);
+    EXPECT_EQ(domain_.code_spec->env.at("A"), "b");
+    EXPECT_EQ(domain_.code_spec->cwd, "/x");
+    EXPECT_EQ(domain_.readers, 1);
+    domain_.EndLog();
   });
   EXPECT_EQ(client.ReadChunk(), "");
   EXPECT_FALSE(client.cut());
@@ -66,7 +66,7 @@ TEST_F(ApiFixture, CodeStreamsItsEventsAndAGoneClientDropsThem) {
     leaving.Request("POST", "/x/v1/sandboxes/demo/code", R"({"code":"1"})");
     leaving.ReadHead();
   }
-  while (OnLoop([&] { return service_.readers; }) > 0) std::this_thread::yield();
+  while (OnLoop([&] { return domain_.readers; }) > 0) std::this_thread::yield();
 }
 
 TEST_F(ApiFixture, ContextsAndWrongCode) {
@@ -78,8 +78,8 @@ TEST_F(ApiFixture, ContextsAndWrongCode) {
   EXPECT_EQ(list.at("contexts").at(0).at("state"), "idle");
   auto changed = [&](const char* method, const std::string& path) {
     EXPECT_EQ(Ask(method, "/x/v1/sandboxes/demo/contexts/ctx_9" + path).status, 200);
-    EXPECT_EQ(OnLoop([&] { return service_.asked; }), "ctx_9");
-    return static_cast<sandbox::ContextChange>(OnLoop([&] { return service_.number; }));
+    EXPECT_EQ(OnLoop([&] { return domain_.asked; }), "ctx_9");
+    return static_cast<sandbox::ContextChange>(OnLoop([&] { return domain_.number; }));
   };
   EXPECT_EQ(changed("POST", "/interrupt"), sandbox::ContextChange::kInterrupt);
   EXPECT_EQ(changed("POST", "/restart"), sandbox::ContextChange::kRestart);
@@ -96,13 +96,13 @@ TEST_F(ApiFixture, SplitCharactersArriveWhole) {
   client.ReadHead();
   client.ReadChunk();
   OnLoop([&] {
-    service_.Out(1, "caf\xc3");       // the first half of é
-    service_.Out(2, "\xe2\x82");      // two thirds of € on the other stream
-    service_.Out(1, "\xa9\n");        // the second half
-    service_.Out(2, "\xac\xff");      // the last third, then a byte that is no character
-    service_.Out(1, "\xf0\x9f\x98");  // never completed
-    service_.EndLog();
-    service_.Exit(0);
+    domain_.Out(1, "caf\xc3");       // the first half of é
+    domain_.Out(2, "\xe2\x82");      // two thirds of € on the other stream
+    domain_.Out(1, "\xa9\n");        // the second half
+    domain_.Out(2, "\xac\xff");      // the last third, then a byte that is no character
+    domain_.Out(1, "\xf0\x9f\x98");  // never completed
+    domain_.EndLog();
+    domain_.Exit(0);
   });
   std::string all;
   for (std::string chunk = client.ReadChunk(); !chunk.empty(); chunk = client.ReadChunk()) all += chunk;
@@ -121,10 +121,10 @@ TEST_F(ApiFixture, OnlyReplacedBytesAreSaidToBe) {
   client.Request("GET", std::string(kCmd) + "/cmd_1/logs");
   client.ReadHead();
   OnLoop([&] {
-    service_.Out(1, "a\xef\xbf");
-    service_.Out(1, "\xbd");
-    service_.Out(1, "b\x80");
-    service_.EndLog();
+    domain_.Out(1, "a\xef\xbf");
+    domain_.Out(1, "\xbd");
+    domain_.Out(1, "b\x80");
+    domain_.EndLog();
   });
   std::string all;
   for (std::string chunk = client.ReadChunk(); !chunk.empty(); chunk = client.ReadChunk()) all += chunk;
@@ -139,9 +139,9 @@ TEST_F(ApiFixture, GapIsSaid) {
   client.Request("GET", std::string(kCmd) + "/cmd_1/logs");
   EXPECT_EQ(client.ReadHead().Get("content-type"), "application/x-ndjson");
   OnLoop([&] {
-    service_.Out(1, "head\xc3");
-    service_.Say(sandbox::LogChunk{1, "tail", 1234});
-    service_.EndLog();
+    domain_.Out(1, "head\xc3");
+    domain_.Say(sandbox::LogChunk{1, "tail", 1234});
+    domain_.EndLog();
   });
   std::string all;
   for (std::string chunk = client.ReadChunk(); !chunk.empty(); chunk = client.ReadChunk()) all += chunk;
@@ -159,9 +159,9 @@ TEST_F(ApiFixture, LogsCanBeReadTwiceAtOnce) {
     client->Request("GET", std::string(kCmd) + "/cmd_1/logs");
     EXPECT_EQ(client->ReadHead().status, 200);
   }
-  OnLoop([&] { service_.Out(1, "x"); });
+  OnLoop([&] { domain_.Out(1, "x"); });
   for (Client* client : {&one, &two}) EXPECT_EQ(client->ReadChunk(), "{\"stream\":\"stdout\",\"data\":\"x\"}\n");
-  OnLoop([&] { service_.EndLog(); });
+  OnLoop([&] { domain_.EndLog(); });
   for (Client* client : {&one, &two}) EXPECT_EQ(client->ReadChunk(), "");
 }
 
@@ -170,7 +170,7 @@ TEST_F(ApiFixture, ErrorInTheStreamIsALine) {
   client.Request("POST", kCmd, kWaitLogs);
   client.ReadHead();
   client.ReadChunk();
-  OnLoop([&] { service_.Say(Error{Code::kStopped, "the machine is gone"}); });
+  OnLoop([&] { domain_.Say(Error{Code::kStopped, "the machine is gone"}); });
   EXPECT_EQ(
       client.ReadChunk(),
       "{\"stream\":\"error\",\"data\":{\"code\":\"sandbox_stream_closed\",\"message\":\"the machine is gone\"}}\n");
@@ -185,7 +185,7 @@ TEST_F(ApiFixture, SilenceIsFilledWithEmptyLines) {
   client.ReadHead();
   EXPECT_EQ(Line(client.ReadChunk()).at("command").at("id"), "cmd_1");
   for (int i = 0; i < 3; ++i) EXPECT_EQ(client.ReadChunk(), "\n");
-  OnLoop([&] { service_.Exit(0); });
+  OnLoop([&] { domain_.Exit(0); });
   std::string chunk = client.ReadChunk();
   while (chunk == "\n") chunk = client.ReadChunk();
   EXPECT_EQ(Line(chunk).at("command").at("exitCode"), 0);
@@ -201,10 +201,10 @@ TEST_F(ApiFixture, WithoutLogsThereAreTwoLines) {
     EXPECT_EQ(client.ReadHead().Get("content-type"), "application/x-ndjson");
     json::object first = Line(client.ReadChunk());
     EXPECT_EQ(first.at("command").as_object().count(v1 ? "sandboxId" : "sessionId"), 1U);
-    OnLoop([&] { service_.Exit(0); });
+    OnLoop([&] { domain_.Exit(0); });
     EXPECT_EQ(Line(client.ReadChunk()).at("command").at("exitCode"), 0);
     EXPECT_EQ(client.ReadChunk(), "");
-    EXPECT_EQ(OnLoop([&] { return service_.readers; }), 0);
+    EXPECT_EQ(OnLoop([&] { return domain_.readers; }), 0);
   }
 }
 
@@ -220,17 +220,17 @@ TEST_F(ApiFixture, ClientThatLeavesEndsTheStreamOnly) {
   client.Request("POST", kCmd, kWaitLogs);
   client.ReadHead();
   client.ReadChunk();
-  EXPECT_EQ(OnLoop([&] { return service_.readers; }), 1);
+  EXPECT_EQ(OnLoop([&] { return domain_.readers; }), 1);
   client.Close();
-  Until([&] { return service_.readers == 0; });
-  EXPECT_EQ(OnLoop([&] { return service_.number; }), 0);  // nobody was killed
+  Until([&] { return domain_.readers == 0; });
+  EXPECT_EQ(OnLoop([&] { return domain_.number; }), 0);  // nobody was killed
   // The same while only the exit is waited for.
   Client waiting = Connect();
   waiting.Request("GET", std::string(kCmd) + "/cmd_1?wait=true");
   waiting.ReadHead();
-  Until([&] { return service_.waits == 1; });
+  Until([&] { return domain_.waits == 1; });
   waiting.Close();
-  Until([&] { return service_.waits == 0; });
+  Until([&] { return domain_.waits == 0; });
 }
 
 TEST_F(ApiFixture, GetWaitSendsItsHeadFirst) {
@@ -241,7 +241,7 @@ TEST_F(ApiFixture, GetWaitSendsItsHeadFirst) {
   EXPECT_EQ(head.status, 200);
   EXPECT_EQ(head.Get("content-type"), "application/json");
   EXPECT_EQ(client.ReadChunk(), " ");
-  OnLoop([&] { service_.Exit(7); });
+  OnLoop([&] { domain_.Exit(7); });
   std::string body;
   for (std::string chunk = client.ReadChunk(); !chunk.empty(); chunk = client.ReadChunk()) body += chunk;
   EXPECT_EQ(json::parse(body).at("command").at("exitCode"), 7);
@@ -255,7 +255,7 @@ TEST_F(ApiFixture, ServerCloseEndsOpenStreams) {
   client.ReadHead();
   client.ReadChunk();
   asio::co_spawn(io_, server_->Close(), asio::use_future).get();
-  EXPECT_EQ(OnLoop([&] { return service_.readers; }), 0);
+  EXPECT_EQ(OnLoop([&] { return domain_.readers; }), 0);
   client.ReadChunk();
   EXPECT_TRUE(client.cut());
 }

@@ -46,7 +46,7 @@ TEST_F(ApiFixture, HostAndOrigin) {
   EXPECT_EQ(preview.Code(), "SANDBOX_NOT_FOUND");
   EXPECT_EQ(Ask("GET", "/v2/sandboxes", "", "Origin: http://evil.example\r\n").status, 403);
   EXPECT_EQ(Ask("GET", "/v2/sandboxes", "", "Sec-Fetch-Site: cross-site\r\n").status, 403);
-  EXPECT_EQ(OnLoop([&] { return service_.calls; }), 0);
+  EXPECT_EQ(OnLoop([&] { return domain_.calls; }), 0);
   EXPECT_EQ(Ask("GET", "/v2/sandboxes", "", "Sec-Fetch-Mode: cors\r\n").status, 200);
 }
 
@@ -69,9 +69,9 @@ TEST_F(ApiFixture, Create) {
   EXPECT_EQ(body.at("sandbox").at("persistent"), false);
   EXPECT_TRUE(body.at("routes").as_array().empty());
   OnLoop([&] {
-    EXPECT_EQ(service_.scope.team, "team_x");
-    EXPECT_EQ(service_.scope.project, "prj_x");
-    EXPECT_TRUE(service_.scope.any_project);
+    EXPECT_EQ(domain_.scope.team, "team_x");
+    EXPECT_EQ(domain_.scope.project, "prj_x");
+    EXPECT_TRUE(domain_.scope.any_project);
   });
 }
 
@@ -79,8 +79,8 @@ TEST_F(ApiFixture, CreateThatCannotBe) {
   EXPECT_EQ(Ask("POST", "/v2/sandboxes", R"({"ports":["x"]})").Code(), "bad_request");
   EXPECT_EQ(Ask("POST", "/v2/sandboxes", "{nope").Code(), "bad_request");
   EXPECT_EQ(Ask("POST", "/v2/sandboxes?projectId=prj_a", R"({"projectId":"prj_b"})").status, 400);
-  EXPECT_EQ(OnLoop([&] { return service_.calls; }), 0);
-  OnLoop([&] { service_.fail = Error{Code::kConflict, "the drive is attached elsewhere"}; });
+  EXPECT_EQ(OnLoop([&] { return domain_.calls; }), 0);
+  OnLoop([&] { domain_.fail = Error{Code::kConflict, "the drive is attached elsewhere"}; });
   Answer held = Ask("POST", "/v2/sandboxes", "{}");
   EXPECT_EQ(held.status, 409);
   EXPECT_EQ(held.Code(), "conflict");
@@ -97,11 +97,11 @@ TEST_F(ApiFixture, GetResumesOnlyWhenAsked) {
   Answer plain = Ask("GET", "/v2/sandboxes/demo?projectId=prj_sandbar");
   EXPECT_EQ(plain.status, 200);
   EXPECT_FALSE(plain.Json().contains("resumed"));
-  EXPECT_FALSE(OnLoop([&] { return service_.flag; }));
+  EXPECT_FALSE(OnLoop([&] { return domain_.flag; }));
   Answer resumed = Ask("GET", "/v2/sandboxes/demo?resume=true");
   EXPECT_EQ(resumed.Json().at("resumed"), false);
-  EXPECT_TRUE(OnLoop([&] { return service_.flag; }));
-  OnLoop([&] { service_.fail = Error{Code::kSnapshotMissing, "never had one"}; });
+  EXPECT_TRUE(OnLoop([&] { return domain_.flag; }));
+  OnLoop([&] { domain_.fail = Error{Code::kSnapshotMissing, "never had one"}; });
   Answer none = Ask("GET", "/v2/sandboxes/demo?resume=true");
   EXPECT_EQ(none.status, 400);
   EXPECT_EQ(none.Code(), "snapshot_not_found");
@@ -112,26 +112,26 @@ TEST_F(ApiFixture, ListUpdateDelete) {
   EXPECT_EQ(list.at("sandboxes").as_array().size(), 1U);
   EXPECT_EQ(list.at("pagination").at("next"), "cursor-2");
   OnLoop([&] {
-    EXPECT_EQ(service_.scope.project, "prj_x");
-    EXPECT_EQ(service_.list->limit, 1);
+    EXPECT_EQ(domain_.scope.project, "prj_x");
+    EXPECT_EQ(domain_.list->limit, 1);
   });
   Answer updated = Ask("PATCH", "/v2/sandboxes/demo", R"({"timeout":60000,"ports":[]})");
   EXPECT_TRUE(updated.Json().at("routes").as_array().empty());
-  EXPECT_EQ(OnLoop([&] { return service_.update->timeout_ms; }), 60000);
+  EXPECT_EQ(OnLoop([&] { return domain_.update->timeout_ms; }), 60000);
   EXPECT_FALSE(Ask("PATCH", "/v2/sandboxes/demo", "{}").Json().contains("routes"));
   EXPECT_EQ(Ask("DELETE", "/v2/sandboxes/demo").Json().at("sandbox").at("name"), "demo");
 }
 
 TEST_F(ApiFixture, Sessions) {
   EXPECT_EQ(Ask("GET", "/v2/sandboxes/sessions?name=demo").Json().at("sessions").as_array().size(), 1U);
-  EXPECT_EQ(OnLoop([&] { return service_.list->sandbox; }), "demo");
+  EXPECT_EQ(OnLoop([&] { return domain_.list->sandbox; }), "demo");
   EXPECT_EQ(Ask("GET", kSession).Json().at("session").at("id"), "sbx_1");
   Answer policy = Ask("POST", std::string(kSession) + "/network-policy", R"({"mode":"deny-all"})");
   EXPECT_EQ(policy.Json().at("session").at("networkPolicy").at("mode"), "deny-all");
   EXPECT_EQ(Ask("POST", std::string(kSession) + "/network-policy", R"({"allow":["x.com"]})").status, 200);
   EXPECT_EQ(Ask("POST", std::string(kSession) + "/network-policy", R"({"alow":["x.com"]})").status, 400);
   EXPECT_EQ(Ask("POST", std::string(kSession) + "/extend-timeout", R"({"duration":5000})").status, 200);
-  EXPECT_EQ(OnLoop([&] { return service_.number; }), 5000);
+  EXPECT_EQ(OnLoop([&] { return domain_.number; }), 5000);
   json::object stopped = Ask("POST", std::string(kSession) + "/stop").Json();
   EXPECT_EQ(stopped.at("session").at("status"), "stopped");
   EXPECT_EQ(stopped.at("session").at("duration"), 2500);
@@ -143,7 +143,7 @@ TEST_F(ApiFixture, Snapshots) {
   EXPECT_EQ(taken.status, 201);
   EXPECT_EQ(taken.Json().at("snapshot").at("sourceSessionId"), "sbx_1");
   EXPECT_EQ(taken.Json().at("session").at("id"), "sbx_1");
-  EXPECT_EQ(OnLoop([&] { return service_.number; }), 86400000);
+  EXPECT_EQ(OnLoop([&] { return domain_.number; }), 86400000);
   EXPECT_EQ(Ask("POST", std::string(kSession) + "/snapshot").status, 201);
   EXPECT_EQ(Ask("POST", "/v1/sandboxes/sbx_1/snapshot").Json().at("snapshot").at("sourceSandboxId"), "sbx_1");
   EXPECT_EQ(Ask("GET", "/v2/sandboxes/snapshots?project=p").Json().at("pagination").at("next"), "cursor-2");
@@ -151,19 +151,19 @@ TEST_F(ApiFixture, Snapshots) {
   json::object tree = Ask("GET", "/v2/sandboxes/snapshots/tree?snapshotId=snap_1&limit=3&sortOrder=asc").Json();
   EXPECT_EQ(tree.at("anchor").at("count"), "2");
   EXPECT_EQ(tree.at("pagination").at("next"), "snap_1");
-  EXPECT_EQ(OnLoop([&] { return service_.number; }), 3);
+  EXPECT_EQ(OnLoop([&] { return domain_.number; }), 3);
   EXPECT_EQ(Ask("GET", "/v2/sandboxes/snapshots/tree?snapshotId=snap_1&limit=11").status, 400);
   EXPECT_EQ(Ask("GET", "/v2/sandboxes/snapshots/tree").status, 400);
   EXPECT_EQ(Ask("DELETE", "/v2/sandboxes/snapshots/snap_1").Json().at("snapshot").at("status"), "deleted");
   EXPECT_EQ(Ask("POST", "/v2/sandboxes/demo/fork", R"({"name":"copy","env":{"A":"1"},"ports":[]})").status, 200);
   OnLoop([&] {
-    EXPECT_EQ(service_.fork->name, "copy");
-    EXPECT_EQ(service_.fork->changes.env->at("A"), "1");
-    EXPECT_FALSE(service_.fork->changes.tags.has_value());
+    EXPECT_EQ(domain_.fork->name, "copy");
+    EXPECT_EQ(domain_.fork->changes.env->at("A"), "1");
+    EXPECT_FALSE(domain_.fork->changes.tags.has_value());
   });
   EXPECT_EQ(Ask("POST", "/v2/sandboxes/demo/fork").status, 200);
   EXPECT_EQ(Ask("DELETE", "/v2/sandboxes/demo?deleteOrphanSnapshots=true").status, 200);
-  EXPECT_TRUE(OnLoop([&] { return service_.orphans; }));
+  EXPECT_TRUE(OnLoop([&] { return domain_.orphans; }));
 }
 
 TEST_F(ApiFixture, SessionErrorsDriveTheClient) {
@@ -173,7 +173,7 @@ TEST_F(ApiFixture, SessionErrorsDriveTheClient) {
         std::tuple{Code::kExecutableNotFound, 400, "executable_not_found"},
         std::tuple{Code::kUnavailable, 503, "service_unavailable"}}) {
     Connect();
-    OnLoop([&, c = code] { service_.fail = Error{c, "because"}; });
+    OnLoop([&, c = code] { domain_.fail = Error{c, "because"}; });
     Answer answer = Ask("POST", std::string(kSession) + "/cmd", R"({"command":"x","wait":true,"logs":true})");
     EXPECT_EQ(answer.status, status);
     EXPECT_EQ(answer.Code(), name);
@@ -186,16 +186,16 @@ TEST_F(ApiFixture, V1Facade) {
   EXPECT_EQ(made.at("sandbox").at("id"), "sbx_1");
   EXPECT_EQ(made.at("sandbox").at("runtime"), "node24");
   EXPECT_FALSE(made.contains("session"));
-  EXPECT_TRUE(OnLoop([&] { return service_.create->v1; }));
+  EXPECT_TRUE(OnLoop([&] { return domain_.create->v1; }));
   EXPECT_EQ(Ask("GET", "/v1/sandboxes/sbx_1").Json().at("sandbox").at("status"), "running");
   json::object page = Ask("GET", "/v1/sandboxes?project=p&until=99&limit=1").Json();
   EXPECT_EQ(page.at("sandboxes").as_array().size(), 1U);
   EXPECT_TRUE(page.at("pagination").at("next").is_int64());
   EXPECT_TRUE(page.at("pagination").at("prev").is_int64());
-  EXPECT_EQ(OnLoop([&] { return service_.list->until; }), 99);
+  EXPECT_EQ(OnLoop([&] { return domain_.list->until; }), 99);
   json::object killed = Ask("POST", "/v1/sandboxes/sbx_1/cmd_1/kill", R"({"signal":9})").Json();
   EXPECT_EQ(killed.at("command").at("sandboxId"), "sbx_1");
-  EXPECT_EQ(OnLoop([&] { return service_.number; }), 9);
+  EXPECT_EQ(OnLoop([&] { return domain_.number; }), 9);
   EXPECT_EQ(Ask("POST", "/v1/sandboxes/sbx_1/extend-timeout", R"({"duration":5000})").Json().count("sandbox"), 1U);
   EXPECT_EQ(Ask("GET", "/v1/sandboxes/snapshots").Json().at("pagination").as_object().count("prev"), 1U);
   EXPECT_EQ(Ask("POST", "/v1/sandboxes/sbx_1/stop").Json().at("sandbox").at("status"), "stopped");
@@ -246,42 +246,42 @@ TEST_F(ApiFixture, Drives) {
   Answer made = Ask("POST", "/v2/sandboxes/drives/d", R"({"projectId":"prj_a","maxSizeBytes":5000000})");
   EXPECT_EQ(made.status, 201);
   EXPECT_EQ(made.Json().at("drive").at("name"), "d");
-  EXPECT_EQ(OnLoop([&] { return service_.number; }), 5000000);
-  EXPECT_EQ(OnLoop([&] { return service_.scope.project; }), "prj_a");
+  EXPECT_EQ(OnLoop([&] { return domain_.number; }), 5000000);
+  EXPECT_EQ(OnLoop([&] { return domain_.scope.project; }), "prj_a");
   EXPECT_EQ(Ask("POST", "/v1/drives/d?projectId=prj_a", "").status, 200);
   EXPECT_EQ(Ask("POST", "/v2/sandboxes/drives/d", R"({"maxSizeBytes":-1})").status, 400);
   json::object list = Ask("GET", "/v2/sandboxes/drives?projectId=prj_a&sortBy=updatedAt&namePrefix=x").Json();
   EXPECT_EQ(list.at("drives").as_array().size(), 1U);
   EXPECT_EQ(list.at("pagination").at("next"), "cursor-2");
-  EXPECT_EQ(OnLoop([&] { return service_.list->sort_by + service_.list->name_prefix; }), "updatedAtx");
+  EXPECT_EQ(OnLoop([&] { return domain_.list->sort_by + domain_.list->name_prefix; }), "updatedAtx");
   EXPECT_EQ(Ask("DELETE", "/v2/sandboxes/drives/d?projectId=prj_a").Json().at("drive").at("name"), "d");
-  EXPECT_EQ(OnLoop([&] { return service_.asked; }), "d");
+  EXPECT_EQ(OnLoop([&] { return domain_.asked; }), "d");
 }
 
 TEST_F(ApiFixture, ReadFile) {
-  service_.pieces = {std::string("a\0b", 3), std::string(200'000, 'z'), "end"};
+  domain_.pieces = {std::string("a\0b", 3), std::string(200'000, 'z'), "end"};
   Answer answer = Ask("POST", std::string(kSession) + "/fs/read", R"({"path":"x.bin","cwd":"/tmp"})");
   EXPECT_EQ(answer.status, 200);
   EXPECT_EQ(answer.Get("content-type"), "application/octet-stream");
   EXPECT_EQ(answer.Get("x-content-type-options"), "nosniff");
   EXPECT_EQ(answer.body, std::string("a\0b", 3) + std::string(200'000, 'z') + "end");
-  EXPECT_EQ(OnLoop([&] { return service_.cwd; }), "/tmp");
-  OnLoop([&] { service_.pieces.clear(); });
+  EXPECT_EQ(OnLoop([&] { return domain_.cwd; }), "/tmp");
+  OnLoop([&] { domain_.pieces.clear(); });
   EXPECT_EQ(Ask("POST", std::string(kSession) + "/fs/read", R"({"path":"empty"})").status, 200);
 }
 
 TEST_F(ApiFixture, ReadFileErrors) {
-  service_.fail = Error{Code::kFileError, "is a directory"};
+  domain_.fail = Error{Code::kFileError, "is a directory"};
   EXPECT_EQ(Ask("POST", std::string(kSession) + "/fs/read", R"({"path":"d"})").Code(), "file_error");
   // v1 would take the error's body for the file.
   EXPECT_EQ(Ask("POST", "/v1/sandboxes/sbx_1/fs/read", R"({"path":"d"})").status, 404);
   OnLoop([&] {
-    service_.fail.reset();
-    service_.read_ends_with = Error{Code::kFileError, "cannot be read"};
+    domain_.fail.reset();
+    domain_.read_ends_with = Error{Code::kFileError, "cannot be read"};
   });
   EXPECT_EQ(Ask("POST", std::string(kSession) + "/fs/read", R"({"path":"d"})").status, 400);
   // Broken in the middle: the connection is cut, not ended.
-  OnLoop([&] { service_.pieces = {"part"}; });
+  OnLoop([&] { domain_.pieces = {"part"}; });
   Client client = Connect();
   client.Request("POST", std::string(kSession) + "/fs/read", R"({"path":"d"})");
   EXPECT_EQ(client.ReadHead().status, 200);
@@ -295,10 +295,10 @@ TEST_F(ApiFixture, WriteStreamsTheBody) {
   std::string gzip = "Content-Type: application/gzip\r\n";
   Answer answer = Ask("POST", std::string(kSession) + "/fs/write", body, gzip + "X-Cwd: /\r\n");
   EXPECT_EQ(answer.body, "{}");
-  EXPECT_TRUE(OnLoop([&] { return service_.written == body; }));
-  EXPECT_EQ(OnLoop([&] { return service_.cwd; }), "/");
+  EXPECT_TRUE(OnLoop([&] { return domain_.written == body; }));
+  EXPECT_EQ(OnLoop([&] { return domain_.cwd; }), "/");
   EXPECT_EQ(Ask("POST", std::string(kSession) + "/fs/write", "x", gzip).status, 200);
-  EXPECT_EQ(OnLoop([&] { return service_.cwd; }), std::nullopt);
+  EXPECT_EQ(OnLoop([&] { return domain_.cwd; }), std::nullopt);
   EXPECT_EQ(Ask("POST", std::string(kSession) + "/fs/write", "x", gzip + "X-Cwd: a\r\n").status, 400);
   EXPECT_EQ(Ask("POST", std::string(kSession) + "/fs/write", "{}").status, 400);
 }
@@ -306,8 +306,8 @@ TEST_F(ApiFixture, WriteStreamsTheBody) {
 TEST_F(ApiFixture, MakeDir) {
   EXPECT_EQ(Ask("POST", std::string(kSession) + "/fs/mkdir", R"({"path":"a/b","recursive":true})").body, "{}");
   OnLoop([&] {
-    EXPECT_EQ(service_.asked, "a/b");
-    EXPECT_TRUE(service_.flag);
+    EXPECT_EQ(domain_.asked, "a/b");
+    EXPECT_TRUE(domain_.flag);
   });
 }
 
@@ -321,7 +321,7 @@ TEST_F(ApiFixture, Account) {
 }
 
 TEST_F(ApiFixture, NativeSnapshots) {
-  auto asked = [&] { return OnLoop([&] { return service_.asked; }); };
+  auto asked = [&] { return OnLoop([&] { return domain_.asked; }); };
   json::object verified = Ask("POST", "/x/v1/snapshots/snap_1/verify").Json();
   EXPECT_EQ(verified.at("snapshot").at("damage"), "changed /etc/passwd");
   EXPECT_EQ(verified.at("snapshot").at("verified"), false);
@@ -339,13 +339,13 @@ TEST_F(ApiFixture, NativeSnapshots) {
   Ask("POST", "/x/v1/sandboxes/fork/promote", R"({"into":"demo"})");
   EXPECT_EQ(asked(), "fork>demo");
   EXPECT_EQ(Ask("POST", "/x/v1/sandboxes/demo/fork", R"({"live":true})").status, 200);
-  EXPECT_TRUE(OnLoop([&] { return service_.fork->live; }));
+  EXPECT_TRUE(OnLoop([&] { return domain_.fork->live; }));
   EXPECT_EQ(Ask("POST", "/x/v1/sandboxes/demo/pause").status, 200);
-  EXPECT_EQ(OnLoop([&] { return service_.paused; }), "demo");
+  EXPECT_EQ(OnLoop([&] { return domain_.paused; }), "demo");
   EXPECT_EQ(Ask("POST", "/x/v1/sandboxes/demo/resume").status, 200);
-  EXPECT_EQ(OnLoop([&] { return service_.resume_from; }), sandbox::ResumeFrom::kEither);
+  EXPECT_EQ(OnLoop([&] { return domain_.resume_from; }), sandbox::ResumeFrom::kEither);
   EXPECT_EQ(Ask("POST", "/x/v1/sandboxes/demo/resume", R"({"from":"memory"})").status, 200);
-  EXPECT_EQ(OnLoop([&] { return service_.resume_from; }), sandbox::ResumeFrom::kMemory);
+  EXPECT_EQ(OnLoop([&] { return domain_.resume_from; }), sandbox::ResumeFrom::kMemory);
   EXPECT_EQ(Ask("POST", "/x/v1/sandboxes/demo/resume", R"({"from":"tape"})").status, 400);
   json::object race =
       Ask("POST", "/x/v1/race", R"({"source":"demo","command":"make","count":3,"score":"exit"})").Json();

@@ -1,6 +1,6 @@
 // Who is asking: bearer tokens and what they may act on.
 //
-// Two kinds of bearer. Opaque random tokens are looked up by the service (hashed, constant time). A value of three
+// Two kinds of bearer. Opaque random tokens are looked up by the domain (hashed, constant time). A value of three
 // dotted parts is a JWT of our own: HS256 with the server's key and nothing else, typ JWT, audience "sandbar", exp
 // required. SDK programs get JWTs through VERCEL_OIDC_TOKEN only, because the SDK reads team and project from the
 // claims and rewrites explicit credentials that look like one.
@@ -15,7 +15,7 @@
 
 #include "base/result.h"
 #include "http/server.h"
-#include "sandbox/service.h"
+#include "sandbox/scope.h"
 #include "store/records.h"
 
 namespace sandbar::api {

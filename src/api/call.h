@@ -14,7 +14,7 @@
 #include "async/task.h"
 #include "http/server.h"
 #include "images/images.h"
-#include "sandbox/service.h"
+#include "sandbox/roles.h"
 #include "wire/url.h"
 
 namespace sandbar::mcp {
@@ -32,7 +32,7 @@ inline constexpr size_t kMaxJsonBody = 4 << 20;
 
 struct Call {
   http::HttpExchange* exchange = nullptr;
-  sandbox::Service* service = nullptr;
+  const sandbox::Roles* domain = nullptr;
   images::Catalog* catalog = nullptr;
   const ApiConfig* config = nullptr;
   CreateAnswers* create_answers = nullptr;

@@ -32,7 +32,7 @@ TEST_F(ExpiryTest, AFollowedLogEndsWithAnErrorLineAndAnotherOneGoesOn) {
   Client client = Connect();
   client.Request("GET", std::string(kCmd) + "/cmd_1/logs", "", Token());
   EXPECT_EQ(client.ReadHead().status, 200);
-  OnLoop([&] { service_.Out(1, "A\n"); });
+  OnLoop([&] { domain_.Out(1, "A\n"); });
   EXPECT_EQ(client.ReadChunk(), "{\"stream\":\"stdout\",\"data\":\"A\\n\"}\n");
   EXPECT_EQ(lasting.ReadChunk(), "{\"stream\":\"stdout\",\"data\":\"A\\n\"}\n");
   json::object last = json::parse(client.ReadChunk()).as_object();
@@ -41,9 +41,9 @@ TEST_F(ExpiryTest, AFollowedLogEndsWithAnErrorLineAndAnotherOneGoesOn) {
   EXPECT_TRUE(last.at("data").at("message").as_string().starts_with(kExpired));
   EXPECT_EQ(client.ReadChunk(), "");
   EXPECT_FALSE(client.cut()) << "a proper end";
-  OnLoop([&] { service_.Out(1, "B\n"); });
+  OnLoop([&] { domain_.Out(1, "B\n"); });
   EXPECT_EQ(lasting.ReadChunk(), "{\"stream\":\"stdout\",\"data\":\"B\\n\"}\n");
-  EXPECT_EQ(OnLoop([&] { return service_.readers; }), 1) << "nobody reads for the other one any more";
+  EXPECT_EQ(OnLoop([&] { return domain_.readers; }), 1) << "nobody reads for the other one any more";
 }
 
 TEST_F(ExpiryTest, AWaitedCommandEndsWithAnErrorLineAndRunsOn) {
@@ -54,7 +54,7 @@ TEST_F(ExpiryTest, AWaitedCommandEndsWithAnErrorLineAndRunsOn) {
   EXPECT_EQ(json::parse(client.ReadChunk()).at("data").at("code"), "unauthorized");
   EXPECT_EQ(client.ReadChunk(), "");
   EXPECT_FALSE(client.cut());
-  EXPECT_EQ(OnLoop([&] { return service_.number; }), 0) << "no signal was sent";
+  EXPECT_EQ(OnLoop([&] { return domain_.number; }), 0) << "no signal was sent";
 }
 
 TEST_F(ExpiryTest, CodeEndsWithAnErrorEvent) {
@@ -76,11 +76,11 @@ TEST_F(ExpiryTest, AnAnswerThatCannotSayWhyIsCut) {
   Rest(client);
   EXPECT_TRUE(client.cut());
   // More than sockets hold, for a client that does not read.
-  OnLoop([&] { service_.pieces.assign(1024, std::string(128 << 10, 'x')); });
+  OnLoop([&] { domain_.pieces.assign(1024, std::string(128 << 10, 'x')); });
   Client slow = Connect();
   slow.Request("POST", std::string(kFs) + "/read", R"({"path":"a"})", Token());
   EXPECT_EQ(slow.ReadHead().status, 200);
-  Until([&] { return service_.files == 0; });
+  Until([&] { return domain_.files == 0; });
   EXPECT_LT(Rest(slow).size(), 1024U * (128 << 10));
   EXPECT_TRUE(slow.cut());
 }
@@ -99,7 +99,7 @@ TEST_F(ExpiryTest, AnUploadIsRefusedAndSoIsABodyThatDoesNotEnd) {
     EXPECT_EQ(answer.status, 401);
     EXPECT_TRUE(answer.Message().starts_with(kExpired)) << answer.body;
   }
-  EXPECT_EQ(OnLoop([&] { return service_.written; }), "hello");
+  EXPECT_EQ(OnLoop([&] { return domain_.written; }), "hello");
 }
 
 TEST_F(ExpiryTest, AnMcpStreamEndsWithAnErrorOfItsRequestAndTheCommandRunsOn) {
@@ -121,7 +121,7 @@ TEST_F(ExpiryTest, AnMcpStreamEndsWithAnErrorOfItsRequestAndTheCommandRunsOn) {
   Client plain = Connect();
   plain.Request("POST", "/mcp/s/demo", call, "Accept: application/json\r\n" + Token());
   EXPECT_EQ(plain.ReadAnswer().status, 401);
-  EXPECT_EQ(OnLoop([&] { return service_.number; }), 0) << "no signal was sent";
+  EXPECT_EQ(OnLoop([&] { return domain_.number; }), 0) << "no signal was sent";
 }
 
 }  // namespace

@@ -149,15 +149,15 @@ Task<> Build(Running* r) {
   SB_CO_TRY(std::string jwt_key, ReadOrMakeSecret(config.data + "/jwt.key", ""));
   r->catalog = std::make_unique<images::Catalog>(config.images, config.image_aliases);
   SB_CO_TRY(std::string secret, ReadOrMakeSecret(config.data + "/secrets.key", ""));
-  sandbox::Parts parts{r->engine.get(), r->store.get(), r->catalog.get(), &config.egress, std::move(secret)};
+  sandbox::Dependencies parts{r->engine.get(), r->store.get(), r->catalog.get(), &config.egress, std::move(secret)};
   SB_CO_TRY(std::string forward_key, ReadOrMake(config.data + "/forward.key", egress::MakeForwardKey));
   SB_CO_TRY(r->signer, egress::MakeForwardSigner(forward_key, config.forward_issuer));
   parts.signer = r->signer.get();
   parts.upstream_ca = config.extra_ca;
-  SB_CO_TRY(r->domain, sandbox::MakeService(ex, config.domain, std::move(parts)));
+  SB_CO_TRY(r->domain, sandbox::MakeDomain(ex, config.domain, std::move(parts)));
   // Recovery first: the API answers only when every live machine is attached again.
   SB_CO_TRYV(co_await r->domain->Start());
-  r->api = std::make_unique<api::Api>(r->domain.get(), r->catalog.get(),
+  r->api = std::make_unique<api::Api>(&r->domain->roles(), r->catalog.get(),
                                       ApiConfigOf(config, jwt_key, r->register_mjs, r->signer->Jwks()));
   http::HttpServerOptions http;
   http.tls_cert_file = config.tls_cert;
@@ -178,7 +178,7 @@ Task<> Build(Running* r) {
 Result<> Announce(const Running& r) {
   const Config& config = *r.config;
   std::string url = UrlOf(config, r.http->port());
-  auto info = r.domain->info();
+  auto info = r.domain->roles().server->Info();
   json::object endpoint{{"url", url}, {"pid", ::getpid()}};
   std::string path = cli::EndpointPath(config.data);
   SB_TRYV(WriteReplacing(path, wire::NdjsonLine(endpoint)));

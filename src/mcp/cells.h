@@ -18,7 +18,7 @@
 
 #include "async/task.h"
 #include "mcp/output.h"
-#include "sandbox/service.h"
+#include "sandbox/code.h"
 
 namespace sandbar::mcp {
 

@@ -123,8 +123,7 @@ Result<ToolResult> Tell(const ToolCall* call, const std::shared_ptr<Cell>& cell,
 Task<> Change(ToolCall* call, Cell* cell, sandbox::ContextChange change, std::chrono::milliseconds grace) {
   std::string name = call->sandbox;
   std::string context = cell->output.context;
-  auto done =
-      co_await call->host->service->ChangeContext(call->host->scope, std::move(name), std::move(context), change);
+  auto done = co_await call->host->domain->code->Change(call->host->scope, std::move(name), std::move(context), change);
   if (!done) co_return std::unexpected(std::move(done).error());
   co_return co_await WaitFor(call, cell, grace);
 }
@@ -146,7 +145,7 @@ Task<ToolResult> RunCode(ToolCall* call) {
   spec.cwd = std::move(args.cwd);
   spec.timeout_ms = args.timeout_ms;
   std::string name = call->sandbox;
-  auto stream = co_await call->host->service->RunCode(call->host->scope, std::move(name), std::move(spec));
+  auto stream = co_await call->host->domain->code->Run(call->host->scope, std::move(name), std::move(spec));
   if (!stream) co_return std::unexpected(std::move(stream).error());
   SB_CO_TRY(auto cell, call->host->cells->Add(OwnerOf(call), *std::move(stream), call->host->settings.idle_ms));
   call->waited->cell = cell->handle;

@@ -101,7 +101,7 @@ Task<> WatchFor(ToolCall* call, Watch* watch, std::chrono::milliseconds limit) {
 Task<> TakeExit(ToolCall* call, Watch* watch) {
   std::string session = watch->command.session;
   std::string id = watch->command.id;
-  auto ended = co_await call->host->service->WaitCommand(call->host->scope, std::move(session), std::move(id));
+  auto ended = co_await call->host->domain->commands->Wait(call->host->scope, std::move(session), std::move(id));
   if (!ended) co_return std::unexpected(std::move(ended).error());
   if (!ended->exit_code) co_return Fail(Code::kStopped, "the sandbox stopped before the command ended");
   watch->command = *std::move(ended);
@@ -111,7 +111,7 @@ Task<> TakeExit(ToolCall* call, Watch* watch) {
 // What the policy kept the command from reaching: to the program that tried it looks like something else.
 Task<std::string> DeniedNotes(ToolCall* call, const Watch* watch) {
   std::string session = watch->command.session;
-  auto view = co_await call->host->service->Network(call->host->scope, std::move(session));
+  auto view = co_await call->host->domain->sessions->Network(call->host->scope, std::move(session));
   if (!view) co_return "";
   std::string notes;
   size_t shown = 0;
@@ -152,7 +152,7 @@ Task<ToolResult> Report(ToolCall* call, Watch* watch, std::string note) {
 // A cancellation meanwhile would leave a command behind that nobody knows of: it waits until the id is known.
 Task<Watch> Start(ToolCall* call, std::string session, sandbox::CommandSpec spec) {
   co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
-  auto started = co_await call->host->service->StartCommand(call->host->scope, session, std::move(spec));
+  auto started = co_await call->host->domain->commands->Start(call->host->scope, session, std::move(spec));
   co_await asio::this_coro::reset_cancellation_state(asio::enable_terminal_cancellation());
   if (!started) co_return std::unexpected(std::move(started).error());
   Watch watch;
@@ -161,7 +161,7 @@ Task<Watch> Start(ToolCall* call, std::string session, sandbox::CommandSpec spec
   call->waited->command = watch.command.id;
   if (call->waited->abandoned) co_return Fail(Code::kCancelled, "cancelled");
   std::string id = watch.command.id;
-  auto log = co_await call->host->service->OpenLog(call->host->scope, std::move(session), std::move(id));
+  auto log = co_await call->host->domain->commands->OpenLog(call->host->scope, std::move(session), std::move(id));
   if (!log) co_return std::unexpected(std::move(log).error());
   watch.log = *std::move(log);
   co_return watch;
@@ -170,7 +170,8 @@ Task<Watch> Start(ToolCall* call, std::string session, sandbox::CommandSpec spec
 Task<> End(ToolCall* call, Watch* watch, int signal, std::chrono::milliseconds grace) {
   std::string session = watch->command.session;
   std::string id = watch->command.id;
-  auto killed = co_await call->host->service->KillCommand(call->host->scope, std::move(session), std::move(id), signal);
+  auto killed =
+      co_await call->host->domain->commands->Kill(call->host->scope, std::move(session), std::move(id), signal);
   if (!killed) co_return std::unexpected(std::move(killed).error());
   co_return co_await WatchFor(call, watch, grace);
 }
@@ -209,10 +210,10 @@ Task<ToolResult> ReadOutput(ToolCall* call) {
   Watch watch;
   watch.output = Output(static_cast<uint64_t>(std::max<int64_t>(0, args.after.value_or(0))));
   std::string session = opened.session.id;
-  auto command = co_await call->host->service->GetCommand(call->host->scope, session, args.handle);
+  auto command = co_await call->host->domain->commands->Get(call->host->scope, session, args.handle);
   if (!command) co_return std::unexpected(std::move(command).error().Context("handle"));
   watch.command = *std::move(command);
-  auto log = co_await call->host->service->OpenLog(call->host->scope, std::move(session), args.handle);
+  auto log = co_await call->host->domain->commands->OpenLog(call->host->scope, std::move(session), args.handle);
   if (!log) co_return std::unexpected(std::move(log).error());
   watch.log = *std::move(log);
   if (args.kill) {

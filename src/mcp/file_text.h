@@ -51,7 +51,7 @@ struct Replaced {
 // kBadRequest with the number of occurrences when it is not exactly one (or at least one, for `all`).
 Result<Replaced> ReplaceExact(const std::string& text, const std::string& from, const std::string& to, bool all);
 
-// A gzip'd tar of one file, as the service takes it. `name` is relative.
+// A gzip'd tar of one file, as sandbox::Files takes it. `name` is relative.
 std::string ArchiveOf(const std::string& name, uint32_t mode, std::string_view content);
 
 }  // namespace sandbar::mcp

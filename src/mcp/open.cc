@@ -33,8 +33,8 @@ Task<> KeepAlive(const ToolCall* call, const Opened* opened) {
   const int64_t left = *session.started_at + session.timeout_ms - NowMs();
   if (left > idle - std::min(kExtendStepMs, idle / 4)) co_return Result<>{};
   std::string id = session.id;
-  auto moved = co_await call->host->service->ExtendTimeout(call->host->scope, std::move(id),
-                                                           std::max<int64_t>(1000, idle - left));
+  auto moved = co_await call->host->domain->sessions->ExtendTimeout(call->host->scope, std::move(id),
+                                                                    std::max<int64_t>(1000, idle - left));
   if (!moved && moved.error().code != Code::kTimeoutInvalid) co_return std::unexpected(std::move(moved).error());
   co_return Result<>{};
 }
@@ -46,7 +46,7 @@ Task<Opened> Make(const ToolCall* call) {
   spec.persistent = false;
   spec.tags[kMadeByTag] = "1";
   spec.tags[sandbox::kDisposableTag] = "1";
-  auto view = co_await call->host->service->Create(call->host->scope, std::move(spec));
+  auto view = co_await call->host->domain->sandboxes->Create(call->host->scope, std::move(spec));
   if (!view) co_return std::unexpected(std::move(view).error());
   co_return Opened{std::move(view->sandbox), std::move(view->session), ""};
 }
@@ -54,18 +54,18 @@ Task<Opened> Make(const ToolCall* call) {
 // A stopped sandbox of ours makes room for a new one.
 Task<> RemoveStopped(const ToolCall* call) {
   std::string name = call->sandbox;
-  auto view = co_await call->host->service->Get(call->host->scope, name, false);
+  auto view = co_await call->host->domain->sandboxes->Get(call->host->scope, name, false);
   if (!view) co_return std::unexpected(std::move(view).error());
   if (!IsOurs(view->sandbox))
     co_return Fail(Code::kStopped, "sandbox \"" + name + "\" has stopped and kept nothing to go on from");
-  auto gone = co_await call->host->service->Delete(call->host->scope, std::move(name), false);
+  auto gone = co_await call->host->domain->sandboxes->Delete(call->host->scope, std::move(name), false);
   if (!gone && gone.error().code != Code::kNotFound) co_return std::unexpected(std::move(gone).error());
   co_return Result<>{};
 }
 
 Task<Opened> Resume(const ToolCall* call) {
   std::string name = call->sandbox;
-  auto view = co_await call->host->service->Get(call->host->scope, std::move(name), true);
+  auto view = co_await call->host->domain->sandboxes->Get(call->host->scope, std::move(name), true);
   if (!view) co_return std::unexpected(std::move(view).error());
   // It is used as it is, but never as less than what the operator chose.
   if (!sandbox::Meets(call->host->make.isolation, view->session.engine, view->session.isolation_class,
@@ -102,7 +102,7 @@ Task<Opened> OpenSandbox(const ToolCall* call) {
 
 Task<Opened> FindSandbox(const ToolCall* call) {
   std::string name = call->sandbox;
-  auto view = co_await call->host->service->Get(call->host->scope, std::move(name), false);
+  auto view = co_await call->host->domain->sandboxes->Get(call->host->scope, std::move(name), false);
   if (!view) co_return std::unexpected(std::move(view).error());
   Opened opened{std::move(view->sandbox), std::move(view->session), ""};
   SB_CO_TRYV(co_await KeepAlive(call, &opened));

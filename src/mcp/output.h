@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "sandbox/service.h"
+#include "sandbox/commands/commands.h"
 
 namespace sandbar::mcp {
 

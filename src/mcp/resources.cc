@@ -41,7 +41,7 @@ Result<Place> Parse(std::string_view uri) {
 Task<std::string> ReadWhole(const ToolCall* call, std::string session, std::string path) {
   std::optional<std::string> cwd;
   auto file =
-      co_await call->host->service->ReadFile(call->host->scope, std::move(session), std::move(path), std::move(cwd));
+      co_await call->host->domain->files->Read(call->host->scope, std::move(session), std::move(path), std::move(cwd));
   if (!file) co_return std::unexpected(std::move(file).error());
   std::string bytes;
   while (true) {

@@ -161,7 +161,7 @@ Task<> Abandon(const Host* host, Waited waited) {
   if (!waited.cell.empty()) host->cells->Drop(waited.cell);
   if (waited.command.empty()) co_return Result<>{};
   auto killed =
-      co_await host->service->KillCommand(host->scope, std::move(waited.session), std::move(waited.command), SIGKILL);
+      co_await host->domain->commands->Kill(host->scope, std::move(waited.session), std::move(waited.command), SIGKILL);
   if (!killed) co_return std::unexpected(std::move(killed).error());
   co_return Result<>{};
 }

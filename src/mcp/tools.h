@@ -1,4 +1,4 @@
-// The tools that a model gets, and what a call of one has at hand. Each is a coroutine over the domain's service: what
+// The tools that a model gets, and what a call of one has at hand. Each is a coroutine over the domain's roles: what
 // it cannot do is an Error, what a program in the sandbox did wrong is a result. Single loop; a Host and a ToolCall
 // outlive the call.
 //
@@ -15,7 +15,7 @@
 #include <string_view>
 
 #include "async/task.h"
-#include "sandbox/service.h"
+#include "sandbox/roles.h"
 
 namespace sandbar::mcp {
 
@@ -31,7 +31,7 @@ struct Settings {
 
 // What a client was connected to.
 struct Host {
-  sandbox::Service* service = nullptr;
+  const sandbox::Roles* domain = nullptr;
   Cells* cells = nullptr;  // cells.h: code that goes on after its call
   sandbox::Scope scope;
   Settings settings;

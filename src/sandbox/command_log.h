@@ -19,8 +19,8 @@
 
 #include "async/task.h"
 #include "base/fd.h"
+#include "sandbox/commands/commands.h"
 #include "sandbox/core.h"
-#include "sandbox/service.h"
 
 namespace sandbar::sandbox {
 

@@ -92,7 +92,7 @@ TEST_F(LogTest, DroppingSparesTheRunningAndGivesReadersUnderWayAGap) {
   auto spared = world.Exec(view.session.id, World::Command({"spew", std::to_string(kEach)}));
   auto dropped = world.Exec(view.session.id, World::Command({"spew", std::to_string(kEach)}));
   for (const auto& c : {spared, dropped}) EXPECT_EQ(world.Wait(view.session.id, c.id).exit_code, 0);
-  auto reader = world.Run(world.service->OpenLog(world.scope, view.session.id, dropped.id));
+  auto reader = world.Run(world.commands->OpenLog(world.scope, view.session.id, dropped.id));
   ASSERT_TRUE(reader);
   auto first = world.Run((*reader)->Next());
   ASSERT_TRUE(first);
@@ -145,7 +145,7 @@ TEST_F(LogTest, WhatRunsIsNotDroppedForACap) {
   constexpr uint64_t kTotal = 6 << 20, kEach = 3 * kSegment;
   auto spec = World::Command({"spew", std::to_string(kTotal)});
   spec.follow_from_start = true;
-  auto running = world.Run(world.service->StartCommand(world.scope, view.session.id, spec));
+  auto running = world.Run(world.commands->Start(world.scope, view.session.id, spec));
   ASSERT_TRUE(running) << running.error().message;
   auto& agent = world.Machine(view)->agent;
   ASSERT_TRUE(world.Until([&] { return agent.kept_bytes() > wire::kOutputWindow - wire::kMaxData; }));
@@ -164,7 +164,7 @@ TEST_F(LogTest, PinnedReadersGetEveryByteAndHoldTheCommandBack) {
   constexpr uint64_t kTotal = 6 << 20;
   auto spec = World::Command({"spew", std::to_string(kTotal)});
   spec.follow_from_start = true;
-  auto started = world.Run(world.service->StartCommand(world.scope, view.session.id, spec));
+  auto started = world.Run(world.commands->Start(world.scope, view.session.id, spec));
   ASSERT_TRUE(started) << started.error().message;
   auto first = world.Run(started->log->Next());
   ASSERT_TRUE(first);
@@ -173,9 +173,9 @@ TEST_F(LogTest, PinnedReadersGetEveryByteAndHoldTheCommandBack) {
   ASSERT_TRUE(world.Until([&] { return agent.kept_bytes() > wire::kOutputWindow - wire::kMaxData; }));
   for (int i = 0; i < 20; ++i) world.Step();
   EXPECT_LE(agent.kept_bytes(), wire::kOutputWindow);
-  EXPECT_FALSE(world.Run(world.service->GetCommand(world.scope, view.session.id, started->command.id))->exit_code);
+  EXPECT_FALSE(world.Run(world.commands->Get(world.scope, view.session.id, started->command.id))->exit_code);
   // A late reader is not held back by the pinned one nor does it hold anyone.
-  auto late = world.Run(world.service->OpenLog(world.scope, view.session.id, started->command.id));
+  auto late = world.Run(world.commands->OpenLog(world.scope, view.session.id, started->command.id));
   ASSERT_TRUE(late);
   ASSERT_TRUE(world.Run((*late)->Next()));
   auto rest = world.ReadLog(started->log.get());
@@ -191,7 +191,7 @@ TEST_F(LogTest, APinIsReleasedWithItsReader) {
   auto view = world.Create();
   auto spec = World::Command({"spew", std::to_string(8 << 20)});
   spec.follow_from_start = true;
-  auto started = world.Run(world.service->StartCommand(world.scope, view.session.id, spec));
+  auto started = world.Run(world.commands->Start(world.scope, view.session.id, spec));
   ASSERT_TRUE(started);
   ASSERT_TRUE(world.Until([&] { return world.Machine(view)->agent.kept_bytes() > wire::kOutputWindow / 2; }));
   started->log.reset();
@@ -203,10 +203,10 @@ TEST_F(LogTest, AReaderThatNeverReadsDoesNotHoldUpAStop) {
   auto view = world.Create();
   auto spec = World::Command({"spew", std::to_string(8 << 20)});
   spec.follow_from_start = true;
-  auto started = world.Run(world.service->StartCommand(world.scope, view.session.id, spec));
+  auto started = world.Run(world.commands->Start(world.scope, view.session.id, spec));
   ASSERT_TRUE(started);
   ASSERT_TRUE(world.Until([&] { return world.Machine(view)->agent.kept_bytes() > wire::kOutputWindow / 2; }));
-  auto stopped = world.Run(world.service->Stop(world.scope, view.session.id));
+  auto stopped = world.Run(world.sessions->Stop(world.scope, view.session.id));
   ASSERT_TRUE(stopped);
   // What was stored can still be read, by the old reader too, and it ends.
   auto text = world.ReadLog(started->log.get());
@@ -218,8 +218,8 @@ TEST_F(LogTest, SeveralReadersFollowTheSameCommand) {
   Boot();
   auto view = world.Create();
   auto command = world.Exec(view.session.id, World::Command({"sleep", "50"}));
-  auto one = world.Run(world.service->OpenLog(world.scope, view.session.id, command.id));
-  auto two = world.Run(world.service->OpenLog(world.scope, view.session.id, command.id));
+  auto one = world.Run(world.commands->OpenLog(world.scope, view.session.id, command.id));
+  auto two = world.Run(world.commands->OpenLog(world.scope, view.session.id, command.id));
   EXPECT_EQ(world.ReadLog(one->get()).out, "");
   EXPECT_EQ(world.ReadLog(two->get()).out, "");
   auto err = world.Exec(view.session.id, World::Command({"err", "oh"}));

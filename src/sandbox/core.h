@@ -15,12 +15,12 @@
 namespace sandbar::sandbox {
 
 struct Core {
-  Core(asio::any_io_executor executor, Config c, Parts p, Ladder l = {})
-      : ex(std::move(executor)), config(std::move(c)), parts(std::move(p)), ladder(std::move(l)), vault(parts.secret) {}
+  Core(asio::any_io_executor executor, Config c, Dependencies d, Ladder l = {})
+      : ex(std::move(executor)), config(std::move(c)), deps(std::move(d)), ladder(std::move(l)), vault(deps.secret) {}
 
   asio::any_io_executor ex;
   const Config config;
-  const Parts parts;
+  const Dependencies deps;
   const Ladder ladder;
   const Vault vault;
   LogBudget logs{config.project.log_bytes, config.log_total_bytes};
@@ -30,7 +30,7 @@ struct Core {
   // Runs f(Store&) on the store's thread. Calls made in order are executed in order.
   template <class F>
   auto Db(F f) {
-    auto call = [store = parts.store, fn = std::move(f)]() mutable { return fn(*store); };
+    auto call = [store = deps.store, fn = std::move(f)]() mutable { return fn(*store); };
     return Offload(db_pool, std::move(call));
   }
   // Blocking file work.

@@ -17,24 +17,24 @@ class DeletionTest : public DomainTest {
     return world.Create(spec);
   }
   std::string Stop(const SandboxView& view) {
-    auto stopped = world.Run(world.service->Stop(world.scope, view.session.id));
+    auto stopped = world.Run(world.sessions->Stop(world.scope, view.session.id));
     EXPECT_TRUE(stopped) << stopped.error().message;
     return stopped->snapshot->id;
   }
   SandboxView Resume(const std::string& name) {
-    auto view = world.Run(world.service->Get(world.scope, name, true));
+    auto view = world.Run(world.sandboxes->Get(world.scope, name, true));
     EXPECT_TRUE(view) << view.error().message;
     return *view;
   }
   std::string ByHand(const SandboxView& view) {
-    auto taken = world.Run(world.service->TakeSnapshot(world.scope, view.session.id, std::nullopt));
+    auto taken = world.Run(world.snapshots->Take(world.scope, view.session.id, std::nullopt));
     EXPECT_TRUE(taken) << taken.error().message;
     return taken->snapshot.id;
   }
   SandboxView Fork(const std::string& from, const std::string& name) {
     ForkSpec spec;
     spec.name = name;
-    auto view = world.Run(world.service->Fork(world.scope, from, spec));
+    auto view = world.Run(world.sandboxes->Fork(world.scope, from, spec));
     EXPECT_TRUE(view) << view.error().message;
     return *view;
   }
@@ -48,12 +48,10 @@ class DeletionTest : public DomainTest {
     world.host.memories.insert(snapshot);
   }
   void Delete(const std::string& name, bool orphans = false) {
-    auto deleted = world.Run(world.service->Delete(world.scope, name, orphans));
+    auto deleted = world.Run(world.sandboxes->Delete(world.scope, name, orphans));
     EXPECT_TRUE(deleted) << deleted.error().message;
   }
-  bool Gone(const std::string& snapshot) {
-    return world.Run(world.service->GetSnapshot(world.scope, snapshot))->deleted;
-  }
+  bool Gone(const std::string& snapshot) { return world.Run(world.snapshots->Get(world.scope, snapshot))->deleted; }
 };
 
 TEST_F(DeletionTest, AutomaticSnapshotsAndEveryMemoryGoAndThoseMadeByHandStay) {
@@ -71,7 +69,7 @@ TEST_F(DeletionTest, AutomaticSnapshotsAndEveryMemoryGoAndThoseMadeByHandStay) {
   EXPECT_EQ(row->memory + row->contexts, "");
   // The files of the first are part of the second.
   EXPECT_TRUE(world.host.snapshots.contains(automatic));
-  ASSERT_TRUE(world.Run(world.service->DeleteSnapshot(world.scope, manual)));
+  ASSERT_TRUE(world.Run(world.snapshots->Delete(world.scope, manual)));
   EXPECT_TRUE(world.Until([&] { return world.host.snapshots.empty(); }));
 }
 
@@ -89,7 +87,7 @@ TEST_F(DeletionTest, AMemoryGoesWithItsSnapshotWhoeverDeletesThat) {
   const std::string second = Stop(Resume("box"));
   GiveMemory(first);
   // Its layer stays on disk: the second snapshot stands on it.
-  ASSERT_TRUE(world.Run(world.service->DeleteSnapshot(world.scope, first)));
+  ASSERT_TRUE(world.Run(world.snapshots->Delete(world.scope, first)));
   EXPECT_THAT(world.host.memories, IsEmpty());
   EXPECT_FALSE(Gone(second));
 }
@@ -100,7 +98,7 @@ TEST_F(DeletionTest, WhatAnotherSandboxBeginsFromStays) {
   ASSERT_FALSE(Stop(Fork("box", "other")).empty());
   UpdateSpec back;
   back.current_snapshot = shared;
-  ASSERT_TRUE(world.Run(world.service->Update(world.scope, "other", back)));
+  ASSERT_TRUE(world.Run(world.sandboxes->Update(world.scope, "other", back)));
   Delete("box");
   EXPECT_FALSE(Gone(shared));
   EXPECT_EQ(Resume("other").session.source_snapshot, shared);
@@ -113,7 +111,7 @@ TEST_F(DeletionTest, ASandboxTakesAlongWhatItWasPromotedFrom) {
   Boot();
   Stop(Named("box"));
   Fork("box", "fork");
-  ASSERT_TRUE(world.Run(world.service->Promote(world.scope, "fork", std::nullopt)));
+  ASSERT_TRUE(world.Run(world.races->Promote(world.scope, "fork", std::nullopt)));
   const std::string promoted = Resume("fork").session.source_snapshot;
   EXPECT_FALSE((*world.OpenStore()->FindSnapshot(promoted))->manual) << "nobody asked for a snapshot";
   Delete("fork");
@@ -147,8 +145,8 @@ TEST_F(DeletionTest, NoNoticeStays) {
   notice.sandbox = "other";
   ASSERT_TRUE(world.OpenStore()->AddNotice(notice));
   Delete("box");
-  EXPECT_THAT(*world.Run(world.service->Notices(world.scope, "box")), IsEmpty());
-  EXPECT_EQ(world.Run(world.service->Notices(world.scope, "other"))->size(), 1U);
+  EXPECT_THAT(*world.Run(world.sandboxes->Notices(world.scope, "box")), IsEmpty());
+  EXPECT_EQ(world.Run(world.sandboxes->Notices(world.scope, "other"))->size(), 1U);
 }
 
 }  // namespace

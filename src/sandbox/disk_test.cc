@@ -24,18 +24,18 @@ class DiskTest : public DomainTest {
     return world.Create(spec);
   }
   store::Snapshot Stop(const SandboxView& view) {
-    auto r = world.Run(world.service->Stop(world.scope, view.session.id));
+    auto r = world.Run(world.sessions->Stop(world.scope, view.session.id));
     EXPECT_TRUE(r && r->snapshot) << (r ? "no snapshot" : r.error().message);
     return r && r->snapshot ? *r->snapshot : store::Snapshot{};
   }
   SandboxView Resume(const std::string& name) {
-    auto r = world.Run(world.service->Get(world.scope, name, true));
+    auto r = world.Run(world.sandboxes->Get(world.scope, name, true));
     EXPECT_TRUE(r) << r.error().message;
     return r ? *r : SandboxView{};
   }
   bool Durable(const std::string& id) {
     return world.Until([&] {
-      auto r = world.Run(world.service->GetSnapshot(world.scope, id));
+      auto r = world.Run(world.snapshots->Get(world.scope, id));
       return r && r->durable_at != 0;
     });
   }
@@ -50,7 +50,7 @@ TEST_F(DiskTest, MachinesAndDrivesOfOneProjectHaveOneOwnerAndNoOtherProjectHasIt
   EXPECT_LT(owner.project, 1ULL << 48);
   EXPECT_EQ(owner.bytes, 77 * kMiB);
   EXPECT_EQ(world.Machine(second)->owner.project, owner.project);
-  auto drive = world.Run(world.service->MakeDrive(world.scope, "cache", {}));
+  auto drive = world.Run(world.drives->Make(world.scope, "cache", {}));
   ASSERT_TRUE(drive);
   EXPECT_EQ(world.host.owners.at(drive->drive.id).project, owner.project);
   world.scope.project = "prj_other";
@@ -99,7 +99,7 @@ TEST_F(DiskTest, AGuessIsCorrectedWhenTheLayerWasRead) {
   auto back = Resume("box");
   EXPECT_GE(world.Machine(back)->rootfs.inherited_bytes, 400 * kMiB);
   world.host.faults.manifest.clear();
-  ASSERT_TRUE(world.Run(world.service->VerifySnapshot(world.scope, kept.id)));
+  ASSERT_TRUE(world.Run(world.snapshots->Verify(world.scope, kept.id)));
   EXPECT_TRUE(world.Until([&] { return world.Machine(back)->rootfs.inherited_bytes < 101 * kMiB; }));
   EXPECT_EQ(world.Machine(back)->limits.disk_bytes, 1000 * kMiB);
 }
@@ -117,14 +117,14 @@ TEST_F(DiskTest, ACorrectionThatComesWhileASessionStartsIsNotLost) {
     SB_CHECK(!e);
     back.emplace(std::move(r));
   };
-  asio::co_spawn(world.ioc.get_executor(), world.service->Get(world.scope, "box", true), done);
+  asio::co_spawn(world.ioc.get_executor(), world.sandboxes->Get(world.scope, "box", true), done);
   auto told = [&] {
     const auto ids = world.host.ids();
     return ids.empty() ? 0 : world.host.Find(ids.back())->rootfs.inherited_bytes;
   };
   ASSERT_TRUE(world.Until([&] { return told() >= 400 * kMiB; }));
   world.host.faults.manifest.clear();
-  ASSERT_TRUE(world.Run(world.service->VerifySnapshot(world.scope, kept.id)));
+  ASSERT_TRUE(world.Run(world.snapshots->Verify(world.scope, kept.id)));
   ASSERT_TRUE(Durable(kept.id));
   world.host.slow_starts = false;
   ASSERT_TRUE(world.Until([&] { return back.has_value(); }));
@@ -140,11 +140,11 @@ TEST_F(DiskTest, NothingNewStandsOnMoreThanItMayHold) {
   ASSERT_TRUE(Durable(kept.id));
   CreateSpec spec;
   spec.source_snapshot = kept.id;
-  auto made = world.Run(world.service->Create(world.scope, spec));
+  auto made = world.Run(world.sandboxes->Create(world.scope, spec));
   ASSERT_FALSE(made);
   EXPECT_EQ(made.error().code, Code::kBadRequest);
   EXPECT_THAT(made.error().message, HasSubstr("limits.disk_mb"));
-  auto fork = world.Run(world.service->Fork(world.scope, "box", {}));
+  auto fork = world.Run(world.sandboxes->Fork(world.scope, "box", {}));
   ASSERT_FALSE(fork);
   EXPECT_EQ(fork.error().code, Code::kBadRequest);
   // What is there already can be resumed: to delete something.

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "sandbox/service.h"
+#include "sandbox/drives/drives.h"
 #include "store/store.h"
 
 namespace sandbar::sandbox {

@@ -20,7 +20,7 @@ using testing::Not;
 class DrivesTest : public DomainTest {
  protected:
   Result<DriveView> Make(const std::string& name, DriveSpec spec = {}) {
-    return world.Run(world.service->MakeDrive(world.scope, name, std::move(spec)));
+    return world.Run(world.drives->Make(world.scope, name, std::move(spec)));
   }
   std::string MakeId(const std::string& name) {
     auto made = Make(name);
@@ -28,7 +28,7 @@ class DrivesTest : public DomainTest {
     return made ? made->drive.id : "";
   }
   DriveView See(const std::string& name) {
-    auto page = world.Run(world.service->ListDrives(world.scope, {}));
+    auto page = world.Run(world.drives->List(world.scope, {}));
     EXPECT_TRUE(page);
     for (const DriveView& view : page->items) {
       if (view.drive.name == name) return view;
@@ -42,16 +42,16 @@ class DrivesTest : public DomainTest {
     return spec;
   }
   Result<SandboxView> TryCreate(CreateSpec spec) {
-    return world.Run(world.service->Create(world.scope, std::move(spec)));
+    return world.Run(world.sandboxes->Create(world.scope, std::move(spec)));
   }
   SandboxView Stop(const SandboxView& view) {
-    auto r = world.Run(world.service->Stop(world.scope, view.session.id));
+    auto r = world.Run(world.sessions->Stop(world.scope, view.session.id));
     EXPECT_TRUE(r) << (r ? "" : r.error().message);
     return r ? *r : SandboxView{};
   }
   // Begins a stop and gives its outcome a place.
   void BeginStop(const SandboxView& view) {
-    asio::co_spawn(world.ioc.get_executor(), world.service->Stop(world.scope, view.session.id),
+    asio::co_spawn(world.ioc.get_executor(), world.sessions->Stop(world.scope, view.session.id),
                    [this](std::exception_ptr, Result<SandboxView> r) { stopped_ = std::move(r); });
   }
   std::optional<Result<SandboxView>> stopped_;
@@ -74,7 +74,7 @@ TEST_F(DrivesTest, OneWriterThenItsStateForReaders) {
   auto second = TryCreate(With("w2", "d", "read-write"));
   EXPECT_EQ(second.error().code, Code::kConflict);
   EXPECT_THAT(second.error().message, HasSubstr("\"w\""));
-  EXPECT_EQ(world.Run(world.service->DeleteDrive(world.scope, "d")).error().code, Code::kConflict);
+  EXPECT_EQ(world.Run(world.drives->Delete(world.scope, "d")).error().code, Code::kConflict);
   Stop(writer);
   EXPECT_EQ(See("d").session, "");
   EXPECT_EQ(See("d").drive.state, 1);
@@ -97,16 +97,16 @@ TEST_F(DrivesTest, MountsAreOfTheNextSession) {
   auto view = world.Create(With("box", "d", "read-write"));
   UpdateSpec clear;
   clear.mounts.emplace();
-  ASSERT_TRUE(world.Run(world.service->Update(world.scope, "box", clear)));
+  ASSERT_TRUE(world.Run(world.sandboxes->Update(world.scope, "box", clear)));
   EXPECT_EQ(See("d").sandbox, "box") << "the running session keeps what it has";
   Stop(view);
-  auto back = world.Run(world.service->Get(world.scope, "box", true));
+  auto back = world.Run(world.sandboxes->Get(world.scope, "box", true));
   ASSERT_TRUE(back);
   EXPECT_THAT(world.Machine(*back)->rootfs.mounts, IsEmpty());
   UpdateSpec unknown;
   unknown.mounts.emplace();
   unknown.mounts->emplace("/x", store::Mount{"nobody", "snapshot"});
-  EXPECT_EQ(world.Run(world.service->Update(world.scope, "box", unknown)).error().code, Code::kNotFound);
+  EXPECT_EQ(world.Run(world.sandboxes->Update(world.scope, "box", unknown)).error().code, Code::kNotFound);
 }
 
 TEST_F(DrivesTest, AMachineOfThePoolIsNotUsed) {
@@ -144,7 +144,7 @@ TEST_F(DrivesTest, GetOrCreate) {
   // Neither project nor team of others has it.
   Scope other = world.scope;
   other.project = "prj_b";
-  EXPECT_EQ(world.Run(world.service->DeleteDrive(other, "d")).error().code, Code::kNotFound);
+  EXPECT_EQ(world.Run(world.drives->Delete(other, "d")).error().code, Code::kNotFound);
 }
 
 TEST_F(DrivesTest, AStartThatFailsHoldsNothing) {
@@ -162,7 +162,7 @@ TEST_F(DrivesTest, ACreateCutByACrashHoldsNothing) {
   Boot();
   MakeId("d");
   world.host.faults.configure = FakeFault::kHang;
-  asio::co_spawn(world.ioc.get_executor(), world.service->Create(world.scope, With("box", "d", "read-write")),
+  asio::co_spawn(world.ioc.get_executor(), world.sandboxes->Create(world.scope, With("box", "d", "read-write")),
                  [](std::exception_ptr, const Result<SandboxView>& r) { EXPECT_FALSE(r); });
   ASSERT_TRUE(world.Until([&] { return world.host.boots == 1; }));
   world.Crash();
@@ -199,7 +199,7 @@ TEST_F(DrivesTest, ACrashWhileTheStateIsMade) {
   ASSERT_TRUE(world.Start());
   ASSERT_TRUE(world.Until([&] { return See("d").session.empty(); }));
   EXPECT_EQ(See("d").drive.state, 1);
-  auto record = world.Run(world.service->Get(world.scope, "box", false));
+  auto record = world.Run(world.sandboxes->Get(world.scope, "box", false));
   ASSERT_TRUE(record);
   EXPECT_NE(record->sandbox.current_snapshot, "") << "and its own files are there too";
 }
@@ -227,14 +227,14 @@ TEST_F(DrivesTest, DeletedOnesGoFromDiskWhenNobodyReadsThem) {
   const std::string id = MakeId("d");
   Stop(world.Create(With("w", "d", "read-write")));
   auto reader = world.Create(With("r", "d", "snapshot"));
-  ASSERT_TRUE(world.Run(world.service->DeleteDrive(world.scope, "d")));
+  ASSERT_TRUE(world.Run(world.drives->Delete(world.scope, "d")));
   EXPECT_NE(MakeId("d"), id) << "the name is free";
   EXPECT_THAT(world.host.drives, Contains(Key(StateName(id, 1))));
   Stop(reader);
   ASSERT_TRUE(world.Until([&] { return !world.host.drives.contains(StateName(id, 1)); }));
   EXPECT_THAT(world.host.drives, Not(Contains(Key(id))));
   EXPECT_THAT(world.host.drives, Contains(Key("drv_stranger"))) << "the database may be what was lost";
-  auto back = world.Run(world.service->Get(world.scope, "r", true));
+  auto back = world.Run(world.sandboxes->Get(world.scope, "r", true));
   EXPECT_EQ(back.error().code, Code::kDriveEmpty) << "of that name there is another one now";
 }
 

@@ -22,17 +22,19 @@ class DurabilityTest : public DomainTest {
     return world.Create(spec);
   }
   store::Snapshot Stop(const SandboxView& view) {
-    auto r = world.Run(world.service->Stop(world.scope, view.session.id));
+    auto r = world.Run(world.sessions->Stop(world.scope, view.session.id));
     EXPECT_TRUE(r && r->snapshot) << (r ? "no snapshot" : r.error().message);
     return r && r->snapshot ? *r->snapshot : store::Snapshot{};
   }
-  Result<SandboxView> Resume(const std::string& name) { return world.Run(world.service->Get(world.scope, name, true)); }
+  Result<SandboxView> Resume(const std::string& name) {
+    return world.Run(world.sandboxes->Get(world.scope, name, true));
+  }
   std::string Head(const std::string& name) {
-    auto r = world.Run(world.service->Get(world.scope, name, false));
+    auto r = world.Run(world.sandboxes->Get(world.scope, name, false));
     return r ? r->sandbox.current_snapshot : r.error().message;
   }
   store::Snapshot Snapshot(const std::string& id) {
-    auto r = world.Run(world.service->GetSnapshot(world.scope, id));
+    auto r = world.Run(world.snapshots->Get(world.scope, id));
     EXPECT_TRUE(r) << r.error().message;
     return r ? *r : store::Snapshot{};
   }
@@ -40,7 +42,7 @@ class DurabilityTest : public DomainTest {
     return world.Until([&] { return Snapshot(id).durable_at != 0; });
   }
   std::vector<store::Notice> Notices(const std::string& name) {
-    auto r = world.Run(world.service->Notices(world.scope, name));
+    auto r = world.Run(world.sandboxes->Notices(world.scope, name));
     return r ? *r : std::vector<store::Notice>{};
   }
 };
@@ -62,13 +64,13 @@ TEST_F(DurabilityTest, VerifyFindsWhatChanged) {
   auto second = Stop(*Resume("box"));
   ASSERT_TRUE(Durable(second.id));
   world.host.damage[first.id] = "changed /etc/passwd";
-  auto found = world.Run(world.service->VerifySnapshot(world.scope, second.id));
+  auto found = world.Run(world.snapshots->Verify(world.scope, second.id));
   ASSERT_TRUE(found) << found.error().message;
   EXPECT_THAT(found->damage, HasSubstr("layer " + first.id + ": changed /etc/passwd"));
   EXPECT_THAT(Snapshot(first.id).damage, HasSubstr("changed /etc/passwd")) << "whoever stands on it";
   // Mended: the layer is as it was again.
   world.host.damage.clear();
-  found = world.Run(world.service->VerifySnapshot(world.scope, second.id));
+  found = world.Run(world.snapshots->Verify(world.scope, second.id));
   EXPECT_EQ(found->damage, "");
   EXPECT_EQ(Snapshot(first.id).damage, "");
 }
@@ -92,7 +94,7 @@ TEST_F(DurabilityTest, StrictServesNothingDamaged) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::kConflict) << "not the code upon which clients delete the sandbox";
   EXPECT_THAT(refused.error().message, HasSubstr("is damaged"));
-  auto fork = world.Run(world.service->Fork(world.scope, "box", ForkSpec{}));
+  auto fork = world.Run(world.sandboxes->Fork(world.scope, "box", ForkSpec{}));
   EXPECT_FALSE(fork);
   world.host.damage.clear();
   EXPECT_TRUE(Resume("box"));
@@ -125,7 +127,7 @@ TEST_F(DurabilityTest, AnUnreadableNewLayerFallsBackToo) {
   ASSERT_TRUE(Durable(first.id));
   auto running = Resume("box");
   // Its name is known when it stops: break whatever comes.
-  auto second = world.Run(world.service->Stop(world.scope, running->session.id));
+  auto second = world.Run(world.sessions->Stop(world.scope, running->session.id));
   ASSERT_TRUE(second);
   const std::string id = second->snapshot->id;
   ASSERT_TRUE(Durable(id));
@@ -202,16 +204,16 @@ TEST_F(DurabilityTest, DiffNamesAndIds) {
   Boot();
   auto first = Stop(Named("box"));
   auto second = Stop(*Resume("box"));
-  auto diff = world.Run(world.service->Diff(world.scope, first.id, "box"));
+  auto diff = world.Run(world.snapshots->Diff(world.scope, first.id, "box"));
   ASSERT_TRUE(diff) << diff.error().message;
   ASSERT_EQ(diff->changes.size(), 1U);
   EXPECT_EQ(diff->changes[0].path, "/" + second.id);
-  auto base = world.Run(world.service->Diff(world.scope, "", "box"));
+  auto base = world.Run(world.snapshots->Diff(world.scope, "", "box"));
   EXPECT_EQ(base->changes.size(), 2U);
-  EXPECT_FALSE(world.Run(world.service->Diff(world.scope, "nobody", "box")));
+  EXPECT_FALSE(world.Run(world.snapshots->Diff(world.scope, "nobody", "box")));
   Scope other = world.scope;
   other.project = "prj_other";
-  EXPECT_EQ(world.Run(world.service->Diff(other, first.id, second.id)).error().code, Code::kNotFound);
+  EXPECT_EQ(world.Run(world.snapshots->Diff(other, first.id, second.id)).error().code, Code::kNotFound);
 }
 
 TEST_F(DurabilityTest, PromoteMakesAForkTheHeadOfItsSource) {
@@ -219,19 +221,19 @@ TEST_F(DurabilityTest, PromoteMakesAForkTheHeadOfItsSource) {
   auto first = Stop(Named("box"));
   ForkSpec spec;
   spec.name = "fork";
-  auto fork = world.Run(world.service->Fork(world.scope, "box", spec));
+  auto fork = world.Run(world.sandboxes->Fork(world.scope, "box", spec));
   ASSERT_TRUE(fork) << fork.error().message;
-  auto promoted = world.Run(world.service->Promote(world.scope, "fork", std::nullopt));
+  auto promoted = world.Run(world.races->Promote(world.scope, "fork", std::nullopt));
   ASSERT_TRUE(promoted) << promoted.error().message;
   EXPECT_EQ(promoted->name, "box");
   EXPECT_NE(promoted->current_snapshot, first.id);
   EXPECT_EQ(Head("box"), Head("fork"));
   EXPECT_EQ(Snapshot(Head("box")).parent, first.id);
   // The fork may go; what it made stays.
-  ASSERT_TRUE(world.Run(world.service->Delete(world.scope, "fork", true)));
+  ASSERT_TRUE(world.Run(world.sandboxes->Delete(world.scope, "fork", true)));
   EXPECT_TRUE(Resume("box"));
   Stop(Named("alone"));
-  auto refused = world.Run(world.service->Promote(world.scope, "alone", std::nullopt));
+  auto refused = world.Run(world.races->Promote(world.scope, "alone", std::nullopt));
   EXPECT_EQ(refused.error().code, Code::kBadRequest) << "it is nobody's fork";
 }
 
@@ -240,9 +242,9 @@ TEST_F(DurabilityTest, ARunningTargetIsNotPromotedInto) {
   Stop(Named("box"));
   ForkSpec spec;
   spec.name = "fork";
-  ASSERT_TRUE(world.Run(world.service->Fork(world.scope, "box", spec)));
+  ASSERT_TRUE(world.Run(world.sandboxes->Fork(world.scope, "box", spec)));
   ASSERT_TRUE(Resume("box"));
-  auto refused = world.Run(world.service->Promote(world.scope, "fork", std::nullopt));
+  auto refused = world.Run(world.races->Promote(world.scope, "fork", std::nullopt));
   EXPECT_EQ(refused.error().code, Code::kConflict);
 }
 
@@ -251,7 +253,7 @@ TEST_F(DurabilityTest, ForksOfARaceThatWasCutShortAreRemovedAtTheNextStart) {
   Stop(Named("box"));
   ForkSpec spec;
   spec.name = "race-abc";
-  ASSERT_TRUE(world.Run(world.service->Fork(world.scope, "box", spec)));
+  ASSERT_TRUE(world.Run(world.sandboxes->Fork(world.scope, "box", spec)));
   auto own = world.OpenStore();
   ASSERT_TRUE(MarkForDeletion(*own, {{world.scope.team, world.scope.project, "race-abc"}, true}));
   world.Crash();

@@ -85,7 +85,7 @@ Task<std::vector<std::string>> Converter::Layers(store::Snapshot snapshot, Rootf
   const RootfsFormat have = FormatOf(snapshot);
   auto layers = LayersIn(snapshot.snapshot_layers, have, format);
   if (have == format) co_return layers;
-  SB_CO_TRY(auto on_disk, co_await core_->parts.engine->ListSnapshots());
+  SB_CO_TRY(auto on_disk, co_await core_->deps.engine->ListSnapshots());
   const std::string target = layers.front();
   if (std::ranges::find(on_disk, target) != on_disk.end()) co_return layers;
   const std::string what = "snapshot " + snapshot.id;
@@ -98,7 +98,7 @@ Task<std::vector<std::string>> Converter::Layers(store::Snapshot snapshot, Rootf
 }
 
 Task<> Converter::SnapshotToBlock(store::Snapshot snapshot, std::string target) {
-  auto& engine = *core_->parts.engine;
+  auto& engine = *core_->deps.engine;
   const bool stacked = snapshot.snapshot_layers.size() > 1;
   const std::string layer = stacked ? snapshot.snapshot_layers.front() + "-flat" : snapshot.snapshot_layers.front();
   const std::string owner = OwnerOf(snapshot);
@@ -134,12 +134,12 @@ Task<> Converter::DriveToDir(store::Session session, engine::DriveMount mount, s
   };
   SB_CO_TRY(store::Drive drive, co_await core_->Db(std::move(find)));
   const engine::Owner owner = DiskOwner(*core_, drive.team, drive.project);
-  SB_CO_TRYV(co_await core_->parts.engine->CreateDrive(std::move(target), drive.max_size_bytes, owner));
+  SB_CO_TRYV(co_await core_->deps.engine->CreateDrive(std::move(target), drive.max_size_bytes, owner));
   co_return co_await Through(std::move(from), std::move(to), kPlace, "", owner);
 }
 
 Task<> Converter::Drive(store::Session session, engine::DriveMount mount, RootfsFormat format, std::string target) {
-  auto& engine = *core_->parts.engine;
+  auto& engine = *core_->deps.engine;
   // Whole before it has its name; what is left of an attempt that a crash ended goes first.
   const std::string successor = SuccessorName(mount.name);
   const std::string owner = OwnerOf(session);
@@ -155,10 +155,10 @@ Task<> Converter::Drive(store::Session session, engine::DriveMount mount, Rootfs
 Task<> Converter::Drives(store::Session session, engine::Rootfs* rootfs) {
   const RootfsFormat need = core_->ladder.Of(session.engine).format;
   for (engine::DriveMount& mount : rootfs->mounts) {
-    SB_CO_TRY(auto have, co_await core_->parts.engine->DriveFormat(mount.name));
+    SB_CO_TRY(auto have, co_await core_->deps.engine->DriveFormat(mount.name));
     if (!have || *have == need) continue;
     std::string target = ConvertedName(mount.name, need);
-    SB_CO_TRY(auto on_disk, co_await core_->parts.engine->ListDrives());
+    SB_CO_TRY(auto on_disk, co_await core_->deps.engine->ListDrives());
     const bool there = !mount.writable && std::ranges::find(on_disk, target) != on_disk.end();
     Result<> made;
     if (!there) {

@@ -15,7 +15,7 @@ class IdleTest : public DomainTest {
     return world.Create(spec);
   }
   store::Session Row(const SandboxView& view) {
-    auto r = world.Run(world.service->GetSession(world.scope, view.session.id));
+    auto r = world.Run(world.sessions->Get(world.scope, view.session.id));
     EXPECT_TRUE(r);
     return r ? r->session : store::Session{};
   }
@@ -47,7 +47,9 @@ TEST_F(IdleTest, ADisposableOneIsNotKeptAsARecordEither) {
     if (!tag.empty()) spec.tags[kDisposableTag] = tag;
     return world.Create(spec);
   };
-  auto there = [this](const char* name) { return world.Run(world.service->Get(world.scope, name, false)).has_value(); };
+  auto there = [this](const char* name) {
+    return world.Run(world.sandboxes->Get(world.scope, name, false)).has_value();
+  };
   std::vector<SandboxView> views = {make("plain", false, ""), make("other-value", false, "0"), make("kept", true, "1"),
                                     make("gone", false, "1")};
   for (const SandboxView& view : views) ASSERT_TRUE(Stops(view)) << view.sandbox.name;
@@ -55,7 +57,7 @@ TEST_F(IdleTest, ADisposableOneIsNotKeptAsARecordEither) {
   Pause(1100);
   // A delete has the house tidied.
   make("any", false, "");
-  ASSERT_TRUE(world.Run(world.service->Delete(world.scope, "any", false)));
+  ASSERT_TRUE(world.Run(world.sandboxes->Delete(world.scope, "any", false)));
   EXPECT_TRUE(world.Until([&] { return !there("gone"); }));
   for (const char* name : {"plain", "other-value", "kept"}) EXPECT_TRUE(there(name)) << name;
 }
@@ -63,11 +65,11 @@ TEST_F(IdleTest, ADisposableOneIsNotKeptAsARecordEither) {
 TEST_F(IdleTest, WhoeverUsesItKeepsItAwake) {
   Boot();
   auto view = Idle("box", 1000);
-  auto use = world.service->Use(world.scope, view.session.id);
+  auto use = world.sessions->Use(world.scope, view.session.id);
   ASSERT_TRUE(use);
   Scope other = world.scope;
   other.team = "team_b";
-  EXPECT_FALSE(world.service->Use(other, view.session.id)) << "not a stranger";
+  EXPECT_FALSE(world.sessions->Use(other, view.session.id)) << "not a stranger";
   Pause(1600);
   EXPECT_EQ(Row(view).status, store::Status::kRunning);
   use.reset();
@@ -82,7 +84,7 @@ TEST_F(IdleTest, ARunningCommandCounts) {
   auto command = world.Exec(view.session.id, World::Command({"sleep"}));
   Pause(1600);
   EXPECT_EQ(Row(view).status, store::Status::kRunning);
-  ASSERT_TRUE(world.Run(world.service->KillCommand(world.scope, view.session.id, command.id, 9)));
+  ASSERT_TRUE(world.Run(world.commands->Kill(world.scope, view.session.id, command.id, 9)));
   EXPECT_TRUE(Stops(view));
 }
 
@@ -94,7 +96,7 @@ TEST_F(IdleTest, IsKeptOverARestartAndCanBeChanged) {
   auto second = Idle("second", 1000);
   UpdateSpec clear;
   clear.idle_timeout_ms.emplace();
-  ASSERT_TRUE(world.Run(world.service->Update(world.scope, "second", clear)));
+  ASSERT_TRUE(world.Run(world.sandboxes->Update(world.scope, "second", clear)));
   Pause(1500);
   EXPECT_EQ(Row(second).status, store::Status::kRunning);
 }
@@ -103,19 +105,19 @@ TEST_F(IdleTest, UsageCountsRunningAndDeletedOnes) {
   Boot();
   auto view = world.Create();
   Pause(50);
-  auto live = world.Run(world.service->Usage(world.scope));
+  auto live = world.Run(world.sandboxes->Usage(world.scope));
   ASSERT_TRUE(live);
   ASSERT_EQ(live->size(), 1U);
   EXPECT_EQ(live->at(0).creations, 1U);
   EXPECT_GE(live->at(0).memory_mb_ms, 4096U * 50);
-  ASSERT_TRUE(world.Run(world.service->Delete(world.scope, view.sandbox.name, false)));
-  auto after = world.Run(world.service->Usage(world.scope));
+  ASSERT_TRUE(world.Run(world.sandboxes->Delete(world.scope, view.sandbox.name, false)));
+  auto after = world.Run(world.sandboxes->Usage(world.scope));
   ASSERT_TRUE(after);
   EXPECT_EQ(after->at(0).creations, 1U);
   EXPECT_GE(after->at(0).memory_mb_ms, live->at(0).memory_mb_ms);
   Scope other = world.scope;
   other.project = "prj_b";
-  EXPECT_TRUE(world.Run(world.service->Usage(other))->empty());
+  EXPECT_TRUE(world.Run(world.sandboxes->Usage(other))->empty());
 }
 
 TEST_F(IdleTest, NoMoreRecordsThanTheLimit) {
@@ -123,12 +125,12 @@ TEST_F(IdleTest, NoMoreRecordsThanTheLimit) {
   Boot();
   auto first = world.Create();
   world.Create();
-  auto third = world.Run(world.service->Create(world.scope, {}));
+  auto third = world.Run(world.sandboxes->Create(world.scope, {}));
   ASSERT_FALSE(third);
   EXPECT_EQ(third.error().code, Code::kTooMany);
   EXPECT_TRUE(third.error().message.contains("max_sandboxes")) << third.error().message;
-  ASSERT_TRUE(world.Run(world.service->Delete(world.scope, first.sandbox.name, false)));
-  EXPECT_TRUE(world.Run(world.service->Create(world.scope, {})));
+  ASSERT_TRUE(world.Run(world.sandboxes->Delete(world.scope, first.sandbox.name, false)));
+  EXPECT_TRUE(world.Run(world.sandboxes->Create(world.scope, {})));
 }
 
 }  // namespace

@@ -25,15 +25,15 @@ class IsolationTest : public DomainTest {
     return spec;
   }
   Error Refused(CreateSpec spec) {
-    auto r = world.Run(world.service->Create(world.scope, std::move(spec)));
+    auto r = world.Run(world.sandboxes->Create(world.scope, std::move(spec)));
     EXPECT_FALSE(r);
     EXPECT_TRUE(world.host.ids().empty()) << "no machine is made for it";
     return r ? Error{} : r.error();
   }
   Result<SandboxView> Resume(const std::string& name = "box") {
-    return world.Run(world.service->Get(world.scope, name, true));
+    return world.Run(world.sandboxes->Get(world.scope, name, true));
   }
-  void Stop(const SandboxView& view) { ASSERT_TRUE(world.Run(world.service->Stop(world.scope, view.session.id))); }
+  void Stop(const SandboxView& view) { ASSERT_TRUE(world.Run(world.sessions->Stop(world.scope, view.session.id))); }
   void Lose(const std::string& engine) {
     for (auto& e : world.host.engines) {
       if (e.name != engine) continue;
@@ -57,14 +57,14 @@ TEST_F(IsolationTest, TheMachineTheSessionAndTheRecordAgree) {
   EXPECT_EQ(EngineOf(strong), "microvm");
   EXPECT_EQ(std::tie(strong.session.engine, strong.session.isolation_class),
             std::make_tuple(std::string("microvm"), 3));
-  auto listed = world.Run(world.service->Get(world.scope, "box", false));
+  auto listed = world.Run(world.sandboxes->Get(world.scope, "box", false));
   ASSERT_TRUE(listed);
   EXPECT_EQ(listed->sandbox.engine, "microvm");
   EXPECT_EQ(listed->sandbox.isolation_class, 3);
   EXPECT_EQ(listed->sandbox.isolation.min_class, 3);
   EXPECT_EQ(world.Machine(strong)->rootfs.format, RootfsFormat::kBlock);
-  EXPECT_EQ(world.service->info().engine, "namespaces");
-  EXPECT_EQ(world.service->info().engines.size(), 3U);
+  EXPECT_EQ(world.server->Info().engine, "namespaces");
+  EXPECT_EQ(world.server->Info().engines.size(), 3U);
 }
 
 TEST_F(IsolationTest, TheTagDemandsToo) {
@@ -77,7 +77,7 @@ TEST_F(IsolationTest, TheTagDemandsToo) {
   EXPECT_EQ(EngineOf(world.Create(both)), "microvm") << "the higher of the two";
   CreateSpec wrong = Demanding(0, "", "wrong");
   wrong.tags[kMinClassTag] = "strong";
-  auto r = world.Run(world.service->Create(world.scope, wrong));
+  auto r = world.Run(world.sandboxes->Create(world.scope, wrong));
   ASSERT_FALSE(r);
   EXPECT_EQ(r.error().code, Code::kBadRequest);
 }
@@ -92,7 +92,7 @@ TEST_F(IsolationTest, RefusedRatherThanWeakened) {
   EXPECT_EQ(Refused(Demanding(0, "microvm")).code, Code::kUnsupported);
   EXPECT_EQ(Refused(Demanding(0, "xen")).code, Code::kBadRequest);
   EXPECT_EQ(Refused(Demanding(4)).code, Code::kBadRequest);
-  auto listed = world.Run(world.service->List(world.scope, {}));
+  auto listed = world.Run(world.sandboxes->List(world.scope, {}));
   EXPECT_TRUE(listed && listed->items.empty()) << "and no record is left";
 }
 
@@ -127,20 +127,20 @@ TEST_F(IsolationTest, ForksKeepTheDemandAndMayRaiseIt) {
   auto box = world.Create(Demanding(2));
   ForkSpec fork;
   fork.name = "same";
-  auto same = world.Run(world.service->Fork(world.scope, "box", fork));
+  auto same = world.Run(world.sandboxes->Fork(world.scope, "box", fork));
   ASSERT_TRUE(same) << same.error().message;
   EXPECT_EQ(EngineOf(*same), "gvisor");
   fork.name = "lower";
   fork.changes.isolation.min_class = 1;
-  auto lower = world.Run(world.service->Fork(world.scope, "box", fork));
+  auto lower = world.Run(world.sandboxes->Fork(world.scope, "box", fork));
   ASSERT_TRUE(lower);
   EXPECT_EQ(lower->sandbox.isolation.min_class, 2) << "the source's files are in it";
   fork.name = "weak";
   fork.changes.isolation = {0, "namespaces"};
-  EXPECT_EQ(world.Run(world.service->Fork(world.scope, "box", fork)).error().code, Code::kUnsupported);
+  EXPECT_EQ(world.Run(world.sandboxes->Fork(world.scope, "box", fork)).error().code, Code::kUnsupported);
   fork.name = "higher";
   fork.changes.isolation = {3, ""};
-  auto higher = world.Run(world.service->Fork(world.scope, "box", fork));
+  auto higher = world.Run(world.sandboxes->Fork(world.scope, "box", fork));
   ASSERT_TRUE(higher) << higher.error().message;
   EXPECT_EQ(EngineOf(*higher), "microvm");
 }
@@ -151,13 +151,13 @@ TEST_F(IsolationTest, AnUpdateRaisesWhatTheNextSessionGets) {
   UpdateSpec more;
   more.tags.emplace();
   (*more.tags)[kMinClassTag] = "2";
-  EXPECT_EQ(world.Run(world.service->Update(world.scope, "box", more)).error().code, Code::kConflict)
+  EXPECT_EQ(world.Run(world.sandboxes->Update(world.scope, "box", more)).error().code, Code::kConflict)
       << "it runs with less";
   Stop(box);
-  ASSERT_TRUE(world.Run(world.service->Update(world.scope, "box", more)));
+  ASSERT_TRUE(world.Run(world.sandboxes->Update(world.scope, "box", more)));
   UpdateSpec other_tags;
   other_tags.tags.emplace();
-  ASSERT_TRUE(world.Run(world.service->Update(world.scope, "box", other_tags)));
+  ASSERT_TRUE(world.Run(world.sandboxes->Update(world.scope, "box", other_tags)));
   auto back = Resume();
   ASSERT_TRUE(back) << back.error().message;
   EXPECT_EQ(EngineOf(*back), "gvisor") << "new tags do not take the demand away";
@@ -169,7 +169,7 @@ TEST_F(IsolationTest, ADemandedEngineIsNotReplacedByLess) {
   Stop(view);
   UpdateSpec less;
   less.isolation.engine = "namespaces";
-  auto refused = world.Run(world.service->Update(world.scope, "box", less));
+  auto refused = world.Run(world.sandboxes->Update(world.scope, "box", less));
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::kBadRequest);
   EXPECT_THAT(refused.error().message, HasSubstr("gvisor is demanded already"));
@@ -182,8 +182,8 @@ TEST_F(IsolationTest, SnapshotsOfTheOtherFormat) {
   Boot();
   auto box = world.Create(Demanding(0, "microvm"));
   Stop(box);
-  auto record = world.Run(world.service->Get(world.scope, "box", false));
-  auto snapshot = world.Run(world.service->GetSnapshot(world.scope, record->sandbox.current_snapshot));
+  auto record = world.Run(world.sandboxes->Get(world.scope, "box", false));
+  auto snapshot = world.Run(world.snapshots->Get(world.scope, record->sandbox.current_snapshot));
   ASSERT_TRUE(snapshot);
   EXPECT_EQ(snapshot->format, "block");
   EXPECT_EQ(snapshot->engine, "microvm");
@@ -198,7 +198,7 @@ TEST_F(IsolationTest, SnapshotsOfTheOtherFormat) {
   EXPECT_EQ(EngineOf(world.Create(on_it)), "microvm") << "the one that can stand on it";
   // The other way round: a sandbox that wants a microVM gets the state of one that was none.
   auto plain = world.Create(Demanding(0, "", "plain"));
-  ASSERT_TRUE(world.Run(world.service->Promote(world.scope, "plain", "box")));
+  ASSERT_TRUE(world.Run(world.races->Promote(world.scope, "plain", "box")));
   auto back = Resume();
   ASSERT_TRUE(back) << back.error().message;
   EXPECT_EQ(back->session.engine, "microvm");
@@ -210,9 +210,9 @@ TEST_F(IsolationTest, WhatCannotBeConvertedIsRefusedWithBothFormats) {
   auto box = world.Create(Demanding(0, "microvm"));
   Stop(box);
   CreateSpec on_it = Demanding(0, "namespaces", "other");
-  on_it.source_snapshot = world.Run(world.service->Get(world.scope, "box", false))->sandbox.current_snapshot;
+  on_it.source_snapshot = world.Run(world.sandboxes->Get(world.scope, "box", false))->sandbox.current_snapshot;
   world.host.faults.configure = engine::FakeFault::kFail;
-  auto refused = world.Run(world.service->Create(world.scope, on_it));
+  auto refused = world.Run(world.sandboxes->Create(world.scope, on_it));
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::kConflict);
   EXPECT_THAT(refused.error().message, testing::AllOf(HasSubstr("\"block\""), HasSubstr("\"dir\"")));
@@ -223,10 +223,10 @@ TEST_F(IsolationTest, ConvertedLayersGoWithTheirOriginal) {
   Boot();
   auto box = world.Create(Demanding(0, "microvm"));
   Stop(box);
-  const std::string id = world.Run(world.service->Get(world.scope, "box", false))->sandbox.current_snapshot;
-  ASSERT_TRUE(world.Run(world.service->Diff(world.scope, "", "box")));
+  const std::string id = world.Run(world.sandboxes->Get(world.scope, "box", false))->sandbox.current_snapshot;
+  ASSERT_TRUE(world.Run(world.snapshots->Diff(world.scope, "", "box")));
   EXPECT_TRUE(world.host.snapshots.contains(id + "-dir"));
-  ASSERT_TRUE(world.Run(world.service->DeleteSnapshot(world.scope, id)));
+  ASSERT_TRUE(world.Run(world.snapshots->Delete(world.scope, id)));
   EXPECT_TRUE(world.Until([&] { return world.host.snapshots.empty(); }));
 }
 
@@ -292,7 +292,7 @@ TEST_F(IsolationTest, NestingStaysWithTheSandboxAndEndsWithThePermission) {
   world.Create(Demanding(0, "", "plain"));
   UpdateSpec more;
   more.isolation.nesting = true;
-  EXPECT_EQ(world.Run(world.service->Update(world.scope, "plain", more)).error().code, Code::kConflict);
+  EXPECT_EQ(world.Run(world.sandboxes->Update(world.scope, "plain", more)).error().code, Code::kConflict);
   world.config.allow_nesting_on_class1 = false;
   ASSERT_TRUE(world.Restart());
   ASSERT_TRUE(world.Until([&] { return world.host.Find(again->session.machine_id) == nullptr; }));

@@ -37,7 +37,7 @@ LiveMachine::LiveMachine(Core* core, std::unique_ptr<engine::Machine> machine)
       tasks_(core->ex) {}
 
 Task<std::unique_ptr<LiveMachine>> LiveMachine::Boot(Core* core, engine::BootRequest request, engine::Rootfs rootfs) {
-  auto booting = core->parts.engine->Boot(request);
+  auto booting = core->deps.engine->Boot(request);
   co_return co_await Start(core, std::move(request), std::move(rootfs), std::move(booting));
 }
 
@@ -73,7 +73,7 @@ Task<std::unique_ptr<LiveMachine>> LiveMachine::Start(Core* core, engine::BootRe
 }
 
 Task<std::unique_ptr<LiveMachine>> LiveMachine::Attach(Core* core, store::Session owner, egress::PolicyRef policy) {
-  SB_CO_TRY(auto machine, co_await core->parts.engine->Attach(owner.machine_id));
+  SB_CO_TRY(auto machine, co_await core->deps.engine->Attach(owner.machine_id));
   auto live = std::make_unique<LiveMachine>(core, std::move(machine));
   // On a busy host an emulated one takes its time to answer. Others may not hold up the server's start for so long.
   live->asleep_ = owner.engine == "microvm-emulated";
@@ -125,8 +125,8 @@ void LiveMachine::Identify(const store::Session& owner) {
   // The session's own: after a restart the machine still trusts what it was given.
   options.seed = core_->vault.Derive("machine CA " + owner.id);
   options.identity = {owner.team, owner.project, owner.id, owner.sandbox};
-  options.signer = core_->parts.signer;
-  options.upstream_ca_file = core_->parts.upstream_ca;
+  options.signer = core_->deps.signer;
+  options.upstream_ca_file = core_->deps.upstream_ca;
   options.matching = &core_->match_pool;
   interceptor_.Identify(std::move(options));
 }
@@ -134,7 +134,7 @@ void LiveMachine::Identify(const store::Session& owner) {
 void LiveMachine::Serve(egress::PolicyRef policy) {
   engine::NetworkSockets sockets = machine_->TakeNetwork();
   egress_ = egress::MakeEgress(core_->ex, std::move(sockets.tcp_listener), std::move(sockets.dns), std::move(policy),
-                               core_->parts.egress, &interceptor_);
+                               core_->deps.egress, &interceptor_);
 }
 
 void LiveMachine::Listen(MachineListener* listener) {

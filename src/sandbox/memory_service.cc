@@ -168,7 +168,7 @@ Task<> ServiceImpl::DropMemory(store::Snapshot snapshot) {
 }
 
 Task<> ServiceImpl::RemoveSpent(std::string snapshot) {
-  SB_CO_TRYV(co_await core_.parts.engine->RemoveMemory(snapshot));
+  SB_CO_TRYV(co_await core_.deps.engine->RemoveMemory(snapshot));
   auto done = [snapshot](store::Store& store) { return store.SetNote(std::string(kSpentMemory) + snapshot, ""); };
   co_return co_await core_.Db(std::move(done));
 }
@@ -238,7 +238,7 @@ Task<SandboxView> ServiceImpl::Resume(Scope scope, std::string name, ResumeFrom 
 }
 
 Task<> ServiceImpl::DropLiveSnapshot(std::string snapshot) {
-  SB_CO_TRYV(co_await core_.parts.engine->RemoveSnapshot(snapshot));
+  SB_CO_TRYV(co_await core_.deps.engine->RemoveSnapshot(snapshot));
   auto forget = [snapshot](store::Store& store) { return store.SetNote(std::string(kNote) + snapshot, ""); };
   co_return co_await core_.Db(std::move(forget));
 }
@@ -249,7 +249,7 @@ Task<> ServiceImpl::TidyLiveSnapshots() {
   for (const auto& [name, at] : notes) {
     const std::string snapshot = name.substr(kNote.size());
     if (forking_.contains(snapshot)) continue;
-    SB_CO_TRYV(co_await core_.parts.engine->RemoveSnapshot(snapshot));
+    SB_CO_TRYV(co_await core_.deps.engine->RemoveSnapshot(snapshot));
     if (NowMs() - std::strtoll(at.c_str(), nullptr, 10) < kNoteMs) continue;
     SB_CO_TRYV(co_await DropLiveSnapshot(snapshot));
   }

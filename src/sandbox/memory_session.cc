@@ -95,7 +95,7 @@ Task<> Session::KeepMemory() {
   Error error = std::move(taken).error();
   if (core_->closing || error.code == Code::kCancelled) co_return std::unexpected(std::move(error));
   // A server before us may have begun: it is there, or on its way.
-  SB_CO_TRY(auto snapshots, co_await core_->parts.engine->ListSnapshots());
+  SB_CO_TRY(auto snapshots, co_await core_->deps.engine->ListSnapshots());
   if (std::ranges::find(snapshots, row_.snapshot) != snapshots.end()) co_return Result<>{};
   if (error.code == Code::kConflict) co_return std::unexpected(std::move(error));
   log::Error("session {}: its memory is not kept: {}", row_.id, error.message);

@@ -110,13 +110,13 @@ TEST_F(DomainTest, SecretsAreSealedAtRestAndBackAfterARestart) {
   UpdateSpec update;
   update.network = Custom("canary-patched");
   update.env = std::map<std::string, std::string>{{"TOKEN", "canary-env-2"}};
-  ASSERT_TRUE(world.Run(world.service->Update(world.scope, view.sandbox.name, update)));
+  ASSERT_TRUE(world.Run(world.sandboxes->Update(world.scope, view.sandbox.name, update)));
   EXPECT_THAT(AllBytes(world.config.data_dir), Not(HasSubstr("canary")));
 
   ASSERT_TRUE(world.Restart());
   auto command = world.Exec(view.session.id, World::Command({"env"}));
   EXPECT_THAT(world.Log(view.session.id, command.id).out, HasSubstr("TOKEN=canary-env-2"));
-  auto got = world.Run(world.service->GetSession(world.scope, view.session.id));
+  auto got = world.Run(world.sessions->Get(world.scope, view.session.id));
   ASSERT_TRUE(got);
   EXPECT_EQ(got->session.network->mode, "custom");
 }
@@ -129,19 +129,19 @@ TEST_F(DomainTest, PolicyThatCannotBeOpenedIsDenyAll) {
   auto view = world.Create(spec);
   world.secret = std::string(48, 'z');
   ASSERT_TRUE(world.Restart());
-  auto policy = world.Run(world.service->Network(world.scope, view.session.id));
+  auto policy = world.Run(world.sessions->Network(world.scope, view.session.id));
   ASSERT_TRUE(policy) << policy.error().message;
   EXPECT_EQ(policy->policy->mode(), egress::EgressMode::kDenyAll);
   // It can be set again, and then it is what was asked for.
-  ASSERT_TRUE(world.Run(world.service->SetNetwork(world.scope, view.session.id, Custom())));
-  EXPECT_EQ(world.Run(world.service->Network(world.scope, view.session.id))->policy->mode(),
+  ASSERT_TRUE(world.Run(world.sessions->SetNetwork(world.scope, view.session.id, Custom())));
+  EXPECT_EQ(world.Run(world.sessions->Network(world.scope, view.session.id))->policy->mode(),
             egress::EgressMode::kCustom);
 }
 
 TEST_F(DomainTest, DroppedPacketsAreOneMoreDenial) {
   Boot();
   auto view = world.Create({});
-  auto denials = [&] { return world.Run(world.service->Network(world.scope, view.session.id))->denials; };
+  auto denials = [&] { return world.Run(world.sessions->Network(world.scope, view.session.id))->denials; };
   EXPECT_TRUE(denials().empty());
   world.Machine(view)->dropped_packets = 3;
   const auto first = denials();
@@ -161,7 +161,7 @@ TEST_F(DomainTest, CaIsInTheMachineWhenThePolicyNeedsIt) {
   auto& files = world.Machine(view)->agent.files;
   files["/etc/ssl/certs/ca-certificates.crt"] = "the image's own\n";
   EXPECT_FALSE(files.contains("//.upload"));
-  ASSERT_TRUE(world.Run(world.service->SetNetwork(world.scope, view.session.id, Custom())));
+  ASSERT_TRUE(world.Run(world.sessions->SetNetwork(world.scope, view.session.id, Custom())));
   const std::string upload = files["//.upload"];
   EXPECT_THAT(upload, HasSubstr("usr/local/share/ca-certificates/vercel-proxy-ca.pem"));
   EXPECT_THAT(upload, HasSubstr("etc/pki/ca-trust/source/anchors/vercel-proxy-ca.pem"));
@@ -204,7 +204,7 @@ class PolicyChangeTest : public DomainTest {
       change->done = true;
       change->result = std::move(r);
     };
-    asio::co_spawn(world.ioc.get_executor(), world.service->SetNetwork(world.scope, view.session.id, policy), done);
+    asio::co_spawn(world.ioc.get_executor(), world.sessions->SetNetwork(world.scope, view.session.id, policy), done);
     return change;
   }
 };
@@ -215,17 +215,17 @@ TEST_F(PolicyChangeTest, MachineThatSpoilsItsTrustStoreIsStillClosed) {
   spec.network = egress::NetworkPolicy{.mode = egress::EgressMode::kAllowAll};
   auto view = world.Create(spec);
   world.Machine(view)->agent.files["/etc/ssl/certs/ca-certificates.crt"] = std::string(5 << 20, 'x');
-  auto set = world.Run(world.service->SetNetwork(world.scope, view.session.id, Custom()));
+  auto set = world.Run(world.sessions->SetNetwork(world.scope, view.session.id, Custom()));
   ASSERT_FALSE(set);
   EXPECT_EQ(set.error().code, Code::kUnavailable);
   EXPECT_THAT(set.error().message, HasSubstr("what the new network policy denies is denied"));
-  EXPECT_EQ(world.Run(world.service->Network(world.scope, view.session.id))->policy->mode(),
+  EXPECT_EQ(world.Run(world.sessions->Network(world.scope, view.session.id))->policy->mode(),
             egress::EgressMode::kCustom);
-  EXPECT_EQ(world.Run(world.service->GetSession(world.scope, view.session.id))->session.network->mode, "custom");
+  EXPECT_EQ(world.Run(world.sessions->Get(world.scope, view.session.id))->session.network->mode, "custom");
   EXPECT_EQ(Asked(view, "other.example"), wire::DnsRcode::kNxDomain);
   // Whole again, it can be set.
   world.Machine(view)->agent.files.clear();
-  ASSERT_TRUE(world.Run(world.service->SetNetwork(world.scope, view.session.id, Custom())));
+  ASSERT_TRUE(world.Run(world.sessions->SetNetwork(world.scope, view.session.id, Custom())));
   EXPECT_EQ(Asked(view, "api.example"), wire::DnsRcode::kNoError);
 }
 
@@ -245,13 +245,13 @@ TEST_F(PolicyChangeTest, WhatANewPolicyDeniesIsDeniedWhileTheMachineDelaysItsCa)
   EXPECT_EQ(Asked(view, "both.example"), wire::DnsRcode::kNoError);
   EXPECT_EQ(Asked(view, "new.example"), wire::DnsRcode::kNxDomain);  // not before its CA is there
   // It is on record by now: a crash does not bring the old one back.
-  EXPECT_EQ(world.Run(world.service->Network(world.scope, view.session.id))->policy->policy(), next);
+  EXPECT_EQ(world.Run(world.sessions->Network(world.scope, view.session.id))->policy->policy(), next);
   // Another one does not wait for it, and replaces it.
-  ASSERT_TRUE(world.Run(world.service->SetNetwork(world.scope, view.session.id, {})));
+  ASSERT_TRUE(world.Run(world.sessions->SetNetwork(world.scope, view.session.id, {})));
   ASSERT_TRUE(world.Until([&] { return change->done; }));
   EXPECT_TRUE(change->result);
   EXPECT_EQ(Asked(view, "both.example"), wire::DnsRcode::kNxDomain);
-  EXPECT_EQ(world.Run(world.service->GetSession(world.scope, view.session.id))->session.network->mode, "deny-all");
+  EXPECT_EQ(world.Run(world.sessions->Get(world.scope, view.session.id))->session.network->mode, "deny-all");
 }
 
 TEST_F(DomainTest, StoredPolicyBeyondTheLimitsIsDenyAllWithANotice) {
@@ -280,26 +280,26 @@ TEST_F(DomainTest, StoredPolicyBeyondTheLimitsIsDenyAllWithANotice) {
   }
   ASSERT_TRUE(world.Start());
   auto policy = [&](const std::string& session) {
-    return world.Run(world.service->Network(world.scope, session))->policy->mode();
+    return world.Run(world.sessions->Network(world.scope, session))->policy->mode();
   };
   EXPECT_EQ(policy(view.session.id), egress::EgressMode::kDenyAll);
-  auto notices = [&] { return world.Run(world.service->Notices(world.scope, view.sandbox.name)).value(); };
+  auto notices = [&] { return world.Run(world.sandboxes->Notices(world.scope, view.sandbox.name)).value(); };
   ASSERT_TRUE(world.Until([&] { return !notices().empty(); }));
   EXPECT_THAT(notices()[0].text, HasSubstr("deny-all"));
   EXPECT_THAT(notices()[0].text, HasSubstr(R"(allow["api.example"][0].match.path)"));
   // A fork needs one of its own; a resume has no network, and says so.
-  auto fork = world.Run(world.service->Fork(world.scope, view.sandbox.name, {}));
+  auto fork = world.Run(world.sandboxes->Fork(world.scope, view.sandbox.name, {}));
   ASSERT_FALSE(fork);
   EXPECT_EQ(fork.error().code, Code::kConflict);
   ForkSpec own;
   own.changes.network = egress::NetworkPolicy{.mode = egress::EgressMode::kDenyAll};
-  EXPECT_TRUE(world.Run(world.service->Fork(world.scope, view.sandbox.name, own)));
-  ASSERT_TRUE(world.Run(world.service->Stop(world.scope, view.session.id)));
-  auto resumed = world.Run(world.service->Get(world.scope, view.sandbox.name, true));
+  EXPECT_TRUE(world.Run(world.sandboxes->Fork(world.scope, view.sandbox.name, own)));
+  ASSERT_TRUE(world.Run(world.sessions->Stop(world.scope, view.session.id)));
+  auto resumed = world.Run(world.sandboxes->Get(world.scope, view.sandbox.name, true));
   ASSERT_TRUE(resumed) << resumed.error().message;
   EXPECT_EQ(resumed->session.network->mode, "deny-all");
   EXPECT_EQ(policy(resumed->session.id), egress::EgressMode::kDenyAll);
-  ASSERT_TRUE(world.Run(world.service->SetNetwork(world.scope, resumed->session.id, Custom())));
+  ASSERT_TRUE(world.Run(world.sessions->SetNetwork(world.scope, resumed->session.id, Custom())));
   EXPECT_EQ(policy(resumed->session.id), egress::EgressMode::kCustom);
 }
 
@@ -308,13 +308,13 @@ TEST_F(DomainTest, SourceThatFailsLeavesNothing) {
   CreateSpec spec;
   spec.source = SourceSpec{.url = "https://git.example/repo"};
   // The fake machine has no shell.
-  auto failed = world.Run(world.service->Create(world.scope, spec));
+  auto failed = world.Run(world.sandboxes->Create(world.scope, spec));
   ASSERT_FALSE(failed);
   EXPECT_THAT(failed.error().message, HasSubstr("source"));
   EXPECT_TRUE(world.host.ids().empty());
-  EXPECT_TRUE(world.Run(world.service->List(world.scope, {}))->items.empty());
+  EXPECT_TRUE(world.Run(world.sandboxes->List(world.scope, {}))->items.empty());
   spec.source->url = "file:///etc";
-  EXPECT_EQ(world.Run(world.service->Create(world.scope, spec)).error().code, Code::kBadRequest);
+  EXPECT_EQ(world.Run(world.sandboxes->Create(world.scope, spec)).error().code, Code::kBadRequest);
   EXPECT_EQ(world.host.boots, 1);
 }
 
@@ -322,12 +322,12 @@ TEST_F(DomainTest, WrongPoliciesAreNamed) {
   Boot();
   CreateSpec spec;
   spec.network = egress::NetworkPolicy{.mode = egress::EgressMode::kCustom, .allow_cidrs = {"300.0.0.0/8"}};
-  auto refused = world.Run(world.service->Create(world.scope, spec));
+  auto refused = world.Run(world.sandboxes->Create(world.scope, spec));
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::kBadRequest);
   EXPECT_THAT(refused.error().message, HasSubstr("subnets.allow"));
   auto view = world.Create();
-  EXPECT_EQ(world.Run(world.service->SetNetwork(world.scope, view.session.id, *spec.network)).error().code,
+  EXPECT_EQ(world.Run(world.sessions->SetNetwork(world.scope, view.session.id, *spec.network)).error().code,
             Code::kBadRequest);
 }
 

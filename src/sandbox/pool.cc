@@ -128,7 +128,7 @@ Task<bool> Pool::Step() {
 }
 
 Task<images::Image> Pool::Resolve(PoolTarget target) {
-  auto resolve = [images = core_->parts.images, target = std::move(target)] {
+  auto resolve = [images = core_->deps.images, target = std::move(target)] {
     return target.runtime.empty() ? images->ResolveImage(target.image) : images->ResolveRuntime(target.runtime);
   };
   co_return co_await core_->Files(std::move(resolve));

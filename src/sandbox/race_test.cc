@@ -20,7 +20,7 @@ class RaceTest : public DomainTest {
     spec.count = 1;
     spec.keep = "none";
     spec.score = score;
-    return world.Run(world.service->Race(world.scope, spec));
+    return world.Run(world.races->Run(world.scope, spec));
   }
   void BootSource() {
     Boot();

@@ -26,13 +26,13 @@
 namespace sandbar::sandbox {
 
 Task<> ServiceImpl::DestroyMachine(std::string machine_id) {
-  SB_CO_TRY(auto machine, co_await core_.parts.engine->Attach(std::move(machine_id)));
+  SB_CO_TRY(auto machine, co_await core_.deps.engine->Attach(std::move(machine_id)));
   SB_CO_TRYV(co_await machine->Destroy());
   co_return Result<>{};
 }
 
 Task<> ServiceImpl::Recover() {
-  SB_CO_TRY(auto machines, co_await core_.parts.engine->List());
+  SB_CO_TRY(auto machines, co_await core_.deps.engine->List());
   auto read_sessions = [](store::Store& store) { return store.UnfinishedSessions(); };
   SB_CO_TRY(auto rows, co_await core_.Db(std::move(read_sessions)));
   auto read_pool = [](store::Store& store) { return store.PoolMembers(); };
@@ -167,7 +167,7 @@ Task<> ServiceImpl::DestroyLeftover(std::string machine_id, bool started) {
     co_return co_await DestroyMachine(std::move(machine_id));
   }
   log::Warn("machine {} has no record: frozen and left alone; was the database replaced?", machine_id);
-  SB_CO_TRY(auto machine, co_await core_.parts.engine->Attach(machine_id));
+  SB_CO_TRY(auto machine, co_await core_.deps.engine->Attach(machine_id));
   co_return co_await machine->Pause();
 }
 

@@ -21,7 +21,7 @@ class RecoveryTest : public DomainTest {
     ASSERT_TRUE(r) << r.error().message;
   }
   store::Session Row(const SandboxView& view) {
-    auto r = world.Run(world.service->GetSession(world.scope, view.session.id));
+    auto r = world.Run(world.sessions->Get(world.scope, view.session.id));
     EXPECT_TRUE(r) << (r ? "" : r.error().message);
     return r ? r->session : store::Session{};
   }
@@ -33,9 +33,9 @@ class RecoveryTest : public DomainTest {
     *where = FakeFault::kHang;
     CreateSpec spec;
     spec.name = name;
-    asio::co_spawn(world.ioc.get_executor(), world.service->Create(world.scope, spec),
+    asio::co_spawn(world.ioc.get_executor(), world.sandboxes->Create(world.scope, spec),
                    [](std::exception_ptr, const Result<SandboxView>& r) { EXPECT_FALSE(r); });
-    ASSERT_TRUE(world.Until([&] { return world.Run(world.service->Get(world.scope, name, false)).has_value(); }));
+    ASSERT_TRUE(world.Until([&] { return world.Run(world.sandboxes->Get(world.scope, name, false)).has_value(); }));
     for (int i = 0; i < 20; ++i) world.ioc.poll_one();
   }
 };
@@ -49,7 +49,7 @@ TEST_F(RecoveryTest, RunningSandboxesAndCommandsSurvive) {
   auto sleeper = world.Exec(id, World::Command({"sleep", "300"}));
   auto talker = world.Exec(id, World::Command({"echo", "unread"}));
   Restart();
-  EXPECT_EQ(world.service->info().running, 1U);
+  EXPECT_EQ(world.server->Info().running, 1U);
   EXPECT_EQ(Row(view).status, store::Status::kRunning);
   EXPECT_EQ(world.Wait(id, sleeper.id).exit_code, 0);
   EXPECT_EQ(world.Wait(id, talker.id).exit_code, 0);
@@ -113,12 +113,12 @@ TEST_F(RecoveryTest, CreatesThatNeverFinishedAreUndone) {
     world.Crash();
     faults = {};
     Restart();
-    EXPECT_EQ(world.Run(world.service->Get(world.scope, "half", false)).error().code, Code::kNotFound);
+    EXPECT_EQ(world.Run(world.sandboxes->Get(world.scope, "half", false)).error().code, Code::kNotFound);
     EXPECT_TRUE(world.host.ids().empty());
     CreateSpec spec;
     spec.name = "half";
     auto view = world.Create(spec);
-    ASSERT_TRUE(world.Run(world.service->Delete(world.scope, "half", false)));
+    ASSERT_TRUE(world.Run(world.sandboxes->Delete(world.scope, "half", false)));
     world.Crash();
   }
 }
@@ -129,7 +129,7 @@ TEST_F(RecoveryTest, AHalfDoneDeleteIsFinished) {
   spec.name = "leaving";
   auto view = world.Create(spec);
   world.host.faults.destroy = FakeFault::kHang;
-  asio::co_spawn(world.ioc.get_executor(), world.service->Delete(world.scope, "leaving", false),
+  asio::co_spawn(world.ioc.get_executor(), world.sandboxes->Delete(world.scope, "leaving", false),
                  [](std::exception_ptr, const Result<store::Sandbox>& r) { EXPECT_FALSE(r); });
   ASSERT_TRUE(BecomesStatus(view, store::Status::kStopping));
   world.Crash();
@@ -137,7 +137,7 @@ TEST_F(RecoveryTest, AHalfDoneDeleteIsFinished) {
   world.host.faults = {};
   Restart();
   EXPECT_TRUE(world.Until([&] {
-    auto gone = world.Run(world.service->Get(world.scope, "leaving", false));
+    auto gone = world.Run(world.sandboxes->Get(world.scope, "leaving", false));
     return !gone && gone.error().code == Code::kNotFound;
   }));
   EXPECT_TRUE(world.host.ids().empty());
@@ -145,7 +145,7 @@ TEST_F(RecoveryTest, AHalfDoneDeleteIsFinished) {
   // A new one of that name is not touched by later starts.
   world.Create(spec);
   Restart();
-  EXPECT_TRUE(world.Run(world.service->Get(world.scope, "leaving", false)));
+  EXPECT_TRUE(world.Run(world.sandboxes->Get(world.scope, "leaving", false)));
 }
 
 TEST_F(RecoveryTest, WhatIsMarkedForDeletionIsEndedAndNotKept) {
@@ -166,7 +166,7 @@ TEST_F(RecoveryTest, WhatIsMarkedForDeletionIsEndedAndNotKept) {
   auto own = world.OpenStore();
   ASSERT_TRUE(world.Until([&] { return MarkedForDeletion(*own)->empty(); }));
   for (const char* name : {"alive", "ended", "late"})
-    EXPECT_EQ(world.Run(world.service->Get(world.scope, name, false)).error().code, Code::kNotFound) << name;
+    EXPECT_EQ(world.Run(world.sandboxes->Get(world.scope, name, false)).error().code, Code::kNotFound) << name;
   EXPECT_EQ(Row(stays).status, store::Status::kRunning);
   EXPECT_EQ(world.host.ids(), std::vector<std::string>{stays.session.machine_id});
   EXPECT_TRUE(world.host.snapshots.empty());
@@ -177,7 +177,7 @@ TEST_F(RecoveryTest, AHalfDoneStopIsFinished) {
   auto view = world.Create();
   auto command = world.Exec(view.session.id, World::Command({"sleep"}));
   world.host.faults.destroy = FakeFault::kHang;
-  asio::co_spawn(world.ioc.get_executor(), world.service->Stop(world.scope, view.session.id),
+  asio::co_spawn(world.ioc.get_executor(), world.sessions->Stop(world.scope, view.session.id),
                  [](std::exception_ptr, const Result<SandboxView>& r) { EXPECT_FALSE(r); });
   ASSERT_TRUE(BecomesStatus(view, store::Status::kStopping));
   EXPECT_EQ(world.Wait(view.session.id, command.id).exit_code, 143);
@@ -188,7 +188,7 @@ TEST_F(RecoveryTest, AHalfDoneStopIsFinished) {
   ASSERT_TRUE(BecomesStatus(view, store::Status::kStopped));
   EXPECT_EQ(Row(view).stop_reason, "requested");
   EXPECT_TRUE(world.host.ids().empty());
-  auto r = world.Run(world.service->StartCommand(world.scope, view.session.id, World::Command({"true"})));
+  auto r = world.Run(world.commands->Start(world.scope, view.session.id, World::Command({"true"})));
   EXPECT_EQ(r.error().code, Code::kStopped);
 }
 
@@ -203,7 +203,7 @@ TEST_F(RecoveryTest, AMachineThatIsGoneAbortsItsSession) {
   EXPECT_THAT(Row(view).stop_reason, HasSubstr("machine lost"));
   EXPECT_TRUE(Row(view).aborted_at);
   EXPECT_EQ(world.Wait(view.session.id, command.id).exit_code, 137);
-  EXPECT_EQ(world.Run(world.service->Get(world.scope, view.sandbox.name, false))->sandbox.status,
+  EXPECT_EQ(world.Run(world.sandboxes->Get(world.scope, view.sandbox.name, false))->sandbox.status,
             store::Status::kAborted);
 }
 
@@ -264,7 +264,7 @@ TEST_F(RecoveryTest, PolicyIsBackAtOnce) {
   spec.network = egress::NetworkPolicy{.mode = egress::EgressMode::kAllowAll};
   auto view = world.Create(spec);
   ASSERT_TRUE(
-      world.Run(world.service->SetNetwork(world.scope, view.session.id, {.mode = egress::EgressMode::kDenyAll})));
+      world.Run(world.sessions->SetNetwork(world.scope, view.session.id, {.mode = egress::EgressMode::kDenyAll})));
   Restart();
   EXPECT_EQ(Row(view).network->mode, "deny-all");
 }
@@ -282,7 +282,7 @@ TEST_F(RecoveryTest, MachinesWithoutARowAreFrozenAndLeft) {
 TEST_F(RecoveryTest, MachinesWithoutARowThatNeverStartedAreDestroyed) {
   Boot();
   HangingCreate(&world.host.faults.configure, "half");
-  const auto half = world.Run(world.service->Get(world.scope, "half", false));
+  const auto half = world.Run(world.sandboxes->Get(world.scope, "half", false));
   ASSERT_TRUE(half);
   world.Crash();
   world.host.faults = {};
@@ -330,16 +330,16 @@ TEST_F(RecoveryTest, DeadPoolMembersAreReplacedAndOtherSizesBooted) {
   spec.resources.vcpus = 4;
   auto big = world.Create(spec);
   EXPECT_EQ(big.session.machine_id.substr(0, 2), "m-");
-  ASSERT_TRUE(world.Run(world.service->StopAll()));
+  ASSERT_TRUE(world.Run(world.domain->StopAll()));
   EXPECT_TRUE(world.host.ids().empty());
 }
 
 TEST_F(RecoveryTest, MemoryThatNobodySpeaksOfIsRemoved) {
   Boot();
   auto view = world.Create({.name = "box"});
-  auto stopped = world.Run(world.service->Stop(world.scope, view.session.id));
+  auto stopped = world.Run(world.sessions->Stop(world.scope, view.session.id));
   ASSERT_TRUE(stopped) << stopped.error().message;
-  const std::string snapshot = world.Run(world.service->Get(world.scope, "box", false))->sandbox.current_snapshot;
+  const std::string snapshot = world.Run(world.sandboxes->Get(world.scope, "box", false))->sandbox.current_snapshot;
   auto keep = [](store::Snapshot& s) -> Result<> {
     s.memory = "kept";
     return {};
@@ -353,7 +353,7 @@ TEST_F(RecoveryTest, MemoryThatNobodySpeaksOfIsRemoved) {
   EXPECT_TRUE(world.host.memories.contains(snapshot));
   // Died after that.
   world.host.faults.remove_memory = FakeFault::kFail;
-  ASSERT_TRUE(world.Run(world.service->Resume(world.scope, "box", ResumeFrom::kDisk)));
+  ASSERT_TRUE(world.Run(world.sandboxes->Resume(world.scope, "box", ResumeFrom::kDisk)));
   EXPECT_TRUE((*world.OpenStore()->FindSnapshot(snapshot))->memory.empty());
   EXPECT_TRUE(world.host.memories.contains(snapshot));
   world.host.faults.remove_memory = FakeFault::kNone;

@@ -17,14 +17,14 @@ constexpr int64_t kDayMs = 24 * kHourMs;
 class RetentionTest : public DomainTest {
  protected:
   SandboxView Stop(const SandboxView& view) {
-    auto r = world.Run(world.service->Stop(world.scope, view.session.id));
+    auto r = world.Run(world.sessions->Stop(world.scope, view.session.id));
     EXPECT_TRUE(r) << (r ? "" : r.error().message);
     return r ? *r : SandboxView{};
   }
   SandboxView Stopped(CreateSpec spec = {}) { return Stop(world.Create(std::move(spec))); }
-  bool There(const std::string& name) { return world.Run(world.service->Get(world.scope, name, false)).has_value(); }
+  bool There(const std::string& name) { return world.Run(world.sandboxes->Get(world.scope, name, false)).has_value(); }
   int64_t LifeOf(const std::string& snapshot) {
-    auto s = world.Run(world.service->GetSnapshot(world.scope, snapshot));
+    auto s = world.Run(world.snapshots->Get(world.scope, snapshot));
     EXPECT_TRUE(s);
     return s ? s->expiration_ms : -1;
   }
@@ -68,7 +68,7 @@ class RetentionTest : public DomainTest {
     CreateSpec any;
     any.name = "any";
     world.Create(any);
-    ASSERT_TRUE(world.Run(world.service->Delete(world.scope, "any", false)));  // has the house tidied
+    ASSERT_TRUE(world.Run(world.sandboxes->Delete(world.scope, "any", false)));  // has the house tidied
     ASSERT_TRUE(world.Until([&] { return !There(canary); }));
   }
 };
@@ -86,11 +86,10 @@ TEST_F(RetentionTest, AnUnnamedOneGoesADayAfterItsEnd) {
   auto v1 = Stopped(old);
   Later(kDayMs - kHourMs);
   for (const auto* v : {&view, &without, &v1}) EXPECT_TRUE(There(v->sandbox.name));
-  EXPECT_FALSE(world.Run(world.service->GetSnapshot(world.scope, view.snapshot->id))->deleted);
+  EXPECT_FALSE(world.Run(world.snapshots->Get(world.scope, view.snapshot->id))->deleted);
   Later(2 * kHourMs);
   for (const auto* v : {&view, &without, &v1}) EXPECT_FALSE(There(v->sandbox.name));
-  EXPECT_TRUE(
-      world.Until([&] { return world.Run(world.service->GetSnapshot(world.scope, view.snapshot->id))->deleted; }));
+  EXPECT_TRUE(world.Until([&] { return world.Run(world.snapshots->Get(world.scope, view.snapshot->id))->deleted; }));
   EXPECT_TRUE(world.Until([&] { return !world.host.snapshots.contains(view.snapshot->id); })) << "its files too";
 }
 
@@ -99,8 +98,7 @@ TEST_F(RetentionTest, ARunningOneStays) {
   auto view = world.Create();
   Later(10 * kDayMs);
   EXPECT_TRUE(There(view.sandbox.name));
-  EXPECT_EQ(world.Run(world.service->GetSession(world.scope, view.session.id))->session.status,
-            store::Status::kRunning);
+  EXPECT_EQ(world.Run(world.sessions->Get(world.scope, view.session.id))->session.status, store::Status::kRunning);
 }
 
 TEST_F(RetentionTest, WhatWasNamedOrAskedForAtItsCreationStays) {
@@ -120,17 +118,17 @@ TEST_F(RetentionTest, WhatWasNamedOrAskedForAtItsCreationStays) {
   Later(2 * kDayMs);
   for (size_t i = 0; i < ways.size(); ++i) {
     EXPECT_TRUE(There(made[i].sandbox.name)) << ways[i].first;
-    EXPECT_FALSE(world.Run(world.service->GetSnapshot(world.scope, made[i].snapshot->id))->deleted) << ways[i].first;
+    EXPECT_FALSE(world.Run(world.snapshots->Get(world.scope, made[i].snapshot->id))->deleted) << ways[i].first;
   }
 }
 
 TEST_F(RetentionTest, WhatSomebodyUsedStays) {
   Boot();
-  auto& service = *world.service;
+  auto& sandboxes = *world.sandboxes;
   std::vector<std::pair<std::string, std::function<void(const SandboxView&)>>> ways = {
       {"resumed",
        [&](const SandboxView& v) {
-         auto back = world.Run(service.Get(world.scope, v.sandbox.name, true));
+         auto back = world.Run(sandboxes.Get(world.scope, v.sandbox.name, true));
          ASSERT_TRUE(back);
          Stop(*back);
        }},
@@ -138,7 +136,7 @@ TEST_F(RetentionTest, WhatSomebodyUsedStays) {
        [&](const SandboxView& v) {
          ForkSpec spec;
          spec.name = "a-fork";
-         ASSERT_TRUE(world.Run(service.Fork(world.scope, v.sandbox.name, spec)));
+         ASSERT_TRUE(world.Run(sandboxes.Fork(world.scope, v.sandbox.name, spec)));
        }},
       {"its snapshot was used",
        [&](const SandboxView& v) {
@@ -154,18 +152,18 @@ TEST_F(RetentionTest, WhatSomebodyUsedStays) {
          Stop(world.Create(spec));
          UpdateSpec update;
          update.current_snapshot = v.snapshot->id;
-         ASSERT_TRUE(world.Run(service.Update(world.scope, "moved", update)));
+         ASSERT_TRUE(world.Run(sandboxes.Update(world.scope, "moved", update)));
        }},
       {"tagged since",
        [&](const SandboxView& v) {
          UpdateSpec update;
          update.tags.emplace()["keep"] = "yes";
-         ASSERT_TRUE(world.Run(service.Update(world.scope, v.sandbox.name, update)));
+         ASSERT_TRUE(world.Run(sandboxes.Update(world.scope, v.sandbox.name, update)));
        }},
       {"changed since", [&](const SandboxView& v) {
          UpdateSpec update;
          update.timeout_ms = 60000;
-         ASSERT_TRUE(world.Run(service.Update(world.scope, v.sandbox.name, update)));
+         ASSERT_TRUE(world.Run(sandboxes.Update(world.scope, v.sandbox.name, update)));
        }}};
   std::vector<SandboxView> made;
   for (const auto& [way, use] : ways) {
@@ -175,18 +173,18 @@ TEST_F(RetentionTest, WhatSomebodyUsedStays) {
     EXPECT_EQ(LifeOf(made.back().snapshot->id), kDefaultSnapshotExpirationMs) << way;
   }
   auto asked = world.Create();
-  auto taken = world.Run(world.service->TakeSnapshot(world.scope, asked.session.id, std::nullopt));
+  auto taken = world.Run(world.snapshots->Take(world.scope, asked.session.id, std::nullopt));
   ASSERT_TRUE(taken);
   EXPECT_EQ(LifeOf(taken->snapshot.id), kDefaultSnapshotExpirationMs);
   auto source = world.Create();
   ForkSpec spec;
   spec.name = "of-a-running-one";
-  ASSERT_TRUE(world.Run(world.service->Fork(world.scope, source.sandbox.name, spec)));
+  ASSERT_TRUE(world.Run(world.sandboxes->Fork(world.scope, source.sandbox.name, spec)));
   Stop(source);
   Later(2 * kDayMs);
   for (size_t i = 0; i < ways.size(); ++i) {
     EXPECT_TRUE(There(made[i].sandbox.name)) << ways[i].first;
-    EXPECT_FALSE(world.Run(world.service->GetSnapshot(world.scope, made[i].snapshot->id))->deleted) << ways[i].first;
+    EXPECT_FALSE(world.Run(world.snapshots->Get(world.scope, made[i].snapshot->id))->deleted) << ways[i].first;
   }
   EXPECT_TRUE(There(asked.sandbox.name)) << "somebody asked for a snapshot of it";
   EXPECT_TRUE(There(source.sandbox.name)) << "it was forked while it ran";
@@ -197,7 +195,7 @@ TEST_F(RetentionTest, AChangeWhileItRunsIsNoUse) {
   auto view = world.Create();
   UpdateSpec update;
   update.timeout_ms = 60000;
-  ASSERT_TRUE(world.Run(world.service->Update(world.scope, view.sandbox.name, update)));
+  ASSERT_TRUE(world.Run(world.sandboxes->Update(world.scope, view.sandbox.name, update)));
   Stop(view);
   Later(2 * kDayMs);
   EXPECT_FALSE(There(view.sandbox.name));
@@ -208,7 +206,7 @@ TEST_F(RetentionTest, AnUnnamedForkIsUnnamed) {
   CreateSpec spec;
   spec.name = "source";
   Stopped(spec);
-  auto fork = world.Run(world.service->Fork(world.scope, "source", {}));
+  auto fork = world.Run(world.sandboxes->Fork(world.scope, "source", {}));
   ASSERT_TRUE(fork);
   Stop(*fork);
   Later(2 * kDayMs);

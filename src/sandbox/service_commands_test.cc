@@ -44,28 +44,27 @@ TEST_F(DomainTest, EnvironmentAndIdentity) {
 TEST_F(DomainTest, CommandErrors) {
   Boot();
   auto view = world.Create();
-  auto missing = world.Run(world.service->StartCommand(world.scope, view.session.id, World::Command({"nosuch"})));
+  auto missing = world.Run(world.commands->Start(world.scope, view.session.id, World::Command({"nosuch"})));
   ASSERT_FALSE(missing);
   EXPECT_EQ(missing.error().code, Code::kExecutableNotFound);
   EXPECT_EQ(missing.error().message, "[invalid_argument] executable file not found in $PATH: nosuch");
-  EXPECT_TRUE(world.Run(world.service->ListCommands(world.scope, view.session.id))->empty());
+  EXPECT_TRUE(world.Run(world.commands->List(world.scope, view.session.id))->empty());
 
   auto nul = World::Command({"echo", std::string("a\0b", 3)});
-  EXPECT_EQ(world.Run(world.service->StartCommand(world.scope, view.session.id, nul)).error().code, Code::kBadRequest);
+  EXPECT_EQ(world.Run(world.commands->Start(world.scope, view.session.id, nul)).error().code, Code::kBadRequest);
   auto huge = World::Command({"echo"});
   huge.args.assign(12, std::string(100000, 'x'));
-  auto r = world.Run(world.service->StartCommand(world.scope, view.session.id, huge));
+  auto r = world.Run(world.commands->Start(world.scope, view.session.id, huge));
   ASSERT_FALSE(r);
   EXPECT_EQ(r.error().code, Code::kBadRequest);
   EXPECT_THAT(r.error().message, HasSubstr("the limit is"));
   auto longest = World::Command({"echo", std::string(200000, 'x')});
-  EXPECT_THAT(world.Run(world.service->StartCommand(world.scope, view.session.id, longest)).error().message,
+  EXPECT_THAT(world.Run(world.commands->Start(world.scope, view.session.id, longest)).error().message,
               HasSubstr("one argument"));
   auto hasty = World::Command({"true"});
   hasty.timeout_ms = 99;
-  EXPECT_EQ(world.Run(world.service->StartCommand(world.scope, view.session.id, hasty)).error().code,
-            Code::kBadRequest);
-  auto bad = world.Run(world.service->GetCommand(world.scope, view.session.id, "cmd_none"));
+  EXPECT_EQ(world.Run(world.commands->Start(world.scope, view.session.id, hasty)).error().code, Code::kBadRequest);
+  auto bad = world.Run(world.commands->Get(world.scope, view.session.id, "cmd_none"));
   EXPECT_EQ(bad.error().code, Code::kNotFound);
 }
 
@@ -74,11 +73,11 @@ TEST_F(DomainTest, KillTimeoutAndList) {
   auto view = world.Create();
   const auto& id = view.session.id;
   auto first = world.Exec(id, World::Command({"sleep"}));
-  EXPECT_EQ(world.Run(world.service->KillCommand(world.scope, id, first.id, 65)).error().code, Code::kBadRequest);
-  auto killed = world.Run(world.service->KillCommand(world.scope, id, first.id, 15));
+  EXPECT_EQ(world.Run(world.commands->Kill(world.scope, id, first.id, 65)).error().code, Code::kBadRequest);
+  auto killed = world.Run(world.commands->Kill(world.scope, id, first.id, 15));
   ASSERT_TRUE(killed);
   EXPECT_EQ(world.Wait(id, first.id).exit_code, 143);
-  auto unchanged = world.Run(world.service->KillCommand(world.scope, id, first.id, 9));
+  auto unchanged = world.Run(world.commands->Kill(world.scope, id, first.id, 9));
   ASSERT_TRUE(unchanged);
   EXPECT_EQ(unchanged->exit_code, 143);
 
@@ -92,7 +91,7 @@ TEST_F(DomainTest, KillTimeoutAndList) {
 
   auto third = world.Exec(id, World::Command({"exit", "3"}));
   EXPECT_EQ(world.Wait(id, third.id).exit_code, 3);
-  auto all = world.Run(world.service->ListCommands(world.scope, id));
+  auto all = world.Run(world.commands->List(world.scope, id));
   ASSERT_TRUE(all);
   ASSERT_EQ(all->size(), 3U);
   EXPECT_EQ(all->front().id, third.id);
@@ -119,7 +118,7 @@ TEST_F(DomainTest, StopEndsCommandsWithTheirOutputAndCodes) {
   auto gentle = world.Exec(id, World::Command({"sleep"}));
   auto stubborn = world.Exec(id, World::Command({"stubborn"}));
   auto talker = world.Exec(id, World::Command({"echo", "last words"}));
-  auto stopped = world.Run(world.service->Stop(world.scope, id));
+  auto stopped = world.Run(world.sessions->Stop(world.scope, id));
   ASSERT_TRUE(stopped) << stopped.error().message;
   EXPECT_EQ(world.Wait(id, gentle.id).exit_code, 143);
   EXPECT_EQ(world.Wait(id, stubborn.id).exit_code, 137);
@@ -143,7 +142,7 @@ TEST_F(DomainTest, Files) {
   auto view = world.Create();
   auto& agent = world.Machine(view)->agent;
   agent.files["/vercel/a.txt"] = std::string(3 << 20, 'z');
-  auto stream = world.Run(world.service->ReadFile(world.scope, view.session.id, "a.txt", std::nullopt));
+  auto stream = world.Run(world.files->Read(world.scope, view.session.id, "a.txt", std::nullopt));
   ASSERT_TRUE(stream) << stream.error().message;
   std::string all;
   for (;;) {
@@ -153,18 +152,18 @@ TEST_F(DomainTest, Files) {
     all += *piece;
   }
   EXPECT_EQ(all, agent.files["/vercel/a.txt"]);
-  auto missing = world.Run(world.service->ReadFile(world.scope, view.session.id, "b.txt", std::nullopt));
+  auto missing = world.Run(world.files->Read(world.scope, view.session.id, "b.txt", std::nullopt));
   EXPECT_EQ(missing.error().code, Code::kNotFound);
-  EXPECT_TRUE(world.Run(world.service->MakeDir(world.scope, view.session.id, "d", std::nullopt, false)));
-  EXPECT_EQ(world.Run(world.service->MakeDir(world.scope, view.session.id, "d", std::nullopt, false)).error().code,
+  EXPECT_TRUE(world.Run(world.files->MakeDir(world.scope, view.session.id, "d", std::nullopt, false)));
+  EXPECT_EQ(world.Run(world.files->MakeDir(world.scope, view.session.id, "d", std::nullopt, false)).error().code,
             Code::kFileError);
   EXPECT_TRUE(agent.dirs.contains("/vercel/d"));
-  EXPECT_EQ(world.Run(world.service->MakeDir(world.scope, view.session.id, "", std::nullopt, false)).error().code,
+  EXPECT_EQ(world.Run(world.files->MakeDir(world.scope, view.session.id, "", std::nullopt, false)).error().code,
             Code::kBadRequest);
   // A reader may outlive the session.
-  auto late = world.Run(world.service->ReadFile(world.scope, view.session.id, "a.txt", std::nullopt));
+  auto late = world.Run(world.files->Read(world.scope, view.session.id, "a.txt", std::nullopt));
   ASSERT_TRUE(late);
-  ASSERT_TRUE(world.Run(world.service->Stop(world.scope, view.session.id)));
+  ASSERT_TRUE(world.Run(world.sessions->Stop(world.scope, view.session.id)));
   bool failed = false;
   for (int i = 0; i < 100 && !failed; ++i) {
     auto piece = world.Run((*late)->Next());

@@ -55,7 +55,7 @@ Task<engine::LayerDiff> ServiceImpl::Diff(Scope scope, std::string before, std::
   SB_CO_TRY(auto now, co_await StackOf(std::move(scope), std::move(after), false));
   // A project has few places for readers: whoever comes later waits for one.
   for (int tries = 0;; ++tries) {
-    auto diff = co_await core_.parts.engine->Diff(old, now, owner);
+    auto diff = co_await core_.deps.engine->Diff(old, now, owner);
     if (diff || diff.error().code != Code::kTooMany || tries >= kDiffTries) co_return diff;
     SB_CO_TRYV(co_await Sleep(kDiffAgain));
   }

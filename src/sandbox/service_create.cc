@@ -19,10 +19,10 @@ Task<SandboxView> ServiceImpl::Create(Scope scope, CreateSpec spec) {
 Task<images::Image> ServiceImpl::ResolveImage(bool v1, std::optional<std::string> image,
                                               std::optional<std::string> runtime) {
   if (v1 && !image && !runtime) runtime = core_.config.default_runtime;
-  auto resolve = [images = core_.parts.images, image = image.value_or(core_.config.default_image), runtime] {
+  auto resolve = [images = core_.deps.images, image = image.value_or(core_.config.default_image), runtime] {
     return runtime ? images->ResolveRuntime(*runtime) : images->ResolveImage(image);
   };
-  if (core_.parts.images->fresh()) co_return resolve();
+  if (core_.deps.images->fresh()) co_return resolve();
   co_return co_await core_.Files(std::move(resolve));
 }
 
@@ -218,7 +218,7 @@ engine::BootRequest ServiceImpl::RequestOf(const store::Session& row) const {
 
 ServiceImpl::Booting ServiceImpl::BeginBoot(const store::Session& row) {
   auto booting = std::make_shared<Outcome<std::unique_ptr<engine::Machine>>>(core_.ex);
-  tasks_.Spawn(Produce(booting, core_.parts.engine->Boot(RequestOf(row))));
+  tasks_.Spawn(Produce(booting, core_.deps.engine->Boot(RequestOf(row))));
   return booting;
 }
 
@@ -254,7 +254,7 @@ Task<SandboxView> ServiceImpl::Launch(std::shared_ptr<Session> session, store::S
       session->NoteInherited(rootfs.inherited_bytes);
       SB_CO_TRYV(co_await FitFormats(session->row(), &rootfs));
     }
-    auto booted = booting ? booting->Take() : core_.parts.engine->Boot(request);
+    auto booted = booting ? booting->Take() : core_.deps.engine->Boot(request);
     SB_CO_TRY(live, co_await LiveMachine::Start(&core_, std::move(request), std::move(rootfs), std::move(booted)));
   }
   SB_CO_TRYV(co_await session->Run(std::move(live), std::move(source), std::move(heritage)));
@@ -277,7 +277,7 @@ Task<> ServiceImpl::Undo(std::shared_ptr<Session> session, Error why) {
   if (core_.closing) co_return discarded;
   bool left = !discarded;
   if (!left) {
-    auto machines = co_await core_.parts.engine->List();
+    auto machines = co_await core_.deps.engine->List();
     for (const auto& m : machines ? *machines : std::vector<engine::MachineInfo>{}) left |= m.machine_id == machine;
   }
   Result<> cleaned;

@@ -64,7 +64,7 @@ Task<DriveView> ServiceImpl::MakeDriveNow(Scope scope, std::string name, DriveSp
   // One that was never written may be a row without a directory, when a server died right here.
   if (view.drive.state != 0 || !view.session.empty()) co_return view;
   const engine::Owner owner = DiskOwner(core_, view.drive.team, view.drive.project);
-  auto made = co_await core_.parts.engine->CreateDrive(view.drive.id, view.drive.max_size_bytes, owner);
+  auto made = co_await core_.deps.engine->CreateDrive(view.drive.id, view.drive.max_size_bytes, owner);
   if (made) co_return view;
   if (view.created && !core_.closing) {
     auto forget = [id = view.drive.id](store::Store& store) { return store.ForgetDrive(id); };
@@ -110,11 +110,11 @@ Task<DriveView> ServiceImpl::DeleteDrive(Scope scope, std::string name) {
 }
 
 Task<> ServiceImpl::TidyDrives() {
-  SB_CO_TRY(auto on_disk, co_await core_.parts.engine->ListDrives());
+  SB_CO_TRY(auto on_disk, co_await core_.deps.engine->ListDrives());
   auto find = [on_disk = std::move(on_disk)](store::Store& store) { return UnusedDrives(store, on_disk); };
   SB_CO_TRY(auto unused, co_await core_.Db(std::move(find)));
   for (auto& name : unused) {
-    SB_CO_TRYV(co_await core_.parts.engine->RemoveDrive(std::move(name)));
+    SB_CO_TRYV(co_await core_.deps.engine->RemoveDrive(std::move(name)));
   }
   co_return Result<>{};
 }

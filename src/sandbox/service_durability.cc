@@ -50,7 +50,7 @@ Task<store::Layer> ServiceImpl::ScanLayer(std::string name) {
   auto& [known, owner] = found_layer;
   store::Layer layer = known.value_or(store::Layer{.name = name});
   const bool fresh = layer.durable_at == 0;
-  auto scan = fresh ? core_.parts.engine->WriteManifest(name, owner) : core_.parts.engine->CheckManifest(name, owner);
+  auto scan = fresh ? core_.deps.engine->WriteManifest(name, owner) : core_.deps.engine->CheckManifest(name, owner);
   auto report = co_await std::move(scan);
   if (!report && !IsDamage(report.error())) co_return std::unexpected(std::move(report).error());
   const bool was_good = layer.damage.empty();
@@ -183,7 +183,7 @@ Task<> ServiceImpl::KeepSnapshotsDurable() {
 }
 
 Task<> ServiceImpl::CheckDiskAtStart() {
-  SB_CO_TRY(auto names, co_await core_.parts.engine->ListSnapshots());
+  SB_CO_TRY(auto names, co_await core_.deps.engine->ListSnapshots());
   auto check = [names = std::move(names), boot = BootId()](store::Store& store) {
     const std::set<std::string> on_disk(names.begin(), names.end());
     return CheckAfterStart(store, on_disk, boot);

@@ -1,4 +1,4 @@
-// The domain itself: the table of live sessions, and the calls of Service on it. Private to sandbox/; see domain.h.
+// The domain itself: the table of live sessions, and the calls of the roles on it. Private to sandbox/; see domain.h.
 // Split over service_*.cc by subject. Single loop.
 #pragma once
 
@@ -21,92 +21,91 @@ namespace sandbar::sandbox {
 
 class ServiceImpl final : public Domain {
  public:
-  ServiceImpl(asio::any_io_executor ex, Config config, Parts parts, Ladder ladder);
+  ServiceImpl(asio::any_io_executor ex, Config config, Dependencies dependencies, Ladder ladder);
+  ~ServiceImpl() override;
+  const Roles& roles() const override;
 
   // service_lifecycle.cc
   Task<> Start() override;
   Task<> StopAll() override;
   asio::awaitable<void> Close() override;
-  ServerInfo info() const override;
-  Task<SandboxView> Stop(Scope scope, std::string session) override;
-  Task<store::Sandbox> Delete(Scope scope, std::string name, bool orphan_snapshots) override;
-  Task<store::Session> ExtendTimeout(Scope scope, std::string session, int64_t duration_ms) override;
-  Task<store::Session> SetNetwork(Scope scope, std::string session, egress::NetworkPolicy policy) override;
+  ServerInfo info() const;
+  Task<SandboxView> Stop(Scope scope, std::string session);
+  Task<store::Sandbox> Delete(Scope scope, std::string name, bool orphan_snapshots);
+  Task<store::Session> ExtendTimeout(Scope scope, std::string session, int64_t duration_ms);
+  Task<store::Session> SetNetwork(Scope scope, std::string session, egress::NetworkPolicy policy);
 
   // service_usage.cc
-  std::shared_ptr<void> Use(const Scope& scope, const std::string& session) override;
-  std::optional<store::Session> Running(const std::string& session) const override;
-  Task<std::vector<store::ProjectUsage>> Usage(Scope scope) override;
+  std::shared_ptr<void> Use(const Scope& scope, const std::string& session);
+  std::optional<store::Session> Running(const std::string& session) const;
+  Task<std::vector<store::ProjectUsage>> Usage(Scope scope);
 
   // service_create.cc
-  Task<SandboxView> Create(Scope scope, CreateSpec spec) override;
+  Task<SandboxView> Create(Scope scope, CreateSpec spec);
 
   // service_snapshots.cc
-  Task<SnapshotTaken> TakeSnapshot(Scope scope, std::string session, std::optional<int64_t> expiration_ms) override;
-  Task<Page<store::Snapshot>> ListSnapshots(Scope scope, ListQuery query) override;
-  Task<store::Snapshot> GetSnapshot(Scope scope, std::string id) override;
-  Task<store::Snapshot> DeleteSnapshot(Scope scope, std::string id) override;
-  Task<SnapshotTree> GetSnapshotTree(Scope scope, std::string id, int limit, bool descendants) override;
+  Task<SnapshotTaken> TakeSnapshot(Scope scope, std::string session, std::optional<int64_t> expiration_ms);
+  Task<Page<store::Snapshot>> ListSnapshots(Scope scope, ListQuery query);
+  Task<store::Snapshot> GetSnapshot(Scope scope, std::string id);
+  Task<store::Snapshot> DeleteSnapshot(Scope scope, std::string id);
+  Task<SnapshotTree> GetSnapshotTree(Scope scope, std::string id, int limit, bool descendants);
 
   // service_drives.cc
-  Task<DriveView> MakeDrive(Scope scope, std::string name, DriveSpec spec) override;
-  Task<Page<DriveView>> ListDrives(Scope scope, ListQuery query) override;
-  Task<DriveView> DeleteDrive(Scope scope, std::string name) override;
+  Task<DriveView> MakeDrive(Scope scope, std::string name, DriveSpec spec);
+  Task<Page<DriveView>> ListDrives(Scope scope, ListQuery query);
+  Task<DriveView> DeleteDrive(Scope scope, std::string name);
 
   // service_logs.cc
   Task<> KeepLogsBounded();
   Task<> CountAllLogs();
   Task<> TrimByPlan(std::vector<LogBudget::Plan> plans);
   // service_durability.cc
-  Task<store::Snapshot> VerifySnapshot(Scope scope, std::string id) override;
-  Task<std::vector<store::Notice>> Notices(Scope scope, std::string name) override;
+  Task<store::Snapshot> VerifySnapshot(Scope scope, std::string id);
+  Task<std::vector<store::Notice>> Notices(Scope scope, std::string name);
 
   // service_compare.cc
-  Task<engine::LayerDiff> Diff(Scope scope, std::string before, std::string after) override;
-  Task<store::Sandbox> Promote(Scope scope, std::string fork, std::optional<std::string> into) override;
-  Task<RaceOutcome> Race(Scope scope, RaceSpec spec) override;
+  Task<engine::LayerDiff> Diff(Scope scope, std::string before, std::string after);
+  Task<store::Sandbox> Promote(Scope scope, std::string fork, std::optional<std::string> into);
+  Task<RaceOutcome> Race(Scope scope, RaceSpec spec);
 
   // memory_service.cc
-  Task<SandboxView> Pause(Scope scope, std::string name) override;
-  Task<SandboxView> Resume(Scope scope, std::string name, ResumeFrom from) override;
+  Task<SandboxView> Pause(Scope scope, std::string name);
+  Task<SandboxView> Resume(Scope scope, std::string name, ResumeFrom from);
 
   // service_resume.cc
-  Task<SandboxView> Fork(Scope scope, std::string name, ForkSpec spec) override;
+  Task<SandboxView> Fork(Scope scope, std::string name, ForkSpec spec);
 
   // service_records.cc
-  Task<SandboxView> Get(Scope scope, std::string name, bool resume) override;
-  Task<Page<store::Sandbox>> List(Scope scope, ListQuery query) override;
-  Task<store::Sandbox> Update(Scope scope, std::string name, UpdateSpec spec) override;
-  Task<Page<store::Session>> ListSessions(Scope scope, ListQuery query) override;
-  Task<SandboxView> GetSession(Scope scope, std::string session) override;
-  Task<NetworkView> Network(Scope scope, std::string session) override;
-  Task<store::Token> CheckToken(std::string presented) override;
+  Task<SandboxView> Get(Scope scope, std::string name, bool resume);
+  Task<Page<store::Sandbox>> List(Scope scope, ListQuery query);
+  Task<store::Sandbox> Update(Scope scope, std::string name, UpdateSpec spec);
+  Task<Page<store::Session>> ListSessions(Scope scope, ListQuery query);
+  Task<SandboxView> GetSession(Scope scope, std::string session);
+  Task<NetworkView> Network(Scope scope, std::string session);
+  Task<store::Token> CheckToken(std::string presented);
 
   // routes.cc
-  Task<RouteTarget> FindRoute(std::string subdomain) override;
-  Task<DialledPort> DialPort(Scope scope, std::string session, int port) override;
-  Task<store::PortRoute> SetRouteToken(Scope scope, std::string name, int port,
-                                       std::optional<std::string> token) override;
+  Task<RouteTarget> FindRoute(std::string subdomain);
+  Task<DialledPort> DialPort(Scope scope, std::string session, int port);
+  Task<store::PortRoute> SetRouteToken(Scope scope, std::string name, int port, std::optional<std::string> token);
 
   // service_commands.cc
-  Task<StartedCommand> StartCommand(Scope scope, std::string session, CommandSpec spec) override;
-  Task<store::Command> GetCommand(Scope scope, std::string session, std::string command) override;
-  Task<store::Command> WaitCommand(Scope scope, std::string session, std::string command) override;
-  Task<std::vector<store::Command>> ListCommands(Scope scope, std::string session) override;
-  Task<store::Command> KillCommand(Scope scope, std::string session, std::string command, int signal) override;
-  Task<std::unique_ptr<LogReader>> OpenLog(Scope scope, std::string session, std::string command) override;
+  Task<StartedCommand> StartCommand(Scope scope, std::string session, CommandSpec spec);
+  Task<store::Command> GetCommand(Scope scope, std::string session, std::string command);
+  Task<store::Command> WaitCommand(Scope scope, std::string session, std::string command);
+  Task<std::vector<store::Command>> ListCommands(Scope scope, std::string session);
+  Task<store::Command> KillCommand(Scope scope, std::string session, std::string command, int signal);
+  Task<std::unique_ptr<LogReader>> OpenLog(Scope scope, std::string session, std::string command);
   // service_code.cc
-  Task<std::unique_ptr<CodeStream>> RunCode(Scope scope, std::string name, CodeSpec spec) override;
-  Task<CodeContextInfo> CreateContext(Scope scope, std::string name, CodeContextSpec spec) override;
-  Task<std::vector<CodeContextInfo>> ListContexts(Scope scope, std::string name) override;
-  Task<CodeContextInfo> ChangeContext(Scope scope, std::string name, std::string id, ContextChange change) override;
+  Task<std::unique_ptr<CodeStream>> RunCode(Scope scope, std::string name, CodeSpec spec);
+  Task<CodeContextInfo> CreateContext(Scope scope, std::string name, CodeContextSpec spec);
+  Task<std::vector<CodeContextInfo>> ListContexts(Scope scope, std::string name);
+  Task<CodeContextInfo> ChangeContext(Scope scope, std::string name, std::string id, ContextChange change);
 
   Task<std::unique_ptr<engine::FileStream>> ReadFile(Scope scope, std::string session, std::string path,
-                                                     std::optional<std::string> cwd) override;
-  Task<> WriteTar(Scope scope, std::string session, std::optional<std::string> cwd,
-                  engine::ByteSource* source) override;
-  Task<> MakeDir(Scope scope, std::string session, std::string path, std::optional<std::string> cwd,
-                 bool recursive) override;
+                                                     std::optional<std::string> cwd);
+  Task<> WriteTar(Scope scope, std::string session, std::optional<std::string> cwd, engine::ByteSource* source);
+  Task<> MakeDir(Scope scope, std::string session, std::string path, std::optional<std::string> cwd, bool recursive);
 
  private:
   using StopOutcome = std::shared_ptr<Outcome<store::Sandbox>>;
@@ -270,7 +269,10 @@ class ServiceImpl final : public Domain {
   Task<std::shared_ptr<Session>> FindRunning(Scope scope, std::string name);  // resumes
   const Live* LiveOf(const std::string& session) const;
 
+  struct Faces;  // service_faces.h
+
   Core core_;
+  std::unique_ptr<Faces> faces_;
   std::map<std::string, Live> sessions_;
   size_t creating_ = 0;
   std::map<std::string, std::shared_ptr<Outcome<SandboxView>>> resuming_;  // by team, project and name
@@ -291,8 +293,5 @@ class ServiceImpl final : public Domain {
   std::set<std::string> forking_;  // live snapshots that somebody is about to go on from
   TaskGroup tasks_;
 };
-
-// A scope may act on rows of this team and project.
-bool InScope(const Scope& scope, const std::string& team, const std::string& project);
 
 }  // namespace sandbar::sandbox

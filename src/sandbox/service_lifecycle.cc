@@ -4,7 +4,7 @@
 
 #include "base/log.h"
 #include "sandbox/retention.h"
-#include "sandbox/service_impl.h"
+#include "sandbox/service_faces.h"
 #include "sandbox/tokens.h"
 #include "sandbox/validate.h"
 
@@ -16,8 +16,9 @@ constexpr std::chrono::seconds kKeepRetry{5};
 
 }  // namespace
 
-ServiceImpl::ServiceImpl(asio::any_io_executor ex, Config config, Parts parts, Ladder ladder)
-    : core_(std::move(ex), std::move(config), std::move(parts), std::move(ladder)),
+ServiceImpl::ServiceImpl(asio::any_io_executor ex, Config config, Dependencies dependencies, Ladder ladder)
+    : core_(std::move(ex), std::move(config), std::move(dependencies), std::move(ladder)),
+      faces_(std::make_unique<Faces>(this)),
       pool_(&core_),
       formats_(&core_),
       collect_(core_.ex),
@@ -25,18 +26,24 @@ ServiceImpl::ServiceImpl(asio::any_io_executor ex, Config config, Parts parts, L
       seal_(core_.ex),
       tasks_(core_.ex) {}
 
-Result<std::unique_ptr<Domain>> MakeService(asio::any_io_executor ex, Config config, Parts parts) {
+ServiceImpl::~ServiceImpl() = default;
+
+const Roles& ServiceImpl::roles() const {
+  return faces_->roles;
+}
+
+Result<std::unique_ptr<Domain>> MakeDomain(asio::any_io_executor ex, Config config, Dependencies dependencies) {
   if (config.default_network_mode != "allow-all" && config.default_network_mode != "deny-all")
     return Fail(Code::kBadRequest, "network.default: allow-all or deny-all");
-  if (parts.secret.size() < 32) return Fail(Code::kBadRequest, "the secret has to have at least 32 bytes");
+  if (dependencies.secret.size() < 32) return Fail(Code::kBadRequest, "the secret has to have at least 32 bytes");
   if (config.log_segment_bytes < 4096) return Fail(Code::kBadRequest, "log_segment_bytes: at least 4096");
-  SB_TRY(Ladder ladder, Ladder::Make(parts.engine->engines(), parts.engine->info().name, config));
+  SB_TRY(Ladder ladder, Ladder::Make(dependencies.engine->engines(), dependencies.engine->info().name, config));
   std::error_code ec;
   std::filesystem::create_directories(config.data_dir + "/logs", ec);
   // What programs print may be secret.
   if (!ec) std::filesystem::permissions(config.data_dir + "/logs", std::filesystem::perms::owner_all, ec);
   if (ec) return Fail(Code::kIo, "create " + config.data_dir + "/logs: " + ec.message());
-  return std::make_unique<ServiceImpl>(std::move(ex), std::move(config), std::move(parts), std::move(ladder));
+  return std::make_unique<ServiceImpl>(std::move(ex), std::move(config), std::move(dependencies), std::move(ladder));
 }
 
 Task<> ServiceImpl::Start() {

@@ -27,10 +27,6 @@ Page<T> ToPage(store::Listing<T> listing) {
 
 }  // namespace
 
-bool InScope(const Scope& scope, const std::string& team, const std::string& project) {
-  return (scope.any_team || scope.team == team) && (scope.any_project || scope.project == project);
-}
-
 const ServiceImpl::Live* ServiceImpl::LiveOf(const std::string& session) const {
   auto it = sessions_.find(session);
   return it == sessions_.end() ? nullptr : &it->second;

@@ -105,14 +105,14 @@ Task<SnapshotTree> ServiceImpl::GetSnapshotTree(Scope scope, std::string id, int
 
 // One pass: what has expired is marked, what nothing can ask for any more is removed from disk.
 Task<> ServiceImpl::Tidy() {
-  SB_CO_TRY(auto on_disk, co_await core_.parts.engine->ListSnapshots());
+  SB_CO_TRY(auto on_disk, co_await core_.deps.engine->ListSnapshots());
   auto find = [on_disk = std::move(on_disk)](store::Store& store) -> Result<std::vector<std::string>> {
     SB_TRYV(ExpireSnapshots(store, NowMs()));
     return UnusedLayers(store, on_disk);
   };
   SB_CO_TRY(auto unused, co_await core_.Db(std::move(find)));
   for (auto& layer : unused) {
-    SB_CO_TRYV(co_await core_.parts.engine->RemoveSnapshot(layer));
+    SB_CO_TRYV(co_await core_.deps.engine->RemoveSnapshot(layer));
     auto forget = [layer](store::Store& store) { return store.DeleteLayer(layer); };
     SB_CO_TRYV(co_await core_.Db(std::move(forget)));
   }
@@ -163,7 +163,7 @@ Task<> ServiceImpl::FlattenLongChains() {
     }
     const std::string layer = "flat_" + snapshot->id;
     std::string owner = OwnerOf(*snapshot);
-    auto flattened = co_await core_.parts.engine->FlattenSnapshots(snapshot->snapshot_layers, layer, std::move(owner));
+    auto flattened = co_await core_.deps.engine->FlattenSnapshots(snapshot->snapshot_layers, layer, std::move(owner));
     if (!flattened && flattened.error().code == Code::kUnsupported) {
       // Not for this format: it stays as long as it is, and the others get their turn.
       unflattened_.insert(snapshot->id);

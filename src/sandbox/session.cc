@@ -312,7 +312,7 @@ Task<> Session::Drain(bool graceful) {
 Task<bool> Session::EndMachine(engine::Usage* usage) {
   if (!live_) {
     // It was gone when we came, but perhaps an earlier daemon had seen its end and could not write it down any more.
-    SB_CO_TRY(auto snapshots, co_await core_->parts.engine->ListSnapshots());
+    SB_CO_TRY(auto snapshots, co_await core_->deps.engine->ListSnapshots());
     co_return std::ranges::find(snapshots, row_.snapshot) != snapshots.end();
   }
   CountBytes();

@@ -16,7 +16,7 @@
 #include "sandbox/core.h"
 #include "sandbox/live_machine.h"
 #include "sandbox/outcome.h"
-#include "sandbox/service.h"
+#include "sandbox/roles.h"
 
 namespace sandbar::sandbox {
 

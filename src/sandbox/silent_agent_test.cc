@@ -14,7 +14,7 @@ TEST_F(DomainTest, ADeleteDoesNotWaitForAnAgentThatIsSilent) {
   auto view = world.Create(spec);
   world.Machine(view)->agent.deaf = true;
   std::optional<bool> deleted;
-  auto remove = world.service->Delete(world.scope, "gone", false);
+  auto remove = world.sandboxes->Delete(world.scope, "gone", false);
   asio::co_spawn(world.ioc.get_executor(), std::move(remove),
                  [&](std::exception_ptr, auto done) { deleted = done.has_value(); });
   // Less than an agent gets that has files to write out.
@@ -28,12 +28,12 @@ TEST_F(DomainTest, AStopDoesNotWaitForAnAgentThatIsSilentAndKeepsTheFiles) {
   spec.name = "kept";
   spec.persistent = true;
   auto view = world.Create(spec);
-  auto started = world.service->StartCommand(world.scope, view.session.id, World::Command({"sleep", "3600000"}));
+  auto started = world.commands->Start(world.scope, view.session.id, World::Command({"sleep", "3600000"}));
   auto command = world.Run(std::move(started));
   ASSERT_TRUE(command);
   world.Machine(view)->agent.deaf = true;
   std::optional<Result<SandboxView>> stopped;
-  auto stop = world.service->Stop(world.scope, view.session.id);
+  auto stop = world.sessions->Stop(world.scope, view.session.id);
   asio::co_spawn(world.ioc.get_executor(), std::move(stop),
                  [&](std::exception_ptr, auto done) { stopped = std::move(done); });
   // Less than an agent gets that answers and has much to write out.
@@ -42,7 +42,7 @@ TEST_F(DomainTest, AStopDoesNotWaitForAnAgentThatIsSilentAndKeepsTheFiles) {
   EXPECT_EQ((*stopped)->session.status, store::Status::kStopped);
   ASSERT_EQ(world.host.snapshots.size(), 1U);
   EXPECT_EQ((*stopped)->sandbox.current_snapshot, *world.host.snapshots.begin());
-  auto row = world.Run(world.service->GetCommand(world.scope, view.session.id, command->command.id));
+  auto row = world.Run(world.commands->Get(world.scope, view.session.id, command->command.id));
   ASSERT_TRUE(row);
   EXPECT_TRUE(row->exit_code.has_value()) << "the command has ended with its machine";
 }

@@ -15,17 +15,17 @@ using testing::IsEmpty;
 class SnapshotsTest : public DomainTest {
  protected:
   SandboxView Stop(const SandboxView& view) {
-    auto r = world.Run(world.service->Stop(world.scope, view.session.id));
+    auto r = world.Run(world.sessions->Stop(world.scope, view.session.id));
     EXPECT_TRUE(r) << (r ? "" : r.error().message);
     return r ? *r : SandboxView{};
   }
   SandboxView Resume(const std::string& name) {
-    auto r = world.Run(world.service->Get(world.scope, name, true));
+    auto r = world.Run(world.sandboxes->Get(world.scope, name, true));
     EXPECT_TRUE(r) << (r ? "" : r.error().message);
     return r ? *r : SandboxView{};
   }
   store::Sandbox Record(const std::string& name) {
-    auto r = world.Run(world.service->Get(world.scope, name, false));
+    auto r = world.Run(world.sandboxes->Get(world.scope, name, false));
     EXPECT_TRUE(r) << (r ? "" : r.error().message);
     return r ? r->sandbox : store::Sandbox{};
   }
@@ -97,7 +97,7 @@ TEST_F(SnapshotsTest, CrashBeforeThePublish) {
   Boot();
   auto view = Named("box");
   world.host.faults.destroy = FakeFault::kHang;
-  asio::co_spawn(world.ioc.get_executor(), world.service->Stop(world.scope, view.session.id),
+  asio::co_spawn(world.ioc.get_executor(), world.sessions->Stop(world.scope, view.session.id),
                  [](std::exception_ptr, const Result<SandboxView>& r) { EXPECT_FALSE(r); });
   ASSERT_TRUE(world.Until([&] { return Record("box").status == store::Status::kStopping; }));
   world.Crash();
@@ -115,10 +115,10 @@ TEST_F(SnapshotsTest, AResumeDuringAStopStandsOnWhatThatKeeps) {
   view = Resume("box");
   std::optional<Result<SandboxView>> stopped, resumed;
   world.host.faults.destroy = FakeFault::kFail;
-  asio::co_spawn(world.ioc.get_executor(), world.service->Stop(world.scope, view.session.id),
+  asio::co_spawn(world.ioc.get_executor(), world.sessions->Stop(world.scope, view.session.id),
                  [&](std::exception_ptr, Result<SandboxView> r) { stopped = std::move(r); });
   ASSERT_TRUE(world.Until([&] { return Record("box").status == store::Status::kStopping; }));
-  asio::co_spawn(world.ioc.get_executor(), world.service->Get(world.scope, "box", true),
+  asio::co_spawn(world.ioc.get_executor(), world.sandboxes->Get(world.scope, "box", true),
                  [&](std::exception_ptr, Result<SandboxView> r) { resumed = std::move(r); });
   for (int i = 0; i < 50; ++i) world.Step();
   EXPECT_FALSE(resumed);
@@ -134,7 +134,7 @@ TEST_F(SnapshotsTest, AFailedResumeLeavesTheSandboxAsItWas) {
   auto view = Named("box");
   const std::string snapshot = Stop(view).sandbox.current_snapshot;
   world.host.faults.boot = FakeFault::kFail;
-  EXPECT_FALSE(world.Run(world.service->Get(world.scope, "box", true)));
+  EXPECT_FALSE(world.Run(world.sandboxes->Get(world.scope, "box", true)));
   EXPECT_EQ(Record("box").current_session, view.session.id);
   EXPECT_EQ(Record("box").current_snapshot, snapshot);
   world.host.faults = {};
@@ -146,7 +146,7 @@ TEST_F(SnapshotsTest, AResumeCutByACrashIsUndone) {
   auto view = Named("box");
   Stop(view);
   world.host.faults.configure = FakeFault::kHang;
-  asio::co_spawn(world.ioc.get_executor(), world.service->Get(world.scope, "box", true),
+  asio::co_spawn(world.ioc.get_executor(), world.sandboxes->Get(world.scope, "box", true),
                  [](std::exception_ptr, const Result<SandboxView>& r) { EXPECT_FALSE(r); });
   ASSERT_TRUE(world.Until([&] { return world.host.boots == 2; }));
   world.Crash();
@@ -162,7 +162,7 @@ TEST_F(SnapshotsTest, WhenKeepingFailsNothingIsGivenUp) {
   auto view = Named("box");
   world.host.faults.destroy = FakeFault::kFail;
   std::optional<Result<SandboxView>> stopped;
-  asio::co_spawn(world.ioc.get_executor(), world.service->Stop(world.scope, view.session.id),
+  asio::co_spawn(world.ioc.get_executor(), world.sessions->Stop(world.scope, view.session.id),
                  [&](std::exception_ptr, Result<SandboxView> r) { stopped = std::move(r); });
   ASSERT_TRUE(world.Until([&] { return Record("box").status == store::Status::kStopping; }));
   for (int i = 0; i < 50; ++i) world.Step();
@@ -178,17 +178,17 @@ TEST_F(SnapshotsTest, DeletedOnesGoFromDiskWhenNothingStandsOnThem) {
   auto view = Named("box");
   const std::string first = Stop(view).snapshot->id;
   const std::string second = Stop(Resume("box")).snapshot->id;
-  ASSERT_TRUE(world.Run(world.service->DeleteSnapshot(world.scope, first)));
+  ASSERT_TRUE(world.Run(world.snapshots->Delete(world.scope, first)));
   auto running = Resume("box");
   for (int i = 0; i < 20; ++i) world.ioc.poll_one();
   EXPECT_TRUE(world.host.snapshots.contains(first)) << "the second one stands on it";
-  ASSERT_TRUE(world.Run(world.service->DeleteSnapshot(world.scope, second)));
+  ASSERT_TRUE(world.Run(world.snapshots->Delete(world.scope, second)));
   for (int i = 0; i < 20; ++i) world.ioc.poll_one();
   EXPECT_TRUE(world.host.snapshots.contains(first)) << "a machine runs on it";
-  auto resumed = world.Run(world.service->Delete(world.scope, "box", false));
+  auto resumed = world.Run(world.sandboxes->Delete(world.scope, "box", false));
   ASSERT_TRUE(resumed);
   EXPECT_TRUE(world.Until([&] { return world.host.snapshots.empty(); }));
-  auto tombstone = world.Run(world.service->GetSnapshot(world.scope, first));
+  auto tombstone = world.Run(world.snapshots->Get(world.scope, first));
   ASSERT_TRUE(tombstone);
   EXPECT_TRUE(tombstone->deleted);
 }
@@ -197,7 +197,7 @@ TEST_F(SnapshotsTest, LayersThatNoRecordKnowsAreLeftAlone) {
   world.host.snapshots.insert("snap_stranger");
   Boot();
   auto view = Named("box");
-  ASSERT_TRUE(world.Run(world.service->DeleteSnapshot(world.scope, Stop(view).snapshot->id)));
+  ASSERT_TRUE(world.Run(world.snapshots->Delete(world.scope, Stop(view).snapshot->id)));
   EXPECT_TRUE(world.Until([&] { return world.host.snapshots.size() == 1; }));
   EXPECT_TRUE(world.host.snapshots.contains("snap_stranger"));
 }
@@ -215,15 +215,15 @@ TEST_F(SnapshotsTest, ExpiryCountsFromTheLastUse) {
   };
   ASSERT_TRUE(age(kDefaultSnapshotExpirationMs - 60000));
   Stop(Resume("box"));  // uses it
-  ASSERT_TRUE(world.Run(world.service->GetSnapshot(world.scope, id))->expires_at() >
+  ASSERT_TRUE(world.Run(world.snapshots->Get(world.scope, id))->expires_at() >
               NowMs() + kDefaultSnapshotExpirationMs - 60000);
   ASSERT_TRUE(age(kDefaultSnapshotExpirationMs + 1));
   ASSERT_TRUE(ExpireSnapshots(*own, NowMs()));
-  EXPECT_TRUE(world.Run(world.service->GetSnapshot(world.scope, id))->deleted);
+  EXPECT_TRUE(world.Run(world.snapshots->Get(world.scope, id))->deleted);
   // The head is expired: gone, not "never was".
   const std::string head = Record("box").current_snapshot;
-  ASSERT_TRUE(world.Run(world.service->DeleteSnapshot(world.scope, head)));
-  EXPECT_EQ(world.Run(world.service->Get(world.scope, "box", true)).error().code, Code::kSnapshotGone);
+  ASSERT_TRUE(world.Run(world.snapshots->Delete(world.scope, head)));
+  EXPECT_EQ(world.Run(world.sandboxes->Get(world.scope, "box", true)).error().code, Code::kSnapshotGone);
 }
 
 TEST_F(SnapshotsTest, LongChainsAreFlattened) {
@@ -236,7 +236,7 @@ TEST_F(SnapshotsTest, LongChainsAreFlattened) {
   }
   auto id = Stop(view).snapshot->id;
   ASSERT_TRUE(
-      world.Until([&] { return world.Run(world.service->GetSnapshot(world.scope, id))->snapshot_layers.size() == 1; }));
+      world.Until([&] { return world.Run(world.snapshots->Get(world.scope, id))->snapshot_layers.size() == 1; }));
   EXPECT_THAT(world.Machine(Resume("box"))->rootfs.snapshots, ElementsAre("flat_" + id));
 }
 
@@ -245,14 +245,14 @@ TEST_F(SnapshotsTest, ForeignSnapshotsAnswerAsUnknown) {
   auto id = Stop(Named("box")).snapshot->id;
   Scope other = world.scope;
   other.project = "prj_b";
-  EXPECT_EQ(world.Run(world.service->GetSnapshot(other, id)).error().code, Code::kNotFound);
-  EXPECT_EQ(world.Run(world.service->DeleteSnapshot(other, id)).error().code, Code::kNotFound);
+  EXPECT_EQ(world.Run(world.snapshots->Get(other, id)).error().code, Code::kNotFound);
+  EXPECT_EQ(world.Run(world.snapshots->Delete(other, id)).error().code, Code::kNotFound);
   CreateSpec spec;
   spec.source_snapshot = id;
-  EXPECT_EQ(world.Run(world.service->Create(other, spec)).error().code, Code::kSnapshotGone);
+  EXPECT_EQ(world.Run(world.sandboxes->Create(other, spec)).error().code, Code::kSnapshotGone);
   UpdateSpec roll_back;
   roll_back.current_snapshot = id;
-  EXPECT_EQ(world.Run(world.service->Update(other, "box", roll_back)).error().code, Code::kNotFound);
+  EXPECT_EQ(world.Run(world.sandboxes->Update(other, "box", roll_back)).error().code, Code::kNotFound);
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 
 #include "base/result.h"
 #include "sandbox/config.h"
-#include "sandbox/service.h"
+#include "sandbox/roles.h"
 #include "store/store.h"
 
 namespace sandbar::sandbox {

@@ -70,7 +70,7 @@ Result<egress::NetworkPolicy> PolicyOf(const wire::Query& query) {
 
 Result<mcp::Host> MakeHost(const Call& call) {
   mcp::Host host;
-  host.service = call.service;
+  host.domain = call.domain;
   host.cells = call.cells;
   host.scope = call.scope;
   host.settings = call.config->mcp;

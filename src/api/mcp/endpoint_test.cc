@@ -48,9 +48,9 @@ TEST_F(McpFixture, ProgressComesWhileTheCommandRuns) {
   EXPECT_GT(second.at("params").at("progress").to_number<double>(),
             first.at("params").at("progress").to_number<double>());
   OnLoop([&] {
-    service_.Out(1, "said\n");
-    service_.EndLog();
-    service_.Exit(3);
+    domain_.Out(1, "said\n");
+    domain_.EndLog();
+    domain_.Exit(3);
   });
   json::object last;
   while (!last.contains("result")) last = Event(client.ReadChunk());
@@ -59,19 +59,19 @@ TEST_F(McpFixture, ProgressComesWhileTheCommandRuns) {
   EXPECT_FALSE(last.at("result").as_object().contains("isError"));
   EXPECT_EQ(client.ReadChunk(), "");
   EXPECT_FALSE(client.cut());
-  EXPECT_EQ(OnLoop([&] { return service_.command_spec->args; }), (std::vector<std::string>{"-c", "x"}));
+  EXPECT_EQ(OnLoop([&] { return domain_.command_spec->args; }), (std::vector<std::string>{"-c", "x"}));
 }
 
 TEST_F(McpFixture, AClientThatGoesTakesItsCommandWithIt) {
   Start();
   for (const char* meta : {"{}", R"({"progressToken":1})"}) {
-    OnLoop([&] { service_.number = 0; });
+    OnLoop([&] { domain_.number = 0; });
     Client client = Connect();
     client.Request("POST", kPath, CallTool("run_command", R"({"command":"x"})", meta), kEvents);
-    Until([&] { return service_.readers == 1; });
-    EXPECT_EQ(OnLoop([&] { return service_.number; }), 0);
+    Until([&] { return domain_.readers == 1; });
+    EXPECT_EQ(OnLoop([&] { return domain_.number; }), 0);
     client.Close();
-    Until([&] { return service_.number == SIGKILL && service_.readers == 0; });
+    Until([&] { return domain_.number == SIGKILL && domain_.readers == 0; });
   }
 }
 
@@ -87,22 +87,22 @@ TEST_F(McpFixture, AMessageCancelsTheRequestOfTheSameClientOnly) {
     EXPECT_EQ(Ask("POST", kPath, body, extra).status, 202);
   };
   for (const char* meta : {"{}", R"({"progressToken":1})"}) {
-    OnLoop([&] { service_.number = 0; });
+    OnLoop([&] { domain_.number = 0; });
     Client client = Connect();
     client.Request("POST", kPath, CallTool("run_command", R"({"command":"x"})", meta), kEvents + mine);
-    Until([&] { return service_.readers == 1; });
+    Until([&] { return domain_.readers == 1; });
     cancel("Mcp-Session-Id: other\r\n", "7");
     cancel("", "7");
     cancel(mine, "8");
     cancel(mine, "\"7\"");
     cancel(mine, "null");
-    EXPECT_EQ(OnLoop([&] { return service_.number; }), 0);
-    EXPECT_EQ(OnLoop([&] { return service_.readers; }), 1);
+    EXPECT_EQ(OnLoop([&] { return domain_.number; }), 0);
+    EXPECT_EQ(OnLoop([&] { return domain_.readers; }), 1);
     cancel(mine, "7");
     Answer answer = client.ReadAnswer();
     EXPECT_FALSE(client.cut());
     EXPECT_EQ(answer.body.find("result"), std::string::npos) << "nobody waits for it";
-    EXPECT_EQ(OnLoop([&] { return service_.number; }), SIGKILL);
+    EXPECT_EQ(OnLoop([&] { return domain_.number; }), SIGKILL);
     cancel(mine, "7");
   }
 }
@@ -110,19 +110,19 @@ TEST_F(McpFixture, AMessageCancelsTheRequestOfTheSameClientOnly) {
 TEST_F(McpFixture, AServerThatClosesLeavesTheCommandAlone) {
   Client client = Connect();
   client.Request("POST", kPath, CallTool("run_command", R"({"command":"x"})", R"({"progressToken":1})"), kEvents);
-  Until([&] { return service_.readers == 1; });
+  Until([&] { return domain_.readers == 1; });
   asio::co_spawn(io_, server_->Close(), asio::use_future).get();
-  EXPECT_EQ(OnLoop([&] { return service_.readers; }), 0);
-  EXPECT_EQ(OnLoop([&] { return service_.number; }), 0) << "it is the sandbox's, which goes on";
+  EXPECT_EQ(OnLoop([&] { return domain_.readers; }), 0);
+  EXPECT_EQ(OnLoop([&] { return domain_.number; }), 0) << "it is the sandbox's, which goes on";
 }
 
 TEST_F(McpFixture, AClientThatOnlyReadsLeavesTheCommandAlone) {
   Client client = Connect();
   client.Request("POST", kPath, CallTool("read_output", R"({"handle":"cmd_1"})"));
-  Until([&] { return service_.readers == 1; });
+  Until([&] { return domain_.readers == 1; });
   client.Close();
-  Until([&] { return service_.readers == 0; });
-  EXPECT_EQ(OnLoop([&] { return service_.number; }), 0);
+  Until([&] { return domain_.readers == 0; });
+  EXPECT_EQ(OnLoop([&] { return domain_.number; }), 0);
 }
 
 TEST_F(McpFixture, WhatTakesLongReturnsAHandle) {
@@ -132,23 +132,23 @@ TEST_F(McpFixture, WhatTakesLongReturnsAHandle) {
   std::string text = TextOf(answer.Json());
   EXPECT_TRUE(text.starts_with("running · ")) << text;
   EXPECT_NE(text.find("handle cmd_1\n"), std::string::npos) << text;
-  EXPECT_EQ(OnLoop([&] { return service_.number; }), 0);
+  EXPECT_EQ(OnLoop([&] { return domain_.number; }), 0);
 }
 
 TEST_F(McpFixture, LookingDoesNotWait) {
   Start();
-  OnLoop([&] { service_.Out(2, "so far"); });
+  OnLoop([&] { domain_.Out(2, "so far"); });
   std::string text = TextOf(Call("read_output", R"({"handle":"cmd_1","waitMs":0})").Json());
   EXPECT_NE(text.find("stderr:\nso far\nstill running"), std::string::npos) << text;
 }
 
 TEST_F(McpFixture, WhatAToolCannotDoIsToldToTheModelButNotOurInside) {
-  service_.fail = Error{Code::kStopping, "it is stopping"};
+  domain_.fail = Error{Code::kStopping, "it is stopping"};
   Answer answer = Call("list_files", "{}");
   EXPECT_EQ(answer.status, 200);
   EXPECT_EQ(answer.Json().at("result").at("isError"), true);
   EXPECT_EQ(TextOf(answer.Json()), "it is stopping");
-  OnLoop([&] { service_.fail = Error{Code::kIo, "open /secret/path"}; });
+  OnLoop([&] { domain_.fail = Error{Code::kIo, "open /secret/path"}; });
   answer = Call("list_files", "{}");
   EXPECT_EQ(answer.Json().at("result").at("isError"), true);
   EXPECT_EQ(TextOf(answer.Json()).find("secret"), std::string::npos);
@@ -160,26 +160,26 @@ TEST_F(McpFixture, ArgumentsAreCheckedByName) {
     EXPECT_EQ(answer.Json().at("result").at("isError"), true) << arguments;
     EXPECT_NE(TextOf(answer.Json()).find("`"), std::string::npos) << TextOf(answer.Json());
   }
-  EXPECT_FALSE(OnLoop([&] { return service_.command_spec.has_value(); }));
+  EXPECT_FALSE(OnLoop([&] { return domain_.command_spec.has_value(); }));
 }
 
 TEST_F(McpFixture, FilesGoThroughTheAgent) {
-  service_.pieces = {"one\ntw", "o\nthree\n"};
+  domain_.pieces = {"one\ntw", "o\nthree\n"};
   EXPECT_EQ(TextOf(Call("read_file", R"({"path":"a/../b.txt","offset":2,"limit":1})").Json()),
             "two\n[… more lines; go on with offset 3]");
-  EXPECT_EQ(OnLoop([&] { return service_.asked; }), "/vercel/b.txt");
-  OnLoop([&] { service_.pieces = {std::string("\x89PNG\r\n\x1a\n", 8), "data"}; });
+  EXPECT_EQ(OnLoop([&] { return domain_.asked; }), "/vercel/b.txt");
+  OnLoop([&] { domain_.pieces = {std::string("\x89PNG\r\n\x1a\n", 8), "data"}; });
   json::object image = Call("read_file", R"({"path":"/x.png"})").Json();
   EXPECT_EQ(image.at("result").at("content").at(1).at("type"), "image");
   EXPECT_EQ(image.at("result").at("content").at(1).at("data"), "iVBORw0KGgpkYXRh");
 }
 
 TEST_F(McpFixture, TheSandboxOfAConnection) {
-  service_.tokens["second"] = store::Token{.id = "tok_2"};
-  service_.fail = Error{Code::kStopping, "asked for"};
+  domain_.tokens["second"] = store::Token{.id = "tok_2"};
+  domain_.fail = Error{Code::kStopping, "asked for"};
   auto asked = [&](const std::string& path, const std::string& arguments, const std::string& extra = "") {
     Ask("POST", path, CallTool("list_files", arguments), extra);
-    return OnLoop([&] { return service_.asked; });
+    return OnLoop([&] { return domain_.asked; });
   };
   EXPECT_EQ(asked("/mcp/s/some%20name", "{}"), "some name");
   EXPECT_EQ(asked("/mcp", R"({"sandbox":"mine"})"), "mine");
@@ -207,17 +207,17 @@ TEST_F(McpFixture, HowASandboxIsMadeIsInTheQuery) {
 TEST_F(McpFixture, CodeIsFollowedAndItsImagesShown) {
   Start();
   OnLoop([&] {
-    service_.Out(1, R"({"type":"started","context":"python","executionCount":1})"
-                    "\n"
-                    R"({"type":"stdout","text":"hi\n"})"
-                    "\n");
-    service_.Out(1, R"({"type":"display","data":{"image/png":"aGk="}})"
-                    "\n"
-                    R"({"type":"artifact","path":"/v/a b.csv","size":3,"mime":"text/csv"})"
-                    "\n"
-                    R"({"type":"end","status":"ok","executionCount":1,"durationMs":1500})"
-                    "\n");
-    service_.EndLog();
+    domain_.Out(1, R"({"type":"started","context":"python","executionCount":1})"
+                   "\n"
+                   R"({"type":"stdout","text":"hi\n"})"
+                   "\n");
+    domain_.Out(1, R"({"type":"display","data":{"image/png":"aGk="}})"
+                   "\n"
+                   R"({"type":"artifact","path":"/v/a b.csv","size":3,"mime":"text/csv"})"
+                   "\n"
+                   R"({"type":"end","status":"ok","executionCount":1,"durationMs":1500})"
+                   "\n");
+    domain_.EndLog();
   });
   json::object answer = Call("run_code", R"j({"code":"plot()"})j").Json();
   EXPECT_EQ(TextOf(answer), "exit code 0 · 1.5 s · python [1]\nstdout:\nhi\nfiles written:\n/v/a b.csv  3");
@@ -225,15 +225,15 @@ TEST_F(McpFixture, CodeIsFollowedAndItsImagesShown) {
   ASSERT_EQ(content.size(), 3U);
   EXPECT_EQ(content[1].at("type"), "image");
   EXPECT_EQ(content[2].at("uri"), "sandbar://demo/v/a%20b.csv");
-  EXPECT_EQ(OnLoop([&] { return service_.code_spec->code; }), "plot()");
+  EXPECT_EQ(OnLoop([&] { return domain_.code_spec->code; }), "plot()");
 }
 
 TEST_F(McpFixture, CodeWhoseClientIsGoneIsDropped) {
   Client client = Connect();
   client.Request("POST", kPath, CallTool("run_code", R"({"code":"x"})"));
-  Until([&] { return service_.readers == 1; });
+  Until([&] { return domain_.readers == 1; });
   client.Close();
-  Until([&] { return service_.readers == 0; });
+  Until([&] { return domain_.readers == 0; });
 }
 
 TEST_F(McpFixture, CodeThatTakesLongIsReadByItsHandle) {
@@ -243,10 +243,10 @@ TEST_F(McpFixture, CodeThatTakesLongIsReadByItsHandle) {
   ASSERT_NE(at, std::string::npos) << text;
   std::string handle = text.substr(at, text.find('\n', at) - at);
   OnLoop([&] {
-    service_.Out(1, "{\"type\":\"stdout\",\"text\":\"late\"}\n{\"type\":\"end\",\"status\":\"ok\",\"durationMs\":1}\n");
-    service_.EndLog();
+    domain_.Out(1, "{\"type\":\"stdout\",\"text\":\"late\"}\n{\"type\":\"end\",\"status\":\"ok\",\"durationMs\":1}\n");
+    domain_.EndLog();
   });
-  Until([&] { return service_.readers == 0; });
+  Until([&] { return domain_.readers == 0; });
   // Somebody else's sandbox, or the same name in another project, has no such handle.
   std::string read = CallTool("read_output", R"({"handle":")" + handle + R"("})");
   EXPECT_EQ(Ask("POST", "/mcp/s/other", read).Json().at("result").at("isError"), true);

@@ -58,7 +58,7 @@ Task<> PumpCode(KeepAliveStream* stream, sandbox::CodeStream* events) {
 Task<> ChangeOne(Call* call, sandbox::ContextChange change) {
   std::string name = call->Param("name");
   std::string id = call->Param("context");
-  auto info = co_await call->service->ChangeContext(call->scope, std::move(name), std::move(id), change);
+  auto info = co_await call->domain->code->Change(call->scope, std::move(name), std::move(id), change);
   if (!info) co_return std::unexpected(std::move(info).error());
   json::object body{{"context", ContextJson(*info)}};
   co_return co_await call->Reply(std::move(body));
@@ -73,7 +73,7 @@ Task<> RunCode(Call* call) {
   sandbox::CodeSpec spec{body.language,   std::move(body.code), std::move(body.context),
                          body.timeout_ms, std::move(body.env),  std::move(body.cwd)};
   std::string name = call->Param("name");
-  auto events = co_await call->service->RunCode(call->scope, std::move(name), std::move(spec));
+  auto events = co_await call->domain->code->Run(call->scope, std::move(name), std::move(spec));
   if (!events) co_return std::unexpected(std::move(events).error());
   json::object expired{
       {"type", "error"}, {"name", "SandbarError"}, {"value", ExpiringExchange::kWhy}, {"traceback", ""}};
@@ -88,7 +88,7 @@ Task<> RunCode(Call* call) {
 
 Task<> ListContexts(Call* call) {
   std::string name = call->Param("name");
-  auto list = co_await call->service->ListContexts(call->scope, std::move(name));
+  auto list = co_await call->domain->code->List(call->scope, std::move(name));
   if (!list) co_return std::unexpected(std::move(list).error());
   json::array rows;
   for (const auto& info : *list) rows.emplace_back(ContextJson(info));
@@ -101,7 +101,7 @@ Task<> CreateContext(Call* call) {
   SB_CO_TRY(ContextBody body, wire::DecodeJson<ContextBody>(text));
   sandbox::CodeContextSpec spec{body.language, std::move(body.cwd), std::move(body.env)};
   std::string name = call->Param("name");
-  auto info = co_await call->service->CreateContext(call->scope, std::move(name), std::move(spec));
+  auto info = co_await call->domain->code->Create(call->scope, std::move(name), std::move(spec));
   if (!info) co_return std::unexpected(std::move(info).error());
   json::object reply{{"context", ContextJson(*info)}};
   co_return co_await call->Reply(std::move(reply));

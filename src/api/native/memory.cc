@@ -27,7 +27,7 @@ Result<sandbox::ResumeFrom> ParseFrom(const std::optional<std::string>& from) {
 
 Task<> NativePause(Call* call) {
   std::string name = call->Param("name");
-  auto view = co_await call->service->Pause(call->scope, std::move(name));
+  auto view = co_await call->domain->sandboxes->Pause(call->scope, std::move(name));
   if (!view) co_return std::unexpected(std::move(view).error());
   json::object body = ViewJson(*view, call->preview_urls, false, false);
   if (view->snapshot) body["snapshot"] = SnapshotJson(*view->snapshot, false);
@@ -40,7 +40,7 @@ Task<> NativeResume(Call* call) {
   SB_CO_TRY(ResumeBody wanted, wire::DecodeJson<ResumeBody>(text, {.bytes = kMaxJsonBody}));
   SB_CO_TRY(sandbox::ResumeFrom from, ParseFrom(wanted.from));
   std::string name = call->Param("name");
-  auto view = co_await call->service->Resume(call->scope, std::move(name), from);
+  auto view = co_await call->domain->sandboxes->Resume(call->scope, std::move(name), from);
   if (!view) co_return std::unexpected(std::move(view).error());
   json::object body = ViewJson(*view, call->preview_urls, false, true);
   co_return co_await call->Reply(std::move(body));

@@ -49,7 +49,7 @@ json::object ChangeJson(const egress::AttemptChange& c) {
 
 Task<> NativeNetworkLog(Call* call) {
   std::string id = call->Param("session");
-  auto view = co_await call->service->Network(call->scope, std::move(id));
+  auto view = co_await call->domain->sessions->Network(call->scope, std::move(id));
   if (!view) co_return std::unexpected(std::move(view).error());
   json::object body{{"networkPolicy", egress::AnswerJson(view->policy->policy())},
                     {"denials", Rows(view->denials, DenialJson)},
@@ -59,7 +59,7 @@ Task<> NativeNetworkLog(Call* call) {
 
 Task<> NativeNetworkSuggest(Call* call) {
   std::string id = call->Param("session");
-  auto view = co_await call->service->Network(call->scope, std::move(id));
+  auto view = co_await call->domain->sessions->Network(call->scope, std::move(id));
   if (!view) co_return std::unexpected(std::move(view).error());
   json::object body{{"networkPolicy", egress::PolicyJson(egress::Suggest(view->attempts))},
                     {"attempts", view->attempts.size()}};
@@ -71,7 +71,7 @@ Task<> NativeNetworkTest(Call* call) {
   SB_CO_TRY(TestBody wanted, wire::DecodeJson<TestBody>(text, {.bytes = kMaxJsonBody}));
   SB_CO_TRY(egress::PolicyRef candidate, egress::Compile(std::move(wanted.policy.policy)));
   std::string id = call->Param("session");
-  auto view = co_await call->service->Network(call->scope, std::move(id));
+  auto view = co_await call->domain->sessions->Network(call->scope, std::move(id));
   if (!view) co_return std::unexpected(std::move(view).error());
   auto changes = egress::Replay(view->attempts, *view->policy, *candidate);
   json::object body{{"attempts", view->attempts.size()}, {"changes", Rows(changes, ChangeJson)}};

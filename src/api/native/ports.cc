@@ -27,7 +27,7 @@ Result<int> PortOf(const std::string& text) {
 Task<> ReplyRoute(Call* call, std::optional<std::string> token) {
   SB_CO_TRY(int port, PortOf(call->Param("port")));
   std::string name = call->Param("name");
-  auto route = co_await call->service->SetRouteToken(call->scope, std::move(name), port, token);
+  auto route = co_await call->domain->ports->SetToken(call->scope, std::move(name), port, token);
   if (!route) co_return std::unexpected(std::move(route).error());
   json::object body = RoutesJson({*route}, call->preview_urls).front().as_object();
   if (token) {
@@ -52,7 +52,7 @@ Task<> ForwardPort(Call* call) {
   if (!call->exchange->wants_upgrade() || call->request().Get("upgrade") != "sandbar-tcp")
     co_return Fail(Code::kBadRequest, "this path wants Connection: Upgrade and Upgrade: sandbar-tcp");
   std::string session = call->Param("session");
-  auto guest = co_await call->service->DialPort(call->scope, std::move(session), port);
+  auto guest = co_await call->domain->ports->Dial(call->scope, std::move(session), port);
   if (!guest) co_return std::unexpected(std::move(guest).error());
   auto ex = co_await asio::this_coro::executor;
   SB_CO_TRY(auto machine, http::MakeFdStream(ex, std::move(guest->fd), guest->traffic));

@@ -21,7 +21,7 @@ Task<> Jwks(Call* call) {
 }
 
 Task<> NativeInfo(Call* call) {
-  sandbox::ServerInfo info = call->service->info();
+  sandbox::ServerInfo info = call->domain->server->Info();
   json::array engines;
   for (const engine::EngineInfo& e : info.engines) {
     json::object row{{"name", e.name}, {"class", e.isolation_class}, {"usable", e.usable}};
@@ -67,7 +67,7 @@ Task<> NativeImages(Call* call) {
 
 Task<> NativeInspect(Call* call) {
   std::string name = call->Param("name");
-  auto view = co_await call->service->Get(call->scope, std::move(name), false);
+  auto view = co_await call->domain->sandboxes->Get(call->scope, std::move(name), false);
   if (!view) co_return std::unexpected(std::move(view).error());
   const store::Session& session = view->session;
   json::object body = ViewJson(*view, call->preview_urls, false, false);
@@ -77,7 +77,7 @@ Task<> NativeInspect(Call* call) {
                              {"effectiveCores", std::min<double>(session.vcpus, call->config->machine_cores)}};
   body["isolation"] = json::object{{"engine", session.engine}, {"class", session.isolation_class}};
   if (!session.stop_reason.empty()) body["stopReason"] = session.stop_reason;
-  auto notices = co_await call->service->Notices(call->scope, view->sandbox.name);
+  auto notices = co_await call->domain->sandboxes->Notices(call->scope, view->sandbox.name);
   if (!notices) co_return std::unexpected(std::move(notices).error());
   json::array said;
   for (const store::Notice& n : *notices) said.emplace_back(json::object{{"at", n.at}, {"text", n.text}});
@@ -87,7 +87,7 @@ Task<> NativeInspect(Call* call) {
 
 Task<> NativeDenials(Call* call) {
   std::string id = call->Param("session");
-  auto view = co_await call->service->Network(call->scope, std::move(id));
+  auto view = co_await call->domain->sessions->Network(call->scope, std::move(id));
   if (!view) co_return std::unexpected(std::move(view).error());
   json::array rows;
   for (const egress::Denial& d : view->denials) {

@@ -61,7 +61,7 @@ json::object RacerJson(const sandbox::Racer& r) {
 
 Task<> NativeVerifySnapshot(Call* call) {
   std::string id = call->Param("snapshot");
-  auto snapshot = co_await call->service->VerifySnapshot(call->scope, std::move(id));
+  auto snapshot = co_await call->domain->snapshots->Verify(call->scope, std::move(id));
   if (!snapshot) co_return std::unexpected(std::move(snapshot).error());
   json::object body{{"snapshot", SnapshotJson(*snapshot, false)}};
   co_return co_await call->Reply(std::move(body));
@@ -69,7 +69,7 @@ Task<> NativeVerifySnapshot(Call* call) {
 
 Task<> NativeNotices(Call* call) {
   std::string name(call->query.Get("sandbox").value_or(""));
-  auto notices = co_await call->service->Notices(call->scope, std::move(name));
+  auto notices = co_await call->domain->sandboxes->Notices(call->scope, std::move(name));
   if (!notices) co_return std::unexpected(std::move(notices).error());
   json::array rows;
   for (const store::Notice& n : *notices) {
@@ -85,7 +85,7 @@ Task<> NativeDiff(Call* call) {
   if (a.empty()) co_return Fail(Code::kBadRequest, "`a`: a sandbox or a snapshot is required");
   // One alone is compared with the image it began as.
   if (b.empty()) std::swap(a, b);
-  auto diff = co_await call->service->Diff(call->scope, std::move(a), std::move(b));
+  auto diff = co_await call->domain->snapshots->Diff(call->scope, std::move(a), std::move(b));
   if (!diff) co_return std::unexpected(std::move(diff).error());
   json::array rows;
   for (const engine::FileChange& c : diff->changes) {
@@ -103,7 +103,7 @@ Task<> NativePromote(Call* call) {
   if (text.empty()) text = "{}";
   SB_CO_TRY(PromoteBody wanted, wire::DecodeJson<PromoteBody>(text, {.bytes = kMaxJsonBody}));
   std::string name = call->Param("name");
-  auto sandbox = co_await call->service->Promote(call->scope, std::move(name), std::move(wanted.into));
+  auto sandbox = co_await call->domain->races->Promote(call->scope, std::move(name), std::move(wanted.into));
   if (!sandbox) co_return std::unexpected(std::move(sandbox).error());
   json::object body{{"sandbox", sandbox->name}, {"currentSnapshotId", sandbox->current_snapshot}};
   co_return co_await call->Reply(std::move(body));
@@ -123,7 +123,7 @@ Task<> NativeRace(Call* call) {
   if (spec.score == "exit") spec.score.clear();
   spec.lowest = best == "lowest";
   spec.keep = wanted.keep.value_or(spec.keep);
-  auto race = co_await call->service->Race(call->scope, std::move(spec));
+  auto race = co_await call->domain->races->Run(call->scope, std::move(spec));
   if (!race) co_return std::unexpected(std::move(race).error());
   json::array racers;
   for (const sandbox::Racer& r : race->racers) racers.emplace_back(RacerJson(r));

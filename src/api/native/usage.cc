@@ -49,7 +49,7 @@ json::object UsageJson(const store::ProjectUsage& u, const Prices& prices) {
 }  // namespace
 
 Task<> NativeUsage(Call* call) {
-  auto projects = co_await call->service->Usage(call->scope);
+  auto projects = co_await call->domain->sandboxes->Usage(call->scope);
   if (!projects) co_return std::unexpected(std::move(projects).error());
   json::array rows;
   for (const store::ProjectUsage& usage : *projects) rows.emplace_back(UsageJson(usage, call->config->prices));

@@ -88,7 +88,7 @@ Task<> PumpLog(Streaming* s) {
 Task<store::Command> WaitFor(Streaming* s) {
   std::string session = s->command.session;
   std::string id = s->command.id;
-  auto ended = co_await s->call->service->WaitCommand(s->call->scope, std::move(session), std::move(id));
+  auto ended = co_await s->call->domain->commands->Wait(s->call->scope, std::move(session), std::move(id));
   if (ended && !ended->exit_code) co_return Fail(Code::kStopped, "the session ended before the command did");
   co_return ended;
 }
@@ -129,7 +129,7 @@ Task<> PumpWaitJson(Streaming* s) {
 Task<store::Command> Find(Call* call) {
   std::string session = call->Param("session");
   std::string id = call->Param("command");
-  co_return co_await call->service->GetCommand(call->scope, std::move(session), std::move(id));
+  co_return co_await call->domain->commands->Get(call->scope, std::move(session), std::move(id));
 }
 
 Streaming MakeStreaming(Call* call, std::string filler, store::Command command, const asio::any_io_executor& ex) {
@@ -143,7 +143,7 @@ Task<> StartCommand(Call* call) {
   SB_CO_TRY(std::string text, co_await call->Body());
   SB_CO_TRY(CommandRequest request, ParseCommand(text, call->v1()));
   std::string session = call->Param("session");
-  auto started = co_await call->service->StartCommand(call->scope, std::move(session), std::move(request.spec));
+  auto started = co_await call->domain->commands->Start(call->scope, std::move(session), std::move(request.spec));
   if (!started) co_return std::unexpected(std::move(started).error());
   if (!request.wait) {
     json::object body{{"command", CommandJson(started->command, call->v1())}};
@@ -158,7 +158,7 @@ Task<> StartCommand(Call* call) {
 
 Task<> ListCommands(Call* call) {
   std::string session = call->Param("session");
-  auto commands = co_await call->service->ListCommands(call->scope, std::move(session));
+  auto commands = co_await call->domain->commands->List(call->scope, std::move(session));
   if (!commands) co_return std::unexpected(std::move(commands).error());
   json::array items;
   for (const store::Command& command : *commands) items.emplace_back(CommandJson(command, call->v1()));
@@ -185,7 +185,7 @@ Task<> StreamLogs(Call* call) {
   SB_CO_TRY(store::Command command, co_await Find(call));
   std::string session = command.session;
   std::string id = command.id;
-  auto log = co_await call->service->OpenLog(call->scope, std::move(session), std::move(id));
+  auto log = co_await call->domain->commands->OpenLog(call->scope, std::move(session), std::move(id));
   if (!log) co_return std::unexpected(std::move(log).error());
   auto ex = co_await asio::this_coro::executor;
   Streaming streaming = MakeStreaming(call, "\n", std::move(command), ex);
@@ -199,7 +199,7 @@ Task<> KillCommand(Call* call) {
   SB_CO_TRY(int signal, ParseKill(text));
   std::string session = call->Param("session");
   std::string id = call->Param("command");
-  auto command = co_await call->service->KillCommand(call->scope, std::move(session), std::move(id), signal);
+  auto command = co_await call->domain->commands->Kill(call->scope, std::move(session), std::move(id), signal);
   if (!command) co_return std::unexpected(std::move(command).error());
   json::object body{{"command", CommandJson(*command, call->v1())}};
   co_return co_await call->Reply(std::move(body));

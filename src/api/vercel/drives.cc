@@ -12,7 +12,7 @@ namespace json = boost::json;
 
 Task<> ListDrives(Call* call) {
   SB_CO_TRY(sandbox::ListQuery query, ParseListQuery(call->query, false));
-  auto page = co_await call->service->ListDrives(call->scope, std::move(query));
+  auto page = co_await call->domain->drives->List(call->scope, std::move(query));
   if (!page) co_return std::unexpected(std::move(page).error());
   json::array items;
   for (const sandbox::DriveView& view : page->items) items.emplace_back(DriveJson(view));
@@ -25,7 +25,7 @@ Task<> MakeDrive(Call* call) {
   SB_CO_TRY(DriveRequest request, ParseDrive(text));
   SB_CO_TRYV(call->UseProject(request.project));
   std::string name = call->Param("drive");
-  auto view = co_await call->service->MakeDrive(call->scope, std::move(name), std::move(request.spec));
+  auto view = co_await call->domain->drives->Make(call->scope, std::move(name), std::move(request.spec));
   if (!view) co_return std::unexpected(std::move(view).error());
   json::object body{{"drive", DriveJson(*view)}};
   const int status = view->created ? 201 : 200;
@@ -34,7 +34,7 @@ Task<> MakeDrive(Call* call) {
 
 Task<> DeleteDrive(Call* call) {
   std::string name = call->Param("drive");
-  auto view = co_await call->service->DeleteDrive(call->scope, std::move(name));
+  auto view = co_await call->domain->drives->Delete(call->scope, std::move(name));
   if (!view) co_return std::unexpected(std::move(view).error());
   json::object body{{"drive", DriveJson(*view)}};
   co_return co_await call->Reply(std::move(body));

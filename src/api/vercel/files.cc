@@ -39,8 +39,8 @@ Task<> ReadFile(Call* call) {
   SB_CO_TRY(std::string text, co_await call->Body());
   SB_CO_TRY(PathRequest request, ParseRead(text));
   std::string session = call->Param("session");
-  auto file = co_await call->service->ReadFile(call->scope, std::move(session), std::move(request.path),
-                                               std::move(request.cwd));
+  auto file = co_await call->domain->files->Read(call->scope, std::move(session), std::move(request.path),
+                                                 std::move(request.cwd));
   if (!file) co_return std::unexpected(ReadError(std::move(file).error(), call->v1()));
   // The head waits for the first bytes: a file that cannot be read at all is still an error answer.
   auto piece = co_await (*file)->Next();
@@ -65,7 +65,7 @@ Task<> WriteFiles(Call* call) {
     co_return Fail(Code::kBadRequest, "x-cwd must be an absolute path");
   std::string session = call->Param("session");
   BodySource source(call->exchange);
-  SB_CO_TRYV(co_await call->service->WriteTar(call->scope, std::move(session), std::move(cwd), &source));
+  SB_CO_TRYV(co_await call->domain->files->WriteTar(call->scope, std::move(session), std::move(cwd), &source));
   json::object nothing;
   co_return co_await call->Reply(std::move(nothing));
 }
@@ -74,8 +74,8 @@ Task<> MakeDir(Call* call) {
   SB_CO_TRY(std::string text, co_await call->Body());
   SB_CO_TRY(PathRequest request, ParseMakeDir(text));
   std::string session = call->Param("session");
-  SB_CO_TRYV(co_await call->service->MakeDir(call->scope, std::move(session), std::move(request.path),
-                                             std::move(request.cwd), request.recursive));
+  SB_CO_TRYV(co_await call->domain->files->MakeDir(call->scope, std::move(session), std::move(request.path),
+                                                   std::move(request.cwd), request.recursive));
   json::object nothing;
   co_return co_await call->Reply(std::move(nothing));
 }

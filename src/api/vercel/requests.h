@@ -11,7 +11,7 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "sandbox/service.h"
+#include "sandbox/roles.h"
 #include "wire/url.h"
 
 namespace sandbar::api {

@@ -23,7 +23,7 @@ namespace json = boost::json;
 namespace {
 
 json::object WithExpiry(Call* call, const store::Sandbox& sandbox) {
-  const auto current = call->service->Running(sandbox.current_session);
+  const auto current = call->domain->sessions->Running(sandbox.current_session);
   return SandboxJson(sandbox, current ? &*current : nullptr);
 }
 
@@ -56,7 +56,7 @@ Task<> WatchClient(Call* call, bool* gone) {
 // The create goes on when its client is gone: what became of it has to be known.
 Task<sandbox::SandboxView> CreateWatched(Call* call, sandbox::CreateSpec spec, bool* gone) {
   using namespace asio::experimental::awaitable_operators;
-  auto create = call->service->Create(call->scope, std::move(spec));
+  auto create = call->domain->sandboxes->Create(call->scope, std::move(spec));
   auto first = co_await (std::move(create) || WatchClient(call, gone));
   if (first.index() == 0) co_return std::get<0>(std::move(first));
   co_return Fail(Code::kCancelled, "the server is shutting down");
@@ -64,13 +64,13 @@ Task<sandbox::SandboxView> CreateWatched(Call* call, sandbox::CreateSpec spec, b
 
 // The same request again, because its answer got lost on the way: it gets what the first one made.
 Task<sandbox::SandboxView> Repeated(Call* call, std::string name, std::string digest, Error refused) {
-  auto found = co_await call->service->Get(call->scope, name, false);
+  auto found = co_await call->domain->sandboxes->Get(call->scope, name, false);
   const bool same = found && found->sandbox.create_digest == digest &&
                     NowMs() - found->sandbox.created_at < CreateAnswers::kKept.count() &&
                     !call->create_answers->Contains(digest);
   if (!same) co_return std::unexpected(std::move(refused));
   // Waits for the first one if that is still under way.
-  co_return co_await call->service->Get(call->scope, std::move(name), true);
+  co_return co_await call->domain->sandboxes->Get(call->scope, std::move(name), true);
 }
 
 // A get that demands isolation, as getOrCreate does, must not be answered with a sandbox that has less.
@@ -117,7 +117,7 @@ Task<> CreateSandbox(Call* call) {
   } else if (name.empty()) {
     // Nobody knows what it is called, so nobody would ever use it.
     log::Info("sandbox {}: its client is gone, deleted", view->sandbox.name);
-    auto undone = co_await call->service->Delete(call->scope, view->sandbox.name, true);
+    auto undone = co_await call->domain->sandboxes->Delete(call->scope, view->sandbox.name, true);
     if (!undone) log::Warn("sandbox {}: {}", view->sandbox.name, undone.error().message);
   }
   co_return answered;
@@ -126,7 +126,7 @@ Task<> CreateSandbox(Call* call) {
 Task<> GetSandbox(Call* call) {
   bool resume = call->Flag("resume");
   std::string name = call->Param("name");
-  auto view = co_await call->service->Get(call->scope, std::move(name), resume);
+  auto view = co_await call->domain->sandboxes->Get(call->scope, std::move(name), resume);
   if (!view) co_return std::unexpected(std::move(view).error());
   SB_CO_TRYV(HoldToDemand(call->query, view->session));
   json::object body = ViewJson(*view, call->preview_urls, false, resume);
@@ -135,7 +135,7 @@ Task<> GetSandbox(Call* call) {
 
 Task<> ListSandboxes(Call* call) {
   SB_CO_TRY(sandbox::ListQuery query, ParseListQuery(call->query, false));
-  auto page = co_await call->service->List(call->scope, std::move(query));
+  auto page = co_await call->domain->sandboxes->List(call->scope, std::move(query));
   if (!page) co_return std::unexpected(std::move(page).error());
   json::array items;
   for (const store::Sandbox& sandbox : page->items) items.emplace_back(WithExpiry(call, sandbox));
@@ -148,7 +148,7 @@ Task<> UpdateSandbox(Call* call) {
   SB_CO_TRY(UpdateRequest request, ParseUpdate(text));
   const bool ports_given = request.spec.ports.has_value();
   std::string name = call->Param("name");
-  auto sandbox = co_await call->service->Update(call->scope, std::move(name), std::move(request.spec));
+  auto sandbox = co_await call->domain->sandboxes->Update(call->scope, std::move(name), std::move(request.spec));
   if (!sandbox) co_return std::unexpected(std::move(sandbox).error());
   json::object body{{"sandbox", WithExpiry(call, *sandbox)}};
   if (ports_given) body["routes"] = RoutesJson(sandbox->routes, call->preview_urls);
@@ -159,7 +159,7 @@ Task<> ForkSandbox(Call* call) {
   SB_CO_TRY(std::string text, co_await call->Body());
   SB_CO_TRY(sandbox::ForkSpec spec, ParseFork(text));
   std::string name = call->Param("name");
-  auto view = co_await call->service->Fork(call->scope, std::move(name), std::move(spec));
+  auto view = co_await call->domain->sandboxes->Fork(call->scope, std::move(name), std::move(spec));
   if (!view) co_return std::unexpected(std::move(view).error());
   json::object body = ViewJson(*view, call->preview_urls, false, false);
   if (MayWantShell(text)) NoteShell(call, *view, &body);
@@ -173,7 +173,7 @@ Task<> ForkSandbox(Call* call) {
 Task<> DeleteSandbox(Call* call) {
   std::string name = call->Param("name");
   bool orphans = call->Flag("deleteOrphanSnapshots");
-  auto sandbox = co_await call->service->Delete(call->scope, std::move(name), orphans);
+  auto sandbox = co_await call->domain->sandboxes->Delete(call->scope, std::move(name), orphans);
   if (!sandbox) co_return std::unexpected(std::move(sandbox).error());
   json::object body{{"sandbox", WithExpiry(call, *sandbox)}};
   co_return co_await call->Reply(std::move(body));

@@ -33,7 +33,7 @@ json::object Wrapped(const store::Session& session, bool v1) {
 Task<> ListSessions(Call* call) {
   SB_CO_TRY(sandbox::ListQuery query, ParseListQuery(call->query, call->v1()));
   sandbox::ListQuery asked = query;
-  auto page = co_await call->service->ListSessions(call->scope, std::move(asked));
+  auto page = co_await call->domain->sessions->List(call->scope, std::move(asked));
   if (!page) co_return std::unexpected(std::move(page).error());
   json::object body = SessionPageJson(*page, query, call->v1());
   co_return co_await call->Reply(std::move(body));
@@ -41,7 +41,7 @@ Task<> ListSessions(Call* call) {
 
 Task<> GetSession(Call* call) {
   std::string id = call->Param("session");
-  auto view = co_await call->service->GetSession(call->scope, std::move(id));
+  auto view = co_await call->domain->sessions->Get(call->scope, std::move(id));
   if (!view) co_return std::unexpected(std::move(view).error());
   json::object body = Wrapped(view->session, call->v1());
   body["routes"] = RoutesJson(view->sandbox.routes, call->preview_urls);
@@ -50,7 +50,7 @@ Task<> GetSession(Call* call) {
 
 Task<> StopSession(Call* call) {
   std::string id = call->Param("session");
-  auto view = co_await call->service->Stop(call->scope, std::move(id));
+  auto view = co_await call->domain->sessions->Stop(call->scope, std::move(id));
   if (!view) co_return std::unexpected(std::move(view).error());
   json::object body = Wrapped(view->session, call->v1());
   if (!call->v1()) body["sandbox"] = SandboxJson(view->sandbox, &view->session);
@@ -62,7 +62,7 @@ Task<> ExtendTimeout(Call* call) {
   SB_CO_TRY(std::string text, co_await call->Body());
   SB_CO_TRY(int64_t duration, ParseExtend(text));
   std::string id = call->Param("session");
-  auto session = co_await call->service->ExtendTimeout(call->scope, std::move(id), duration);
+  auto session = co_await call->domain->sessions->ExtendTimeout(call->scope, std::move(id), duration);
   if (!session) co_return std::unexpected(std::move(session).error());
   json::object body = Wrapped(*session, call->v1());
   co_return co_await call->Reply(std::move(body));
@@ -72,7 +72,7 @@ Task<> SetNetworkPolicy(Call* call) {
   SB_CO_TRY(std::string text, co_await call->Body());
   SB_CO_TRY(egress::NetworkPolicy policy, egress::ParsePolicy(text));
   std::string id = call->Param("session");
-  auto session = co_await call->service->SetNetwork(call->scope, std::move(id), std::move(policy));
+  auto session = co_await call->domain->sessions->SetNetwork(call->scope, std::move(id), std::move(policy));
   if (!session) co_return std::unexpected(std::move(session).error());
   json::object body = Wrapped(*session, call->v1());
   co_return co_await call->Reply(std::move(body));

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "sandbox/service.h"
+#include "sandbox/roles.h"
 #include "store/records.h"
 
 namespace sandbar::api {

@@ -37,7 +37,7 @@ Task<> TakeSnapshot(Call* call) {
   SB_CO_TRY(std::string text, co_await call->Body());
   SB_CO_TRY(auto expiration, ParseSnapshot(text));
   std::string id = call->Param("session");
-  auto taken = co_await call->service->TakeSnapshot(call->scope, std::move(id), expiration);
+  auto taken = co_await call->domain->snapshots->Take(call->scope, std::move(id), expiration);
   if (!taken) co_return std::unexpected(std::move(taken).error());
   json::object body{{"snapshot", SnapshotJson(taken->snapshot, call->v1())}};
   body[WrapperKey(call->v1())] = SessionJson(taken->session);
@@ -47,7 +47,7 @@ Task<> TakeSnapshot(Call* call) {
 Task<> ListSnapshots(Call* call) {
   SB_CO_TRY(sandbox::ListQuery query, ParseListQuery(call->query, call->v1()));
   sandbox::ListQuery asked = query;
-  auto page = co_await call->service->ListSnapshots(call->scope, std::move(asked));
+  auto page = co_await call->domain->snapshots->List(call->scope, std::move(asked));
   if (!page) co_return std::unexpected(std::move(page).error());
   json::array items;
   for (const store::Snapshot& s : page->items) items.emplace_back(SnapshotJson(s, call->v1()));
@@ -62,7 +62,7 @@ Task<> ListSnapshots(Call* call) {
 
 Task<> GetSnapshot(Call* call) {
   std::string id = call->Param("snapshot");
-  auto snapshot = co_await call->service->GetSnapshot(call->scope, std::move(id));
+  auto snapshot = co_await call->domain->snapshots->Get(call->scope, std::move(id));
   if (!snapshot) co_return std::unexpected(std::move(snapshot).error());
   json::object body{{"snapshot", SnapshotJson(*snapshot, call->v1())}};
   co_return co_await call->Reply(std::move(body));
@@ -70,7 +70,7 @@ Task<> GetSnapshot(Call* call) {
 
 Task<> DeleteSnapshot(Call* call) {
   std::string id = call->Param("snapshot");
-  auto snapshot = co_await call->service->DeleteSnapshot(call->scope, std::move(id));
+  auto snapshot = co_await call->domain->snapshots->Delete(call->scope, std::move(id));
   if (!snapshot) co_return std::unexpected(std::move(snapshot).error());
   json::object body{{"snapshot", SnapshotJson(*snapshot, call->v1())}};
   co_return co_await call->Reply(std::move(body));
@@ -82,7 +82,7 @@ Task<> GetSnapshotTree(Call* call) {
   if (order != "asc" && order != "desc") co_return Fail(Code::kBadRequest, "`sortOrder`: must be asc or desc");
   std::string id(call->query.Get("snapshotId").value_or(""));
   if (id.empty()) co_return Fail(Code::kBadRequest, "`snapshotId`: is required");
-  auto tree = co_await call->service->GetSnapshotTree(call->scope, std::move(id), limit, order == "asc");
+  auto tree = co_await call->domain->snapshots->Tree(call->scope, std::move(id), limit, order == "asc");
   if (!tree) co_return std::unexpected(std::move(tree).error());
   json::array nodes;
   for (const auto& node : tree->nodes) nodes.emplace_back(NodeJson(node));

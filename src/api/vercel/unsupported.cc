@@ -7,13 +7,13 @@
 namespace sandbar::api {
 Task<> OpenInteractive(Call* call) {
   const std::string id = call->Param("session");
-  auto view = co_await call->service->GetSession(call->scope, id);
+  auto view = co_await call->domain->sessions->Get(call->scope, id);
   if (!view) co_return std::unexpected(std::move(view).error());
   if (view->session.status == store::Status::kStopped) co_return Fail(Code::kStopped, "the session was stopped");
   std::string why = "interactive shells are not available on this server: run commands instead";
   if (call->first_use) {
     // Nothing was ever done in it, and its maker leaves now: it would run until its timeout for nobody.
-    auto stopped = co_await call->service->Stop(call->scope, id);
+    auto stopped = co_await call->domain->sessions->Stop(call->scope, id);
     why += stopped ? "; sandbox " + view->sandbox.name + ", which was made for this shell, has been stopped"
                    : "; sandbox " + view->sandbox.name + " is still running";
   }

@@ -168,7 +168,7 @@ std::string Previews::Scheme() const {
 
 Task<> Previews::Serve(http::HttpExchange* x, std::string label) {
   const http::HttpRequest& request = x->request();
-  auto target = co_await service_->FindRoute(std::move(label));
+  auto target = co_await domain_->ports->FindRoute(std::move(label));
   if (!target) {
     http::HttpResponse none = Explain(request, target.error(), 0);
     co_return co_await x->Respond(std::move(none));
@@ -213,11 +213,11 @@ Task<> Previews::Forward(http::HttpExchange* x, sandbox::RouteTarget target) {
   const http::HttpRequest& asked = x->request();
   sandbox::Scope any;
   any.any_team = any.any_project = true;
-  const auto in_use = service_->Use(any, target.session);
-  SB_CO_TRY(auto guest, co_await service_->DialPort(std::move(any), target.session, target.route.port));
+  const auto in_use = domain_->sessions->Use(any, target.session);
+  SB_CO_TRY(auto guest, co_await domain_->ports->Dial(std::move(any), target.session, target.route.port));
   ingress::IngressRequest request;
   std::string token;
-  PreviewSecrets secrets(service_, config_->jwt_key, &target.route);
+  PreviewSecrets secrets(domain_->server, config_->jwt_key, &target.route);
   std::string target_without = TakeToken(asked.target, &token);
   SB_CO_TRY(request.target, co_await secrets.Target(std::move(target_without)));
   request.public_host = asked.Get("host");
@@ -243,7 +243,7 @@ Task<> Previews::Forward(http::HttpExchange* x, sandbox::RouteTarget target) {
 Task<> Previews::AwaitWithdrawal(store::PortRoute route) {
   while (true) {
     SB_CO_TRYV(co_await Sleep(kRecheck));
-    auto now = co_await service_->FindRoute(route.subdomain);
+    auto now = co_await domain_->ports->FindRoute(route.subdomain);
     if (now && now->route != route) co_return Result<>{};
     if (!now && now.error().code == Code::kNotFound) co_return Result<>{};
   }

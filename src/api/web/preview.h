@@ -18,7 +18,7 @@
 #include "async/task.h"
 #include "http/server.h"
 #include "ingress/ingress.h"
-#include "sandbox/service.h"
+#include "sandbox/roles.h"
 
 namespace sandbar::api {
 
@@ -36,7 +36,7 @@ class Previews {
   static constexpr size_t kPerRoute = 128;
   static constexpr size_t kInAll = 1536;
 
-  Previews(sandbox::Service* service, const ApiConfig* config) : service_(service), config_(config) {}
+  Previews(const sandbox::Roles* domain, const ApiConfig* config) : domain_(domain), config_(config) {}
 
   Task<> Serve(http::HttpExchange* x, std::string label);
 
@@ -49,7 +49,7 @@ class Previews {
   Task<> AwaitWithdrawal(store::PortRoute route);
   std::string Scheme() const;
 
-  sandbox::Service* service_;
+  const sandbox::Roles* domain_;
   const ApiConfig* config_;
   std::map<std::string, size_t> open_;  // by route
   Shares shares_{kInAll};

@@ -109,7 +109,7 @@ Task<bool> PreviewSecrets::Is(std::string word) {
   if (HasOurPrefix(word)) co_return true;
   if (LooksLikeJwt(word)) co_return SignedByUs(jwt_key_, word);
   if (!route_->token.empty() && sandbox::RouteTokenMatches(*route_, word)) co_return true;
-  auto known = co_await service_->CheckToken(std::move(word));
+  auto known = co_await server_->CheckToken(std::move(word));
   co_return known.has_value();
 }
 

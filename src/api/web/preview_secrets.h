@@ -9,15 +9,15 @@
 
 #include "async/task.h"
 #include "http/server.h"
-#include "sandbox/service.h"
+#include "sandbox/server.h"
 
 namespace sandbar::api {
 
 class PreviewSecrets {
  public:
   // Everything outlives it. `route` may have a token.
-  PreviewSecrets(sandbox::Service* service, std::string_view jwt_key, const store::PortRoute* route)
-      : service_(service), jwt_key_(jwt_key), route_(route) {}
+  PreviewSecrets(sandbox::Server* server, std::string_view jwt_key, const store::PortRoute* route)
+      : server_(server), jwt_key_(jwt_key), route_(route) {}
 
   // The fields that may pass: a field with a credential is left out, of a list of cookies or subprotocols its item.
   Task<std::vector<http::Header>> Headers(const http::HttpRequest* request);
@@ -32,7 +32,7 @@ class PreviewSecrets {
   // The items of a list that may pass.
   Task<std::string> Items(std::string list, char separator);
 
-  sandbox::Service* service_;
+  sandbox::Server* server_;
   std::string_view jwt_key_;
   const store::PortRoute* route_;
   size_t looked_at_ = 0;

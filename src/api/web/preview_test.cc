@@ -51,14 +51,14 @@ class PreviewTest : public ApiFixture {
   void SetUp() override {
     Start();
     OnLoop([&] {
-      service_.routes() = {{3000, "sb-abc", ""}};
+      domain_.sandbox.routes = {{3000, "sb-abc", ""}};
       return 0;
     });
   }
   // The guest's server: answers its first connection with `answer`.
   void GuestSays(const std::string& answer) {
     OnLoop([&] {
-      service_.dial = [this, answer] {
+      domain_.dial = [this, answer] {
         int pair[2];
         SB_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) == 0);
         SB_CHECK(::send(pair[1], answer.data(), answer.size(), 0) == static_cast<ssize_t>(answer.size()));
@@ -84,10 +84,10 @@ TEST_F(PreviewTest, GoesToTheGuestWithoutAToken) {
   std::string seen = Seen();
   EXPECT_THAT(seen, AllOf(HasSubstr("GET /v2/sandboxes HTTP/1.1\r\nhost: sb-abc.localhost:1\r\n"),
                           Not(HasSubstr("Authorization")), HasSubstr("x-forwarded-for: 127.0.0.1\r\n")));
-  EXPECT_EQ(OnLoop([&] { return service_.number; }), 3000);
+  EXPECT_EQ(OnLoop([&] { return domain_.number; }), 3000);
   // What passed is counted where the domain said.
-  EXPECT_EQ(OnLoop([&] { return service_.traffic->written; }), seen.size());
-  EXPECT_EQ(OnLoop([&] { return service_.traffic->read; }),
+  EXPECT_EQ(OnLoop([&] { return domain_.traffic->written; }), seen.size());
+  EXPECT_EQ(OnLoop([&] { return domain_.traffic->read; }),
             std::string("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi").size());
 }
 
@@ -101,7 +101,7 @@ TEST_F(PreviewTest, ErrorsInTheProtocolsWords) {
        {Case{Code::kStopped, 410, "SANDBOX_STOPPED"}, Case{Code::kStopping, 410, "SANDBOX_STOPPED"},
         Case{Code::kUnavailable, 502, "SANDBOX_NOT_LISTENING"}, Case{Code::kTimeout, 504, "SANDBOX_TIMEOUT"}}) {
     OnLoop([&] {
-      service_.fail = Error{c.code, "x"};
+      domain_.fail = Error{c.code, "x"};
       return 0;
     });
     Answer answer = Ask("GET", "/", "", kHost);
@@ -111,7 +111,7 @@ TEST_F(PreviewTest, ErrorsInTheProtocolsWords) {
   EXPECT_THAT(Ask("GET", "/", "", std::string(kHost) + "Accept: text/html\r\n").body, HasSubstr("<h1>SANDBOX_TIMEOUT"));
   EXPECT_EQ(Ask("GET", "/", "", "Host: sb-other.localhost\r\n").Code(), "SANDBOX_NOT_FOUND");
   OnLoop([&] {
-    service_.fail.reset();
+    domain_.fail.reset();
     return 0;
   });
   GuestSays("garbage\r\n\r\n");
@@ -142,7 +142,7 @@ TEST_F(PreviewTest, NoSpellingOfACredentialReachesTheGuest) {
   constexpr char kOwn[] = "a-token-that-an-operator-chose";
   const std::string made = "sbr_0123456789012345678901234567890123456789";
   OnLoop([&] {
-    service_.tokens[kOwn] = store::Token{};
+    domain_.tokens[kOwn] = store::Token{};
     return 0;
   });
   const int64_t now = NowMs();

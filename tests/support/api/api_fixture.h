@@ -1,4 +1,4 @@
-// For tests: the real HTTP server on loopback with an Api over a FakeService, on its own thread; and a blocking client
+// For tests: the real HTTP server on loopback with an Api over a FakeDomain, on its own thread; and a blocking client
 // that sees the bytes as they come.
 #pragma once
 
@@ -23,7 +23,7 @@
 #include "api/auth.h"
 #include "base/fd.h"
 #include "base/ids.h"
-#include "support/api/fake_service.h"
+#include "support/api/fake_domain.h"
 #include "wire/text.h"
 
 namespace sandbar::api {
@@ -166,15 +166,15 @@ class Client {
 
 class ApiFixture : public ::testing::Test {
  protected:
-  ApiFixture() : guard_(asio::make_work_guard(io_)), service_(io_.get_executor()) {
-    service_.tokens["good"] = store::Token{};
+  ApiFixture() : guard_(asio::make_work_guard(io_)), domain_(io_.get_executor()) {
+    domain_.tokens["good"] = store::Token{};
     config_.jwt_key = kTestKey;
     config_.version = "1.2.3";
     config_.register_mjs = "console.log('hook')\n";
   }
   // Tests that need another configuration change config_ before the first request.
   void Start() {
-    api_ = std::make_unique<Api>(&service_, &catalog_, config_);
+    api_ = std::make_unique<Api>(&domain_.roles(), &catalog_, config_);
     auto handler = [this](http::HttpExchange* x) { return api_->Handle(x); };
     auto on_error = [this](const Error& e) { return api_->OnError(e); };
     auto server = http::ListenHttp(io_.get_executor(), "127.0.0.1", 0, {}, handler, on_error);
@@ -217,7 +217,7 @@ class ApiFixture : public ::testing::Test {
 
   asio::io_context io_;
   asio::executor_work_guard<asio::io_context::executor_type> guard_;
-  FakeService service_;
+  FakeDomain domain_;
   images::Catalog catalog_{"/nonexistent"};
   ApiConfig config_;
   std::unique_ptr<Api> api_;

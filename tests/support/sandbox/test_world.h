@@ -1,5 +1,5 @@
 // A whole domain over the fake engine in a temporary directory, for this folder's tests. Runs the loop until a task is
-// done; Crash() throws the service away as a kill would (nothing is stopped or undone) and Restart() builds the next
+// done; Crash() throws the domain away as a kill would (nothing is stopped or undone) and Restart() builds the next
 // one on the same data and machines.
 #pragma once
 
@@ -21,7 +21,7 @@
 
 namespace sandbar::sandbox {
 
-class World {
+class World : public Roles {  // those of `domain`, while it runs
  public:
   World() {
     std::string pattern = std::filesystem::temp_directory_path() / "sandbar-test-XXXXXX";
@@ -56,25 +56,27 @@ class World {
         << R"(","env":{"PATH":"/vercel/bin:/usr/local/bin:/usr/bin:/bin","FROM_IMAGE":"yes"}})";
   }
 
-  // Builds and starts the service; the error of Start otherwise.
+  // Builds and starts the domain; the error of Start otherwise.
   Result<> Start() {
     std::filesystem::create_directories(config.data_dir);
     SB_TRY(store, store::OpenSqlite(config.data_dir + "/sandbar.db"));
     engine = engine::MakeFakeEngine(&host);
-    Parts parts{engine.get(), store.get(), &images(), &egress, secret};
-    SB_TRY(service, MakeService(ioc.get_executor(), config, parts));
-    return Run(service->Start());
+    Dependencies dependencies{engine.get(), store.get(), &images(), &egress, secret};
+    SB_TRY(domain, MakeDomain(ioc.get_executor(), config, dependencies));
+    static_cast<Roles&>(*this) = domain->roles();
+    return Run(domain->Start());
   }
-  // A connection of the test's own: the service's background tasks use the other one.
+  // A connection of the test's own: the domain's background tasks use the other one.
   std::unique_ptr<store::Store> OpenStore() const {
     auto own = store::OpenSqlite(config.data_dir + "/sandbar.db");
     SB_CHECK(own);
     return *std::move(own);
   }
   void Crash() {
-    if (!service) return;
-    Await(service->Close());
-    service.reset();
+    if (!domain) return;
+    Await(domain->Close());
+    static_cast<Roles&>(*this) = {};
+    domain.reset();
   }
   Result<> Restart() {
     Crash();
@@ -121,7 +123,7 @@ class World {
   }
 
   SandboxView Create(CreateSpec spec = {}) {
-    auto view = Run(service->Create(scope, std::move(spec)));
+    auto view = Run(sandboxes->Create(scope, std::move(spec)));
     EXPECT_TRUE(view) << (view ? "" : view.error().message);
     return view ? *view : SandboxView{};
   }
@@ -132,12 +134,12 @@ class World {
     return spec;
   }
   store::Command Exec(const std::string& session, CommandSpec spec) {
-    auto started = Run(service->StartCommand(scope, session, std::move(spec)));
+    auto started = Run(commands->Start(scope, session, std::move(spec)));
     EXPECT_TRUE(started) << (started ? "" : started.error().message);
     return started ? started->command : store::Command{};
   }
   store::Command Wait(const std::string& session, const std::string& command) {
-    auto r = Run(service->WaitCommand(scope, session, command));
+    auto r = Run(commands->Wait(scope, session, command));
     EXPECT_TRUE(r) << (r ? "" : r.error().message);
     return r ? *r : store::Command{};
   }
@@ -156,7 +158,7 @@ class World {
     }
   }
   Text Log(const std::string& session, const std::string& command) {
-    auto reader = Run(service->OpenLog(scope, session, command));
+    auto reader = Run(commands->OpenLog(scope, session, command));
     EXPECT_TRUE(reader) << (reader ? "" : reader.error().message);
     return reader ? ReadLog(reader->get()) : Text{};
   }
@@ -172,7 +174,7 @@ class World {
   std::optional<images::Catalog> catalog;
   std::unique_ptr<store::Store> store;
   std::unique_ptr<engine::Engine> engine;
-  std::unique_ptr<Domain> service;
+  std::unique_ptr<Domain> domain;
 };
 
 class DomainTest : public testing::Test {
