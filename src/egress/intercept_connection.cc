@@ -80,7 +80,7 @@ Task<> InterceptConnection::Serve() {
   } else {
     guest_ = BorrowPlain(job_.guest, std::move(job_.opening), counters);
   }
-  request_.emplace(guest_.get(), wire::HttpKind::kRequest, &deadline_);
+  request_.emplace(guest_.get(), http::ReaderOptions{.progress = &deadline_});
   for (bool more = true; more;) {
     SB_CO_TRY(more, co_await ServeOne());
     request_->Next();
@@ -113,6 +113,8 @@ Task<bool> InterceptConnection::ServeOne() {
     if (code != Code::kBadRequest && code != Code::kTooLarge) co_return std::unexpected(std::move(got).error());
     co_return co_await Refuse(BadRequest(got.error()));
   }
+  if (!*got && request_->parser().head_started())
+    co_return Fail(Code::kClosed, "the connection was closed in the middle of a head");
   if (!*got) co_return false;
   serving_ = true;
   const wire::HttpHead& head = request_->head();
@@ -194,12 +196,8 @@ bool InterceptConnection::MayKeepAlive() {
 // Reads the rest of a body that nobody wanted, so that the next request can follow.
 Task<bool> InterceptConnection::Drain() {
   deadline_.StartHead();
-  uint64_t drained = 0;
-  while (!request_->parser().done()) {
-    auto piece = co_await request_->ReadBody();
-    if (!piece || (drained += piece->size()) > kDrainBytes) co_return false;
-  }
-  co_return true;
+  auto drained = co_await request_->Drain(kDrainBytes);
+  co_return drained.value_or(false);
 }
 
 Task<bool> InterceptConnection::Forward(OutgoingRequest out) {
@@ -368,10 +366,12 @@ Task<> InterceptConnection::Download(const OutgoingRequest* out) {
 }
 
 Task<> InterceptConnection::ReadFinalHead() {
-  MessageReader& reader = upstream_->reader;
+  http::MessageReader& reader = upstream_->reader;
   for (int informational = 0; informational < kMaxInformational; ++informational) {
     if (request_->head().method == "HEAD") reader.parser().ExpectNoBody();
     SB_CO_TRY(bool got, co_await reader.ReadHead());
+    if (!got && reader.parser().head_started())
+      co_return Fail(Code::kClosed, "the connection was closed in the middle of a head");
     if (!got) co_return Fail(Code::kClosed, "it closed the connection");
     const wire::HttpHead& head = reader.head();
     if (head.status >= 200) co_return Result<>{};
@@ -411,7 +411,7 @@ Task<> InterceptConnection::Pipe() {
   co_return std::get<1>(std::move(first));
 }
 
-Task<> InterceptConnection::Pump(MessageReader* rest, http::ByteStream* from, http::ByteStream* to,
+Task<> InterceptConnection::Pump(http::MessageReader* rest, http::ByteStream* from, http::ByteStream* to,
                                  Deadline* deadline) {
   std::string buffer(rest->buffered());
   size_t n = buffer.size();

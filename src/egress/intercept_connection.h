@@ -8,10 +8,11 @@
 #include <string>
 
 #include "egress/ca.h"
+#include "egress/deadline.h"
 #include "egress/intercept.h"
-#include "egress/intercept_reader.h"
 #include "egress/intercept_request.h"
 #include "egress/intercept_stream.h"
+#include "http/message_reader.h"
 #include "http/tls.h"
 
 namespace sandbar::egress {
@@ -43,10 +44,12 @@ class InterceptConnection {
  private:
   struct Upstream {
     Upstream(std::unique_ptr<SocketStream> s, std::string o, Deadline* deadline)
-        : stream(std::move(s)), origin(std::move(o)), reader(stream.get(), wire::HttpKind::kResponse, deadline) {}
+        : stream(std::move(s)),
+          origin(std::move(o)),
+          reader(stream.get(), {.kind = wire::HttpKind::kResponse, .progress = deadline}) {}
     std::unique_ptr<SocketStream> stream;
     std::string origin;
-    MessageReader reader;
+    http::MessageReader reader;
   };
 
   Task<> Serve();
@@ -71,7 +74,7 @@ class InterceptConnection {
   Task<> ReadFinalHead();
   Task<> SendBody(BodyFraming framing);
   Task<> Pipe();
-  static Task<> Pump(MessageReader* rest, http::ByteStream* from, http::ByteStream* to, Deadline* deadline);
+  static Task<> Pump(http::MessageReader* rest, http::ByteStream* from, http::ByteStream* to, Deadline* deadline);
 
   RequestContext context() const;
 
@@ -79,7 +82,7 @@ class InterceptConnection {
   InterceptShared* shared_;
   Deadline deadline_;
   std::unique_ptr<SocketStream> guest_;
-  std::optional<MessageReader> request_;
+  std::optional<http::MessageReader> request_;
   std::unique_ptr<Upstream> upstream_;
 
   bool tls_failed_ = false;  // of the last Connect

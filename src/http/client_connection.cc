@@ -69,13 +69,13 @@ Task<std::unique_ptr<ByteStream>> Dial(wire::Url url, TlsContext tls) {
 }
 
 bool ClientConnection::reusable() const {
-  return sent_all_ && parser_.done() && const_cast<wire::HttpParser&>(parser_).head().keep_alive && begin_ == end_ &&
-         !eof_ && !PeerClosed(stream_->fd());
+  return sent_all_ && reader_.parser().done() && reader_.parser().head().keep_alive && reader_.buffered().empty() &&
+         !reader_.ended() && !PeerClosed(stream_->fd());
 }
 
 Task<> ClientConnection::Exchange(Outgoing request) {
   using namespace asio::experimental::awaitable_operators;
-  parser_.Reset();
+  reader_.Next();
   request_ = std::move(request);
   sent_all_ = false;
   producer_error_.reset();
@@ -125,51 +125,17 @@ Task<> ClientConnection::SendPiece(std::string piece) {
   co_return co_await stream_->WriteAll(pieces);
 }
 
-// May be cancelled and called again: what was read so far is in the parser.
+// May be cancelled and called again: the reader keeps what has arrived.
 Task<> ClientConnection::ReadHead() {
   while (true) {
-    if (!parser_.head_started() && request_.head_only) parser_.ExpectNoBody();
-    while (!parser_.head_done()) {
-      if (begin_ == end_) SB_CO_TRYV(co_await Fill());
-      if (eof_) co_return Fail(Code::kClosed, "the server closed the connection without an answer");
-      SB_CO_TRY(size_t used, parser_.Feed(buffered(), nullptr));
-      begin_ += used;
-    }
-    const int status = parser_.head().status;
+    if (!reader_.parser().head_started() && request_.head_only) reader_.parser().ExpectNoBody();
+    SB_CO_TRY(bool got, co_await reader_.ReadHead());
+    if (!got) co_return Fail(Code::kClosed, "the server closed the connection without an answer");
+    const int status = reader_.head().status;
     if (status >= 200) co_return Result<>{};
     if (status == 101) co_return Fail(Code::kProtocol, "the server switched protocols unasked");
-    parser_.Reset();
+    reader_.Next();
   }
-}
-
-Task<> ClientConnection::Fill() {
-  begin_ = end_ = 0;
-  SB_CO_TRY(size_t got, co_await stream_->ReadSome(buffer_.data(), buffer_.size()));
-  eof_ = got == 0;
-  end_ = got;
-  co_return Result<>{};
-}
-
-Task<std::string> ClientConnection::ReadBody() {
-  std::string piece;
-  while (!parser_.done()) {
-    if (begin_ < end_) {
-      SB_CO_TRY(size_t used, parser_.Feed(buffered(), &piece));
-      begin_ += used;
-      if (!piece.empty()) break;
-    } else if (parser_.raw_body() >= kBodyPiece) {
-      piece.resize(kBodyPiece);
-      SB_CO_TRY(size_t got, co_await stream_->ReadSome(piece.data(), piece.size()));
-      piece.resize(got);
-      parser_.TakeRaw(got);
-      if (got != 0) break;
-      eof_ = true;
-    } else {
-      SB_CO_TRYV(co_await Fill());
-    }
-    if (eof_) SB_CO_TRYV(parser_.Eof());
-  }
-  co_return piece;
 }
 
 }  // namespace sandbar::http

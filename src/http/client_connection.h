@@ -7,8 +7,8 @@
 
 #include "http/byte_stream.h"
 #include "http/client.h"
+#include "http/message_reader.h"
 #include "http/tls.h"
-#include "wire/http1.h"
 #include "wire/url.h"
 
 namespace sandbar::http {
@@ -19,13 +19,15 @@ Task<std::unique_ptr<ByteStream>> Dial(wire::Url url, TlsContext tls);
 class ClientConnection {
  public:
   ClientConnection(std::unique_ptr<ByteStream> stream, std::string origin)
-      : stream_(std::move(stream)), origin_(std::move(origin)), buffer_(16 << 10, '\0') {}
+      : stream_(std::move(stream)),
+        origin_(std::move(origin)),
+        reader_(stream_.get(), ReaderOptions{.kind = wire::HttpKind::kResponse}) {}
 
   const std::string& origin() const { return origin_; }
   // The response ended, both sides may go on and nothing is in the way.
   bool reusable() const;
   // Some byte of the present response has arrived.
-  bool answered() const { return parser_.head_started() || begin_ != end_; }
+  bool answered() const { return reader_.parser().head_started() || !reader_.buffered().empty(); }
 
   // Sends a request and reads the response's head.
   struct Outgoing {
@@ -36,27 +38,22 @@ class ClientConnection {
     bool head_only = false;  // a HEAD request: the response has no body
   };
   Task<> Exchange(Outgoing request);
-  wire::HttpHead& response() { return parser_.head(); }
+  wire::HttpHead& response() { return reader_.head(); }
   // Next piece of the response's body; empty at its end.
-  Task<std::string> ReadBody();
-  bool done() const { return parser_.done(); }
+  Task<std::string> ReadBody() { return reader_.ReadBody(); }
+  bool done() const { return reader_.parser().done(); }
 
  private:
   Task<> ReadHead();
-  Task<> Fill();
   Task<> SendRequest();
   Task<> SendPiece(std::string piece);
-  std::string_view buffered() const { return std::string_view(buffer_).substr(begin_, end_ - begin_); }
 
   std::unique_ptr<ByteStream> stream_;
   std::string origin_;
-  std::string buffer_;
-  size_t begin_ = 0, end_ = 0;
-  bool eof_ = false;
+  MessageReader reader_;
   Outgoing request_;
   bool sent_all_ = false;
   std::optional<Error> producer_error_;
-  wire::HttpParser parser_{wire::HttpKind::kResponse};
 };
 
 }  // namespace sandbar::http

@@ -7,8 +7,6 @@ namespace sandbar::http {
 
 namespace {
 
-constexpr size_t kBufferBytes = 16 << 10;
-constexpr size_t kBodyPiece = 64 << 10;      // longest piece that ReadBody returns
 constexpr size_t kCopyBelow = 16 << 10;      // an answer this small is copied behind its head: one buffer, one packet
 constexpr uint64_t kDrainBytes = 256 << 10;  // of a body that the handler left unread
 constexpr size_t kLingerBytes = 64 << 20;    // of a peer that goes on sending after our last word
@@ -45,10 +43,8 @@ class HttpConnection::Upgraded final : public ByteStream {
   explicit Upgraded(HttpConnection* c) : c_(c) {}
   Task<> Handshake() override { co_return Result<>{}; }
   Task<size_t> ReadSome(char* data, size_t n) override {
-    if (c_->begin_ == c_->end_) co_return co_await c_->stream_->ReadSome(data, n);
-    const size_t taken = c_->buffered().copy(data, n);
-    c_->begin_ += taken;
-    co_return taken;
+    if (!c_->reader_.buffered().empty()) co_return c_->reader_.TakeBuffered(data, n);
+    co_return co_await c_->stream_->ReadSome(data, n);
   }
   Task<> WriteAll(Pieces pieces) override { return c_->Send(pieces); }
   Task<> Linger(size_t max_bytes) override { return c_->stream_->Linger(max_bytes); }
@@ -64,7 +60,8 @@ HttpConnection::HttpConnection(std::unique_ptr<ByteStream> stream, std::string p
     : stream_(std::move(stream)),
       peer_(std::move(peer)),
       shared_(shared),
-      parser_(wire::HttpKind::kRequest, wire::HttpLimits{.head_bytes = shared->options.max_header_bytes}),
+      reader_(stream_.get(),
+              ReaderOptions{.limits = {.head_bytes = shared->options.max_header_bytes}, .progress = this}),
       stall_limit_(shared->options.write_stall_timeout) {}
 
 HttpConnection::~HttpConnection() = default;
@@ -80,7 +77,7 @@ Task<> HttpConnection::Run() {
   read_deadline_ = Clock::now() + shared_->options.header_timeout;
   auto served = co_await stream_->Handshake();
   if (served) served = co_await Serve();
-  const bool linger = served.has_value() && !cut_ && !peer_gone_;
+  const bool linger = served.has_value() && !cut_ && !peer_gone();
   if (linger) {
     waiting_ = true;
     standing_ = Standing::kStranger;
@@ -93,7 +90,6 @@ Task<> HttpConnection::Run() {
 
 // Ends with an error when the connection is beyond a polite goodbye.
 Task<> HttpConnection::Serve() {
-  buffer_.resize(kBufferBytes);
   while (true) {
     SB_CO_TRY(bool got_request, co_await ReadHead());
     if (!got_request) co_return Result<>{};
@@ -102,7 +98,7 @@ Task<> HttpConnection::Serve() {
     if (!keep_alive_) co_return Result<>{};
     SB_CO_TRY(bool drained, co_await Drain());
     if (!drained) co_return Result<>{};
-    parser_.Reset();
+    reader_.Next();
     waiting_ = true;
     waiting_since_ = Clock::now();
     read_deadline_ = waiting_since_ + shared_->options.idle_timeout;
@@ -111,35 +107,34 @@ Task<> HttpConnection::Serve() {
 
 // False: no (further) request, or a bad one that has been answered.
 Task<bool> HttpConnection::ReadHead() {
-  bool begun = false;
-  while (true) {
-    if (begin_ < end_) {
-      if (!begun) read_deadline_ = Clock::now() + shared_->options.header_timeout;
-      begun = true;
-      auto used = parser_.Feed(buffered(), nullptr);
-      if (!used) {
-        HttpResponse response = shared_->on_error(used.error());
-        started_ = finished_ = request_keep_alive_ = head_only_ = false;
-        SB_CO_TRYV(co_await Respond(std::move(response)));
-        co_return false;
-      }
-      begin_ += *used;
-      if (parser_.head_done()) break;
-    }
-    SB_CO_TRYV(co_await Fill());
-    if (peer_gone_) co_return false;
+  auto got = co_await reader_.ReadHead();
+  if (!got && reader_.parser().failed()) {
+    HttpResponse response = shared_->on_error(got.error());
+    started_ = finished_ = request_keep_alive_ = head_only_ = false;
+    SB_CO_TRYV(co_await Respond(std::move(response)));
+    co_return false;
   }
-  TakeHead();
-  co_return true;
+  if (!got) co_return std::unexpected(Explain(std::move(got).error()));
+  if (*got) TakeHead();
+  co_return *got;
+}
+
+void HttpConnection::OnHeadBegin() {
+  read_deadline_ = Clock::now() + shared_->options.header_timeout;
+}
+
+void HttpConnection::OnRead() {
+  if (reading_body_) read_deadline_ = Clock::now() + shared_->options.idle_timeout;
 }
 
 void HttpConnection::TakeHead() {
-  wire::HttpHead& head = parser_.head();
+  wire::HttpHead& head = reader_.head();
+  const bool bodiless = reader_.parser().done();
   request_keep_alive_ = head.keep_alive;
   request_is_http10_ = head.version == 10;
-  owes_continue_ = head.expect_continue && !request_is_http10_ && !parser_.done();
+  owes_continue_ = head.expect_continue && !request_is_http10_ && !bodiless;
   request_length_ = head.content_length;
-  wants_upgrade_ = !request_is_http10_ && parser_.done() && wire::ListHasToken(head.Get("connection"), "upgrade") &&
+  wants_upgrade_ = !request_is_http10_ && bodiless && wire::ListHasToken(head.Get("connection"), "upgrade") &&
                    !head.Get("upgrade").empty();
   request_.method = std::move(head.method);
   request_.target = std::move(head.target);
@@ -181,46 +176,14 @@ asio::awaitable<Result<>> HttpConnection::RunHandler() {
 
 // Reads the rest of a body that the handler did not want, so that the next request can follow. False: too much of it.
 Task<bool> HttpConnection::Drain() {
-  if (parser_.done()) co_return true;
+  if (reader_.parser().done()) co_return true;
   read_deadline_ = Clock::now() + shared_->options.header_timeout;
   // Nobody needs this connection now: it may be closed for one that asks something.
   waiting_ = true;
   waiting_since_ = Clock::now();
-  uint64_t drained = 0;
-  std::string sink;
-  while (!parser_.done()) {
-    if (begin_ == end_) SB_CO_TRYV(co_await Fill());
-    if (peer_gone_) co_return false;
-    auto used = parser_.Feed(buffered(), &sink);
-    if (!used) co_return false;
-    begin_ += *used;
-    drained += *used;
-    sink.clear();
-    if (drained > kDrainBytes) co_return false;
-  }
-  co_return true;
-}
-
-// At least one more byte in the buffer, or peer_gone_.
-Task<> HttpConnection::Fill() {
-  SB_CO_TRYV(Usable());
-  SB_CHECK(!reading_);
-  if (begin_ == end_) {
-    begin_ = end_ = 0;
-  } else if (begin_ != 0) {
-    buffer_.erase(0, begin_);
-    buffer_.resize(kBufferBytes);
-    end_ -= begin_;
-    begin_ = 0;
-  }
-  SB_CHECK(end_ < buffer_.size());
-  reading_ = true;
-  auto got = co_await stream_->ReadSome(buffer_.data() + end_, buffer_.size() - end_);
-  reading_ = false;
-  if (!got) co_return std::unexpected(Explain(std::move(got).error()));
-  if (*got == 0) peer_gone_ = true;
-  end_ += *got;
-  co_return Result<>{};
+  auto drained = co_await reader_.Drain(kDrainBytes);
+  if (!drained) co_return std::unexpected(Explain(std::move(drained).error()));
+  co_return drained;
 }
 
 Result<> HttpConnection::Usable() const {
@@ -241,29 +204,19 @@ Task<> HttpConnection::SendContinue() {
 }
 
 Task<std::string> HttpConnection::ReadBody() {
-  std::string piece;
-  while (!parser_.done()) {
-    SB_CO_TRYV(Usable());
-    if (owes_continue_ && !started_ && begin_ == end_) SB_CO_TRYV(co_await SendContinue());
-    read_deadline_ = Clock::now() + shared_->options.idle_timeout;
-    if (begin_ < end_) {
-      auto used = parser_.Feed(buffered(), &piece);
-      if (!used) co_return std::unexpected(std::move(used).error());
-      begin_ += *used;
-      if (!piece.empty()) break;
-    } else if (parser_.raw_body() > 0) {
-      // Straight into the piece: a large upload is copied once, by the kernel.
-      piece.resize(static_cast<size_t>(std::min<uint64_t>(parser_.raw_body(), kBodyPiece)));
-      auto got = co_await stream_->ReadSome(piece.data(), piece.size());
-      if (!got) co_return std::unexpected(Explain(std::move(got).error()));
-      if (*got == 0) peer_gone_ = true;
-      piece.resize(*got);
-      parser_.TakeRaw(*got);
-      if (!peer_gone_) break;
-    } else {
-      SB_CO_TRYV(co_await Fill());
-    }
-    if (peer_gone_) co_return Fail(Code::kClosed, "the client went away in the middle of the request's body");
+  if (reader_.parser().done()) co_return std::string();
+  SB_CO_TRYV(Usable());
+  SB_CO_TRY(std::string piece, reader_.BufferedBody());
+  if (piece.empty() && !reader_.parser().done()) {
+    if (owes_continue_ && !started_) SB_CO_TRYV(co_await SendContinue());
+    reading_body_ = true;
+    OnRead();
+    auto read = co_await reader_.ReadBody();
+    reading_body_ = false;
+    if (!read && reader_.ended())
+      co_return Fail(Code::kClosed, "the client went away in the middle of the request's body");
+    if (!read) co_return std::unexpected(Explain(std::move(read).error()));
+    piece = *std::move(read);
   }
   read_deadline_ = kNever;
   // A short piece in a long queue must not hold 64 KiB.
@@ -275,7 +228,7 @@ Task<std::string> HttpConnection::ReadAll(size_t limit) {
   const std::string too_large = "the request's body is larger than " + std::to_string(limit) + " bytes";
   if (request_length_ && *request_length_ > limit) co_return Fail(Code::kTooLarge, too_large);
   std::string all;
-  while (!parser_.done()) {
+  while (!reader_.parser().done()) {
     SB_CO_TRY(std::string piece, co_await ReadBody());
     if (all.size() + piece.size() > limit) co_return Fail(Code::kTooLarge, too_large);
     if (all.empty()) {
@@ -288,8 +241,8 @@ Task<std::string> HttpConnection::ReadAll(size_t limit) {
 }
 
 bool HttpConnection::MayKeepAlive() const {
-  if (!request_keep_alive_ || parser_.failed()) return false;
-  if (parser_.done()) return true;
+  if (!request_keep_alive_ || reader_.parser().failed()) return false;
+  if (reader_.parser().done()) return true;
   // Whether a client that waits for "100 Continue" will send its body after our answer is its own guess.
   if (owes_continue_) return false;
   return !request_length_ || *request_length_ <= kDrainBytes;
@@ -405,15 +358,15 @@ Task<ByteStream*> HttpConnection::Upgrade(std::vector<Header> headers) {
 }
 
 Task<> HttpConnection::WaitClosed() {
-  while (!cut_ && !peer_gone_) {
+  while (!cut_ && !peer_gone()) {
     SB_CO_TRYV(co_await CheckCancelled());
     // The end of the stream shows only behind what comes before it: take a pipelined request into the buffer. When
     // that is full, or the bytes belong to a body, ask the kernel now and then instead.
-    if (parser_.done() && !reading_ && end_ - begin_ < buffer_.size()) {
-      auto filled = co_await Fill();
-      if (filled || cut_) continue;
-      if (filled.error().code == Code::kCancelled) co_return std::unexpected(std::move(filled).error());
-      peer_gone_ = true;
+    if (reader_.parser().done() && !reader_.reading_ahead() && !reader_.full()) {
+      auto read = co_await reader_.ReadAhead();
+      if (read || cut_) continue;
+      if (read.error().code == Code::kCancelled) co_return std::unexpected(std::move(read).error());
+      broken_ = true;
     } else {
       if (PeerClosed(stream_->fd())) break;
       SB_CO_TRYV(co_await Sleep(kPeerPoll));

@@ -11,8 +11,8 @@
 #include <string>
 
 #include "http/byte_stream.h"
+#include "http/message_reader.h"
 #include "http/server.h"
-#include "wire/http1.h"
 
 namespace sandbar::http {
 
@@ -41,7 +41,7 @@ enum class Standing {
   kKnown,  // it has shown a credential
 };
 
-class HttpConnection final : public HttpExchange {
+class HttpConnection final : public HttpExchange, private ReadProgress {
  public:
   using Clock = std::chrono::steady_clock;
 
@@ -88,24 +88,23 @@ class HttpConnection final : public HttpExchange {
   Task<> HandleOne();
   asio::awaitable<Result<>> RunHandler();
   Task<bool> Drain();
-  Task<> Fill();
   Task<> SendContinue();
   Task<> Send(Pieces pieces);
   Result<> Usable() const;
   Error Explain(Error error) const;
   bool MayKeepAlive() const;
   std::string BeginHead(int status, std::string_view content_type, const std::vector<Header>& headers);
-  std::string_view buffered() const { return std::string_view(buffer_).substr(begin_, end_ - begin_); }
+  void OnHeadBegin() override;
+  void OnRead() override;
+  bool peer_gone() const { return broken_ || reader_.ended(); }
 
   std::unique_ptr<ByteStream> stream_;
   std::string peer_;
   HttpServerShared* shared_;
 
-  std::string buffer_;  // bytes read and not parsed yet are at [begin_, end_)
-  size_t begin_ = 0, end_ = 0;
-  bool reading_ = false;  // somebody is in Fill()
-  bool peer_gone_ = false;
-  wire::HttpParser parser_;
+  MessageReader reader_;
+  bool broken_ = false;        // a read of WaitClosed failed
+  bool reading_body_ = false;  // every read puts read_deadline_ off
 
   HttpRequest request_;
   bool request_keep_alive_ = false;

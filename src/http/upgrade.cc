@@ -1,6 +1,7 @@
 #include "http/upgrade.h"
 
 #include "http/client_connection.h"
+#include "http/message_reader.h"
 #include "wire/text.h"
 
 namespace sandbar::http {
@@ -36,24 +37,15 @@ Task<UpgradeAnswer> Ask(wire::Url url, TlsContext tls, std::string head) {
   SB_CO_TRY(auto stream, co_await Dial(std::move(url), std::move(tls)));
   Pieces pieces{head};
   SB_CO_TRYV(co_await stream->WriteAll(pieces));
-  wire::HttpParser parser(wire::HttpKind::kResponse);
-  std::string buffer(16 << 10, '\0');
-  UpgradeAnswer answer;
-  std::string early;  // behind the head
-  while (!parser.done() && answer.body.size() < kMaxRefusal) {
-    SB_CO_TRY(size_t got, co_await stream->ReadSome(buffer.data(), buffer.size()));
-    if (got == 0) {
-      SB_CO_TRYV(parser.Eof());
-      break;
-    }
-    std::string_view rest = std::string_view(buffer).substr(0, got);
-    while (!rest.empty() && !parser.done()) {
-      SB_CO_TRY(size_t used, parser.Feed(rest, &answer.body));
-      rest.remove_prefix(used);
-    }
-    early = rest;
+  MessageReader reader(stream.get(), ReaderOptions{.kind = wire::HttpKind::kResponse});
+  SB_CO_TRY(bool got, co_await reader.ReadHead());
+  if (!got) SB_CO_TRYV(reader.parser().Eof());
+  UpgradeAnswer answer{.status = reader.head().status, .body = {}, .stream = nullptr};
+  while (!reader.parser().done() && answer.body.size() < kMaxRefusal) {
+    SB_CO_TRY(std::string piece, co_await reader.ReadBody());
+    answer.body += piece;
   }
-  answer.status = parser.head().status;
+  std::string early(reader.buffered());
   if (answer.status == 101) answer.stream = std::make_unique<ContinuedStream>(std::move(stream), std::move(early));
   co_return answer;
 }

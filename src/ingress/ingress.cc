@@ -4,6 +4,7 @@
 
 #include "async/cancelled.h"
 #include "http/byte_stream.h"
+#include "http/message_reader.h"
 #include "http/pipe.h"
 #include "wire/http1.h"
 #include "wire/http_hops.h"
@@ -126,10 +127,16 @@ class GatedGuest final : public GatedStream {
   std::string early_;
 };
 
-class Relay {
+class Relay : private http::ReadProgress {
  public:
   Relay(http::HttpExchange* x, std::unique_ptr<http::ByteStream> guest, IngressRequest request, IngressLimits limits)
-      : x_(x), guest_(std::move(guest)), request_(std::move(request)), limits_(limits), buffer_(kBufferBytes, '\0') {}
+      : x_(x),
+        guest_(std::move(guest)),
+        request_(std::move(request)),
+        limits_(limits),
+        reader_(guest_.get(), {.kind = wire::HttpKind::kResponse, .buffer_bytes = kBufferBytes, .progress = this}) {}
+  Relay(const Relay&) = delete;
+  Relay& operator=(const Relay&) = delete;
 
   Task<> Run() {
     using namespace asio::experimental::awaitable_operators;
@@ -184,7 +191,7 @@ class Relay {
   Task<> Receive() {
     co_await asio::this_coro::throw_if_cancelled(false);
     SB_CO_TRYV(co_await ReadHead());
-    const wire::HttpHead& head = parser_.head();
+    const wire::HttpHead& head = reader_.head();
     if (head.status == 101) {
       if (!WantsWebSocket(*x_)) co_return Fail(Code::kProtocol, "the server in the sandbox switched protocols unasked");
       switched_ = true;
@@ -197,7 +204,7 @@ class Relay {
     SB_CO_TRYV(co_await x_->StartStream(head.status, "", std::move(fields), length));
     while (true) {
       SB_CO_TRYV(co_await CheckCancelled());
-      SB_CO_TRY(std::string piece, co_await ReadPiece());
+      SB_CO_TRY(std::string piece, co_await reader_.ReadBody());
       if (piece.empty()) break;
       SB_CO_TRYV(co_await x_->Write(std::move(piece)));
       Touch();
@@ -207,57 +214,29 @@ class Relay {
 
   Task<> ReadHead() {
     for (int interim = 0; interim <= kMaxInterim; ++interim) {
-      if (x_->request().method == "HEAD") parser_.ExpectNoBody();
-      while (!parser_.head_done()) {
-        if (begin_ == end_) SB_CO_TRYV(co_await Fill());
-        if (begin_ == end_) co_return Fail(Code::kClosed, "the server in the sandbox closed without an answer");
-        auto used = parser_.Feed(buffered(), nullptr);
-        // Too large or malformed: the guest's fault, whatever the parser calls it.
-        if (!used) co_return Fail(Code::kProtocol, used.error().message);
-        begin_ += *used;
-      }
-      const int status = parser_.head().status;
+      if (x_->request().method == "HEAD") reader_.parser().ExpectNoBody();
+      auto got = co_await reader_.ReadHead();
+      // Too large or malformed: the guest's fault, whatever the parser calls it.
+      if (!got && reader_.parser().failed()) co_return Fail(Code::kProtocol, got.error().message);
+      if (!got) co_return std::unexpected(std::move(got).error());
+      if (!*got) co_return Fail(Code::kClosed, "the server in the sandbox closed without an answer");
+      const int status = reader_.head().status;
       // A line too short to be a status line.
       if (status < 100) co_return Fail(Code::kProtocol, "the server in the sandbox does not speak HTTP");
       if (status == 101 || status >= 200) co_return Result<>{};
-      parser_.Reset();
+      reader_.Next();
     }
     co_return Fail(Code::kProtocol, "the server in the sandbox sends no final answer");
   }
 
-  // Decoded bytes of the answer; empty at its end.
-  Task<std::string> ReadPiece() {
-    std::string piece;
-    while (!parser_.done() && piece.empty()) {
-      if (begin_ == end_) {
-        SB_CO_TRYV(co_await Fill());
-        if (begin_ == end_) {
-          SB_CO_TRYV(parser_.Eof());
-          break;
-        }
-      }
-      SB_CO_TRY(size_t used, parser_.Feed(buffered(), &piece));
-      begin_ += used;
-    }
-    co_return piece;
-  }
-
-  // At least one byte more, or none at the end.
-  Task<> Fill() {
-    begin_ = end_ = 0;
-    SB_CO_TRY(end_, co_await guest_->ReadSome(buffer_.data(), buffer_.size()));
-    Touch();
-    co_return Result<>{};
-  }
-
   Task<> Switch() {
-    std::vector<http::Header> fields = ResponseFields(parser_.head().fields);
+    std::vector<http::Header> fields = ResponseFields(reader_.head().fields);
     fields.push_back({"upgrade", "websocket"});
     SB_CO_TRY(http::ByteStream * client, co_await x_->Upgrade(std::move(fields)));
     auto ex = co_await asio::this_coro::executor;
     Gate gate(ex, limits_.settle);
     GatedClient asking(client, &gate);
-    GatedGuest answering(guest_.get(), &gate, std::string(buffered()));
+    GatedGuest answering(guest_.get(), &gate, std::string(reader_.buffered()));
     std::string nothing;  // what came early waits at the gate
     co_return co_await http::PipeStreams(&asking, &answering, std::move(nothing), limits_.idle);
   }
@@ -272,15 +251,13 @@ class Relay {
   }
 
   void Touch() { moved_ = Clock::now(); }
-  std::string_view buffered() const { return std::string_view(buffer_).substr(begin_, end_ - begin_); }
+  void OnRead() override { Touch(); }
 
   http::HttpExchange* x_;
   std::unique_ptr<http::ByteStream> guest_;
   IngressRequest request_;
   IngressLimits limits_;
-  std::string buffer_;
-  size_t begin_ = 0, end_ = 0;
-  wire::HttpParser parser_{wire::HttpKind::kResponse};
+  http::MessageReader reader_;
   bool answered_ = false;
   bool switched_ = false;
   Clock::time_point moved_ = Clock::now();

@@ -69,6 +69,7 @@ class HttpParser {
   // True when the body's end is the connection's end.
   bool until_close() const { return state_ == State::kUntilClose; }
   HttpHead& head() { return head_; }
+  const HttpHead& head() const { return head_; }
 
   // How many of the next bytes are body as they are (0 when the framing has to be looked at): the caller may read
   // that many straight into its own buffer and then TakeRaw() what it got.
