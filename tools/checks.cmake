@@ -6,7 +6,6 @@ function(sb_check name)
   set_tests_properties(check.${name} PROPERTIES LABELS check)
 endfunction()
 
-find_package(Python3 REQUIRED COMPONENTS Interpreter)
 sb_check(format tools/format.sh --check)
 sb_check(includes ${Python3_EXECUTABLE} tools/check_includes.py)
 sb_check(await ${Python3_EXECUTABLE} tools/check_await.py)
