@@ -4,9 +4,9 @@
 
 namespace sandbar::spawner {
 
-Result<std::unique_ptr<Job>> CopyJob::Start(JobFacts facts, Disk* disk, const DiskSlot& slot,
+Result<std::unique_ptr<Job>> CopyJob::Start(JobFacts facts, JobGroup group, Disk* disk, const DiskSlot& slot,
                                             const std::string& snapshot) {
-  std::unique_ptr<CopyJob> job(new CopyJob(std::move(facts), disk));
+  std::unique_ptr<CopyJob> job(new CopyJob(std::move(facts), group, disk));
   SB_TRY(job->copy_, disk->BeginStart(slot, snapshot));
   auto work = [&]() -> Result<std::string> {
     SB_TRYV(MakeStart(job->copy_));

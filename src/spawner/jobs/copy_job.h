@@ -14,7 +14,7 @@ namespace sandbar::spawner {
 class CopyJob final : public Job {
  public:
   // For the machine that has this slot. kNotFound when there is no such snapshot.
-  static Result<std::unique_ptr<Job>> Start(JobFacts facts, Disk* disk, const DiskSlot& slot,
+  static Result<std::unique_ptr<Job>> Start(JobFacts facts, JobGroup group, Disk* disk, const DiskSlot& slot,
                                             const std::string& snapshot);
   // A copy that nobody took goes. One that the process makes after we have ended is a leftover of the disk.
   ~CopyJob() override;
@@ -23,7 +23,7 @@ class CopyJob final : public Job {
   SlotCopy Take() { return std::exchange(copy_, {}); }
 
  private:
-  CopyJob(JobFacts facts, Disk* disk) : Job(std::move(facts), nullptr), disk_(disk) {}
+  CopyJob(JobFacts facts, JobGroup group, Disk* disk) : Job(std::move(facts), group), disk_(disk) {}
 
   Disk* disk_;
   SlotCopy copy_;

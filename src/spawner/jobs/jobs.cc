@@ -1,6 +1,9 @@
 #include "spawner/jobs/jobs.h"
 
+#include <sys/epoll.h>
+
 #include <algorithm>
+#include <optional>
 
 #include "base/log.h"
 #include "os/process.h"
@@ -8,32 +11,42 @@
 namespace sandbar::spawner {
 namespace {
 
-struct Slots {
-  size_t in_all = 1;
-  size_t of_one = 1;
+struct Rules {
+  size_t in_all = 1;     // places
+  size_t of_one = 1;     // places of one owner
   int64_t limit_ms = 0;  // 0: as long as it takes
   const char* what = "";
+  // The limits of its control group. None: the job joins no group of its own, see below.
+  std::optional<os::CgroupLimits> group = std::nullopt;
 };
 
-Slots SlotsOf(JobKind kind) {
+// A process that reads files of guests gets this much, and is killed when it needs more.
+constexpr os::CgroupLimits kReader = {.vcpus = 1, .memory_bytes = 384ULL << 20, .pids = 16};
+// mke2fs keeps maps of the whole device.
+constexpr os::CgroupLimits kConverter = {.vcpus = 1, .memory_bytes = 1ULL << 30, .pids = 16};
+
+// Two kinds stay in the spawner's own group, because somebody waits for them and they read no file of a guest. A copy
+// is one system call on the way to a machine's start, and a group would cost more than the copy. A memory snapshot
+// writes gigabytes while the guest stands still: with a memory limit the kernel would slow these writes down.
+Rules RulesOf(JobKind kind) {
   switch (kind) {
     case JobKind::kCopy:
       return {16, 4, 50'000, "copies of snapshots are being made"};  // less than the daemon waits
     case JobKind::kDriveSnapshot:
-      return {16, 4, 600'000, "snapshots of drives are being made"};
+      return {16, 4, 600'000, "snapshots of drives are being made", kReader};
     case JobKind::kMemorySnapshot:
       return {8, 8, 330'000, "memory snapshots are being made"};
     case JobKind::kSeal:
-      return {8, 2, 3'600'000, "snapshots are being made durable"};
+      return {8, 2, 3'600'000, "snapshots are being made durable", kReader};
     case JobKind::kRead:
-      return {8, 2, 3'600'000, "snapshots are being read"};
+      return {8, 2, 3'600'000, "snapshots are being read", kReader};
     case JobKind::kConvert:
-      // Making a filesystem can take the square of the number of files, and whoever made the files chose that.
-      return {4, 2, 540'000, "snapshots and drives are being converted"};
+      // Making a filesystem can take the square of the number of files, and guests choose that number.
+      return {4, 2, 540'000, "snapshots and drives are being converted", kConverter};
     case JobKind::kMeasure:
-      return {8, 2, 60'000, "disks are being measured"};
+      return {8, 2, 60'000, "disks are being measured", kReader};
     case JobKind::kTidy:
-      return {1, 1, 0, "the disk is being tidied"};
+      return {1, 1, 0, "the disk is being tidied", kReader};
   }
   return {};
 }
@@ -41,7 +54,7 @@ Slots SlotsOf(JobKind kind) {
 }  // namespace
 
 Result<> Jobs::Admit(const JobFacts& facts) const {
-  const Slots slots = SlotsOf(facts.kind);
+  const Rules rules = RulesOf(facts.kind);
   size_t in_all = 0, of_one = 0;
   for (const auto& [serial, running] : running_) {
     const JobFacts& other = running.job->facts();
@@ -51,8 +64,32 @@ Result<> Jobs::Admit(const JobFacts& facts) const {
     ++in_all;
     of_one += other.job_owner == facts.job_owner ? 1 : 0;
   }
-  if (in_all >= slots.in_all || (!facts.job_owner.empty() && of_one >= slots.of_one))
-    return Fail(Code::kTooMany, std::string("too many ") + slots.what + "; try again later");
+  if (in_all >= rules.in_all || (!facts.job_owner.empty() && of_one >= rules.of_one))
+    return Fail(Code::kTooMany, std::string("too many ") + rules.what + "; try again later");
+  return {};
+}
+
+Result<> Jobs::Start(JobFacts facts, const Make& make, Done done) {
+  SB_TRYV(Admit(facts));
+  const Rules rules = RulesOf(facts.kind);
+  Running running;
+  if (rules.group) {
+    SB_TRY(running.group, pool_->TakeGroup(*rules.group));
+  }
+  const uint64_t serial = next_serial_++;
+  auto begin = [&]() -> Result<> {
+    SB_TRY(running.job, make(std::move(facts), running.group.get()));
+    SB_TRY(running.process, loop_->TryAdd(running.job->pidfd(), EPOLLIN, [this, serial](uint32_t) { OnEnd(serial); }));
+    return {};
+  };
+  if (auto begun = begin(); !begun) {
+    running.job.reset();
+    pool_->DiscardGroup(std::move(running.group));
+    return begun;
+  }
+  running.done = std::move(done);
+  running.until = rules.limit_ms == 0 ? 0 : os::BootTimeMs() + rules.limit_ms;
+  running_.emplace(serial, std::move(running));
   return {};
 }
 
@@ -64,27 +101,19 @@ bool Jobs::MachineHas(const std::string& machine) const {
   return std::ranges::any_of(running_, [&](const auto& r) { return r.second.job->facts().machine == machine; });
 }
 
-void Jobs::Add(uint64_t serial, std::unique_ptr<Job> job, std::unique_ptr<os::MachineCgroup> group, Done done) {
-  const int64_t limit = SlotsOf(job->facts().kind).limit_ms;
-  const int64_t until = limit == 0 ? 0 : os::BootTimeMs() + limit;
-  running_.emplace(serial, Running{std::move(job), std::move(group), std::move(done), until});
-}
-
-int Jobs::pidfd(uint64_t serial) const {
+void Jobs::OnEnd(uint64_t serial) {
   auto it = running_.find(serial);
-  return it == running_.end() ? -1 : it->second.job->pidfd();
-}
-
-std::unique_ptr<os::MachineCgroup> Jobs::Finish(uint64_t serial) {
-  auto it = running_.find(serial);
-  if (it == running_.end()) return nullptr;
+  if (it == running_.end()) return;
   Running ended = std::move(it->second);
-  // Before anybody hears of it: its place is free then.
+  // Its place is free before anybody hears of its end.
   running_.erase(it);
+  ended.process.Reset();
   auto finished = ended.job->Finish();
   if (!finished) log::Warn("{}", finished.error().message);
   if (ended.done) ended.done(*ended.job, finished);
-  return std::move(ended.group);
+  ended.job.reset();
+  pool_->DiscardGroup(std::move(ended.group));
+  on_end_();
 }
 
 void Jobs::KillAll() {
@@ -108,9 +137,9 @@ int64_t Jobs::Expire(int64_t now) {
     }
     running.until = 0;
     running.job->Kill();
-    const std::string what = SlotsOf(running.job->facts().kind).what;
+    const std::string what = RulesOf(running.job->facts().kind).what;
     log::Warn("time is up while {}", what);
-    // A process that waits for the disk cannot be killed before it has it; whoever waits for the answer gets it now.
+    // A process that waits for the disk dies only when it has the disk. Whoever waits for the answer gets it now.
     if (auto done = std::exchange(running.done, nullptr))
       done(*running.job, Fail(Code::kUnavailable, "the server's disk is too busy (" + what + "); try again later"));
   }

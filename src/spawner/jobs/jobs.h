@@ -1,5 +1,9 @@
-// The processes that work for the server at the moment: how many there may be of each kind, in all and of one owner,
-// and for how long. Single thread; nothing here waits.
+// The jobs that run at the moment. Every job goes through Start, which counts the places of its kind (in all, and for
+// one owner), takes a control group where the kind needs one, and watches the process until it ends or its time is up.
+// The rules of each kind are one table in jobs.cc. Single thread; no call waits.
+//
+//   auto make = [&](JobFacts facts, JobGroup group) { return FlattenJob::Start(std::move(facts), group, disk); };
+//   SB_TRYV(jobs.Start({.kind = JobKind::kConvert, …}, make, [](Job& job, const Result<>& done) { … }));
 #pragma once
 
 #include <cstdint>
@@ -8,40 +12,55 @@
 #include <memory>
 #include <string>
 
+#include "base/event_loop.h"
 #include "base/result.h"
+#include "os/cgroup.h"
 #include "spawner/jobs/job.h"
+#include "spawner/machines/resources.h"
 
 namespace sandbar::spawner {
 
 class Jobs {
  public:
-  // Once for each: when it has finished, or when its time is up. In the latter case its process may still be in the
-  // kernel, and goes on counting.
+  // Called once for each job: when it has finished, or when its time is up. In the latter case its process may still be
+  // in the kernel, and the job keeps its place.
   using Done = std::function<void(Job&, const Result<>&)>;
+  using Make = std::function<Result<std::unique_ptr<Job>>(JobFacts, JobGroup)>;
 
-  // kTooMany: there are enough of the kind, or of this owner's, or that very thing is being made.
+  // `on_end` is called when a job has ended, after its Done: a place has become free.
+  Jobs(EventLoop* loop, ResourcePool* pool, std::function<void()> on_end)
+      : loop_(loop), pool_(pool), on_end_(std::move(on_end)) {}
+  Jobs(const Jobs&) = delete;
+  Jobs& operator=(const Jobs&) = delete;
+
+  // kTooMany: all places of the kind, or those of this owner, are taken, or that very thing is being made.
   Result<> Admit(const JobFacts& facts) const;
+  // Admits the job and starts it. `done` may be null.
+  Result<> Start(JobFacts facts, const Make& make, Done done);
   bool Any(JobKind kind) const;
   bool MachineHas(const std::string& machine) const;
   bool empty() const { return running_.empty(); }
-  // `group`: that its process is in, or null.
-  void Add(uint64_t serial, std::unique_ptr<Job> job, std::unique_ptr<os::MachineCgroup> group, Done done);
-  int pidfd(uint64_t serial) const;
-  // Its pidfd is readable. Returns the group, which nobody is in any more.
-  std::unique_ptr<os::MachineCgroup> Finish(uint64_t serial);
-  // Ends what works on this snapshot or drive.
+  // Kills the jobs that work on this snapshot, drive or disk.
   void Cancel(const std::string& subject);
-  // Ends those whose time is up; returns the next such moment, 0 when there is none.
+  // Kills the jobs whose time is up. Returns when the time of the next one is up; 0: never.
   int64_t Expire(int64_t now);
   void KillAll();
 
  private:
+  using Group = std::unique_ptr<os::MachineCgroup>;
   struct Running {
     std::unique_ptr<Job> job;
-    std::unique_ptr<os::MachineCgroup> group;
+    FdWatch process;  // after the job: the watch goes before the descriptor is closed
+    Group group;
     Done done;
     int64_t until = 0;  // 0: as long as it takes
   };
+  void OnEnd(uint64_t serial);
+
+  EventLoop* loop_;
+  ResourcePool* pool_;
+  std::function<void()> on_end_;
+  uint64_t next_serial_ = 1;
   std::map<uint64_t, Running> running_;
 };
 

@@ -155,11 +155,11 @@ class Saver {
 
 }  // namespace
 
-Result<std::unique_ptr<Job>> MemorySnapshotJob::Start(JobFacts facts, Disk* disk, const DiskSlot& slot,
+Result<std::unique_ptr<Job>> MemorySnapshotJob::Start(JobFacts facts, JobGroup group, Disk* disk, const DiskSlot& slot,
                                                       MemorySnapshotPlan plan) {
   facts.machine = plan.machine;
   facts.makes = plan.snapshot;
-  std::unique_ptr<MemorySnapshotJob> job(new MemorySnapshotJob(std::move(facts), disk));
+  std::unique_ptr<MemorySnapshotJob> job(new MemorySnapshotJob(std::move(facts), group, disk));
   SB_TRY(Fd file, disk->NewMemory(plan.snapshot, slot));
   job->made_memory_ = true;
   SB_TRY(job->copy_, disk->BeginCopy(slot));

@@ -25,7 +25,8 @@ struct MemorySnapshotPlan {
 class MemorySnapshotJob final : public Job {
  public:
   // kConflict when the snapshot exists.
-  static Result<std::unique_ptr<Job>> Start(JobFacts facts, Disk* disk, const DiskSlot& slot, MemorySnapshotPlan plan);
+  static Result<std::unique_ptr<Job>> Start(JobFacts facts, JobGroup group, Disk* disk, const DiskSlot& slot,
+                                            MemorySnapshotPlan plan);
   // What was not published goes.
   ~MemorySnapshotJob() override;
 
@@ -34,7 +35,7 @@ class MemorySnapshotJob final : public Job {
   Response answer() const override { return LiveSnapshotResp{pause_ms_, bytes_}; }
 
  private:
-  MemorySnapshotJob(JobFacts facts, Disk* disk) : Job(std::move(facts), nullptr), disk_(disk) {}
+  MemorySnapshotJob(JobFacts facts, JobGroup group, Disk* disk) : Job(std::move(facts), group), disk_(disk) {}
 
   Disk* disk_;
   bool made_memory_ = false;

@@ -229,7 +229,8 @@ Result<> Machine::Pause(bool paused) {
   return done;
 }
 
-Result<std::unique_ptr<Job>> Machine::TakeMemorySnapshot(JobFacts facts, const LiveSnapshotReq& request) {
+Result<std::unique_ptr<Job>> Machine::TakeMemorySnapshot(JobFacts facts, JobGroup group,
+                                                         const LiveSnapshotReq& request) {
   if (state_ != State::kRunning || paused_) return Fail(Code::kStopped, "the machine does not run");
   SB_TRY(Launch::MemorySource source, launch_->ForMemorySnapshot());
   // The machines of others write to the same store.
@@ -241,7 +242,7 @@ Result<std::unique_ptr<Job>> Machine::TakeMemorySnapshot(JobFacts facts, const L
   plan.go_on = request.go_on;
   plan.control = source.control;
   plan.needs = std::move(source.needs);
-  return MemorySnapshotJob::Start(std::move(facts), host_->disk.get(), resources_.disk, std::move(plan));
+  return MemorySnapshotJob::Start(std::move(facts), group, host_->disk.get(), resources_.disk, std::move(plan));
 }
 
 void Machine::Kill() {

@@ -88,7 +88,7 @@ class Machine {
   Result<UsageResp> Usage() const;
   Result<> Pause(bool paused);
   // The process that takes a snapshot of it while it runs.
-  Result<std::unique_ptr<Job>> TakeMemorySnapshot(JobFacts facts, const LiveSnapshotReq& request);
+  Result<std::unique_ptr<Job>> TakeMemorySnapshot(JobFacts facts, JobGroup group, const LiveSnapshotReq& request);
   // Whose it is; known from the configuration on.
   const std::string& job_owner() const { return job_owner_; }
 

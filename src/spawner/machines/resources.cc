@@ -40,6 +40,13 @@ Result<std::unique_ptr<os::MachineCgroup>> ResourcePool::TakeGroup(const os::Cgr
   return std::move(resources.group);
 }
 
+void ResourcePool::DiscardGroup(std::unique_ptr<os::MachineCgroup> group) {
+  if (!group) return;
+  MachineResources resources;
+  resources.group = std::move(group);
+  Discard(std::move(resources));
+}
+
 Result<os::MachineNet> ResourcePool::TakeNet(const Want& want, const Identity& identity) {
   if (want.net == NetKind::kTap) return os::CreateTapNet(want.mac);
   if (want.net == NetKind::kVeth) return os::CreateVethNet(identity.userns.get());
@@ -143,11 +150,7 @@ bool ResourcePool::Sweep() {
 
 void ResourcePool::Clear() {
   for (MachineResources& ready : with_init_) Discard(std::move(ready));
-  for (auto& group : groups_) {
-    MachineResources resources;
-    resources.group = std::move(group);
-    Discard(std::move(resources));
-  }
+  for (auto& group : groups_) DiscardGroup(std::move(group));
   for (DiskSlot& disk : disks_) {
     MachineResources resources;
     resources.disk = std::move(disk);

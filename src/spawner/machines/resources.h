@@ -52,13 +52,14 @@ class ResourcePool {
     bool entrant = false;             // with the process that becomes its first one; network kLocal only
   };
   Result<MachineResources> Take(const Want& want);
-  // A control group alone, for a process of ours; goes back by Discard.
+  // A control group alone, for a process of ours; goes back by DiscardGroup.
   Result<std::unique_ptr<os::MachineCgroup>> TakeGroup(const os::CgroupLimits& limits);
   // Makes one missing part; true when there was one to make and more may be missing.
   bool Refill();
   // For the next Sweep, which says whether nothing is left; something that lives in a control group keeps it for a
   // while.
   void Discard(MachineResources resources) { leaving_.push_back(std::move(resources)); }
+  void DiscardGroup(std::unique_ptr<os::MachineCgroup> group);
   bool Sweep();
   // The spare ones too.
   void Clear();

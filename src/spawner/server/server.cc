@@ -10,18 +10,15 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 
 #include "base/log.h"
 #include "os/process.h"
-#include "os/unix_socket.h"
 #include "spawner/jobs/tidy_job.h"
 
 namespace sandbar::spawner {
 namespace {
 
 constexpr size_t kPoolDepth = 8;
-constexpr size_t kMaxOutgoing = 4096;
 constexpr int64_t kDaemonGraceMs = 10'000;
 constexpr int64_t kConnectLimitMs = 60'000;
 constexpr int kRetryMs = 3;
@@ -33,18 +30,14 @@ constexpr int kLastTidyMs = 20'000;
 
 }  // namespace
 
-Server::Server(HostResources* host) : host_(host), pool_(host, kPoolDepth) {}
-
-Result<> Server::Watch(int fd, uint32_t events, uint64_t key) {
-  epoll_event event{};
-  event.events = events;
-  event.data.u64 = key;
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return FailErrno("epoll");
-  return {};
-}
+Server::Server(HostResources* host)
+    : host_(host),
+      pool_(host, kPoolDepth),
+      daemon_(&loop_, [this](TaggedRequest request) { Dispatch(std::move(request)); }),
+      jobs_(&loop_, &pool_, [this] { OnJobEnd(); }),
+      disk_limits_(&loop_, &jobs_) {}
 
 Result<> Server::Start() {
-  epoll_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
   timer_ = Fd(::timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK));
   sigset_t set;
   sigemptyset(&set);
@@ -52,37 +45,37 @@ Result<> Server::Start() {
   ::sigprocmask(SIG_BLOCK, &set, nullptr);
   sigdelset(&set, SIGPIPE);
   signals_ = Fd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
-  if (!epoll_ || !timer_ || !signals_) return FailErrno("make the event loop");
-  SB_TRY(listener_, os::MakeUnixSocket(SOCK_SEQPACKET));
-  SB_TRYV(os::BindAndListen(listener_.get(), host_->run.get(), "spawner.sock", 0600, host_->options.daemon_uid,
-                            host_->options.daemon_gid));
-  SB_TRYV(Watch(listener_.get(), EPOLLIN, Key(Kind::kListener)));
-  SB_TRYV(Watch(timer_.get(), EPOLLIN, Key(Kind::kTimer)));
-  SB_TRYV(Watch(signals_.get(), EPOLLIN, Key(Kind::kSignals)));
+  if (!timer_ || !signals_) return FailErrno("make the event loop");
+  SB_TRYV(daemon_.Listen(host_->run.get(), host_->options.daemon_uid, host_->options.daemon_gid));
+  // The timer only has to wake the loop: Tick does the rest.
+  auto on_time = [this](uint32_t) {
+    uint64_t count = 0;
+    [[maybe_unused]] ssize_t n = ::read(timer_.get(), &count, sizeof count);
+  };
+  SB_TRY(timer_watch_, loop_.TryAdd(timer_.get(), EPOLLIN, on_time));
+  SB_TRY(signals_watch_, loop_.TryAdd(signals_.get(), EPOLLIN, [this](uint32_t) { OnSignal(); }));
   if (host_->options.ephemeral) connect_limit_ = os::BootTimeMs() + kConnectLimitMs;
   return {};
 }
 
 Result<> Server::Run() {
-  std::array<epoll_event, 64> events{};
   for (;;) {
     int timeout = Tick();
     if (stopping_ && slots_.empty() && jobs_.empty() && pool_.Sweep()) break;
     if (background_ && !busy_) timeout = kIdleMs;
-    int n = ::epoll_wait(epoll_.get(), events.data(), events.size(), timeout);
-    if (n < 0 && errno != EINTR) return FailErrno("epoll_wait");
+    const size_t ready = loop_.RunOnce(timeout);
     // Spare resources are made only in a moment in which nobody waits for a machine to start or end.
-    if (n == 0 && background_ && !busy_) Background();
-    for (int i = 0; i < n; ++i) OnEvent(events[static_cast<size_t>(i)].data.u64, events[static_cast<size_t>(i)].events);
+    if (ready == 0 && background_ && !busy_) Background();
   }
   pool_.Clear();
   TidyAtTheEnd();
-  if (shutdown_) ReplyTo(*shutdown_, OkResp{});
+  if (shutdown_) daemon_.ReplyTo(*shutdown_, OkResp{});
   ::unlinkat(host_->run.get(), "spawner.sock", 0);
   return {};
 }
 
-// What was deleted shall not lie around until the next start, but whoever waits for our end shall not wait for long.
+// Removes what was deleted, so that it does not take space until the next start. Gives up after a while, because
+// somebody waits for the spawner's end.
 void Server::TidyAtTheEnd() {
   auto job = TidyJob::Start(nullptr, host_->disk.get());
   if (!job) return log::Warn("{}", job.error().message);
@@ -91,114 +84,23 @@ void Server::TidyAtTheEnd() {
   if (auto done = (*job)->Finish(); !done) log::Warn("{}", done.error().message);
 }
 
-void Server::OnEvent(uint64_t key, uint32_t events) {
-  const auto kind = static_cast<Kind>(key & 7);
-  if (kind == Kind::kListener) return OnAccept();
-  if (kind == Kind::kTimer) {
-    uint64_t count = 0;
-    [[maybe_unused]] ssize_t n = ::read(timer_.get(), &count, sizeof count);
-    return;
-  }
-  if (kind == Kind::kSignals) {
-    signalfd_siginfo info{};
-    if (::read(signals_.get(), &info, sizeof info) != sizeof info || info.ssi_signo == SIGHUP) return;
-    log::Info("asked to end by signal {}", info.ssi_signo);
-    stopping_ = true;
-    return DestroyAll();
-  }
-  if (kind == Kind::kPeer) {
-    if ((events & EPOLLOUT) != 0) Flush();
-    if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) OnReadable();
-    return;
-  }
-  if (kind == Kind::kJob) return OnJob(key >> 3);
-  auto it = slots_.find(key >> 3);
-  if (it == slots_.end()) return;
-  if (kind == Kind::kMeasured) return OnMeasured(it->second);
-  OnMachine(it->second);
-}
-
-void Server::OnAccept() {
-  Fd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (!fd) return;
-  auto peer = os::PeerOf(fd.get());
-  if (!peer || (peer->uid != host_->options.daemon_uid && peer->uid != 0)) {
-    log::Warn("refused a connection of uid {}", peer ? static_cast<int64_t>(peer->uid) : -1);
-    return;
-  }
-  if (peer_) Disconnect("replaced by a newer connection");
-  if (auto r = Watch(fd.get(), EPOLLIN, Key(Kind::kPeer)); !r) {
-    log::Error("{}", r.error().message);
-    return;
-  }
-  peer_ = std::move(fd);
-  ++connection_;
-  connect_limit_ = 0;
-  log::Info("daemon connected, pid {}", peer->pid);
-}
-
-void Server::OnReadable() {
-  // A few at a time: machines' exits must not starve behind a chatty daemon.
-  for (int i = 0; i < 16 && peer_; ++i) {
-    auto packet = os::ReceivePacket(peer_.get(), kMaxMessage, false);
-    if (!packet) return Disconnect(packet.error().message.c_str());
-    if (!packet->has_value()) return;
-    auto request = DecodeRequest((*packet)->bytes);
-    if (!request) return Disconnect("malformed request");
-    Dispatch(std::move(*request));
-  }
-}
-
-void Server::Disconnect(const char* why) {
-  log::Info("daemon disconnected: {}", why);
-  Unwatch(peer_.get());
-  peer_.Reset();
-  out_.clear();
+void Server::OnSignal() {
+  signalfd_siginfo info{};
+  if (::read(signals_.get(), &info, sizeof info) != sizeof info || info.ssi_signo == SIGHUP) return;
+  log::Info("asked to end by signal {}", info.ssi_signo);
+  stopping_ = true;
+  DestroyAll();
 }
 
 void Server::Dispatch(TaggedRequest request) {
   uint32_t tag = request.tag;
   if (stopping_ && !std::holds_alternative<ListReq>(request.body))
-    return ReplyError(tag, Fail(Code::kUnavailable, "the spawner is ending").error());
+    return daemon_.ReplyError(tag, Fail(Code::kUnavailable, "the spawner is ending").error());
   std::visit([this, tag](const auto& r) { Handle(tag, r); }, request.body);
 }
 
-void Server::Reply(uint32_t tag, Response body, std::vector<Fd> fds) {
-  if (!peer_) return;
-  if (out_.size() >= kMaxOutgoing) return Disconnect("the daemon does not read its replies");
-  TaggedResponse response;
-  response.tag = tag;
-  response.body = std::move(body);
-  out_.push_back(Outgoing{Encode(response), std::move(fds)});
-  Flush();
-}
-
-void Server::ReplyTo(const Owed& owed, Response body) {
-  if (owed.connection == connection_) Reply(owed.tag, std::move(body));
-}
-
-void Server::ReplyError(uint32_t tag, const Error& error) {
-  Reply(tag, ToResponse(error));
-}
-
-void Server::Flush() {
-  while (peer_ && !out_.empty()) {
-    std::vector<int> fds;
-    for (const Fd& fd : out_.front().fds) fds.push_back(fd.get());
-    auto sent = os::SendPacket(peer_.get(), out_.front().bytes, fds);
-    if (!sent) return Disconnect(sent.error().message.c_str());
-    if (!*sent) break;
-    out_.pop_front();
-  }
-  if (!peer_) return;
-  epoll_event event{};
-  event.events = EPOLLIN | (out_.empty() ? 0U : static_cast<uint32_t>(EPOLLOUT));
-  event.data.u64 = Key(Kind::kPeer);
-  ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, peer_.get(), &event);
-}
-
 void Server::SendExited(const Machine& m) {
-  Reply(0, ExitedEvent{m.id(), m.exit_status(), m.killed_by_deadline});
+  daemon_.Reply(0, ExitedEvent{m.id(), m.exit_status(), m.killed_by_deadline});
 }
 
 Server::Slot* Server::Find(const std::string& machine) {
@@ -206,21 +108,19 @@ Server::Slot* Server::Find(const std::string& machine) {
   return it == by_id_.end() ? nullptr : &slots_.at(it->second);
 }
 
-void Server::Unwatch(int fd) {
-  // Closing is not enough: a child that has not exec'd yet holds a copy, and epoll would go on reporting it.
-  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
-}
-
 bool Server::Reap(Slot& slot) {
   auto status = slot.machine->OnExit();
   if (!status) return false;
-  Unwatch(slot.machine->pidfd());
+  slot.process.Reset();
   slot.machine->CloseProcess();
   return true;
 }
 
 // The status pipe or the pidfd has something to say; both may have, in either order.
-void Server::OnMachine(Slot& slot) {
+void Server::OnMachine(uint64_t serial) {
+  auto it = slots_.find(serial);
+  if (it == slots_.end()) return;
+  Slot& slot = it->second;
   bool starting = slot.machine->status_fd() >= 0;
   bool ended = Reap(slot);
   if (starting) OnStatus(slot, ended);
@@ -231,34 +131,37 @@ void Server::OnMachine(Slot& slot) {
 }
 
 void Server::OnStatus(Slot& slot, bool ended) {
-  Unwatch(slot.machine->status_fd());
+  slot.status.Reset();
   auto running = slot.machine->OnStatus();
   if (running && ended) running = Fail(Code::kUnavailable, "the machine ended while it started");
   if (running && !*running) {
-    auto again = Watch(slot.machine->status_fd(), EPOLLIN, Key(Kind::kStatus, slot.serial));
+    auto again = WatchStatus(slot);
     if (again) return;
     running = std::unexpected(std::move(again).error());
   }
   slot.start_limit = 0;
   std::optional<Owed> owed = std::exchange(slot.configure, std::nullopt);
   if (!running) log::Warn("machine {}: {}", slot.machine->id(), running.error().message);
-  if (owed && owed->connection == connection_) {
-    if (running) Reply(owed->tag, OkResp{});
-    if (!running) ReplyError(owed->tag, running.error());
-  }
+  if (owed) daemon_.ReplyTo(*owed, running ? Response(OkResp{}) : Response(ToResponse(running.error())));
   slot.machine->AfterStart();
-  disk_limits_at_ = 0;
+  disk_limits_.Begin(slot.serial, slot.machine.get());
+}
+
+Result<> Server::WatchStatus(Slot& slot) {
+  auto on_status = [this, serial = slot.serial](uint32_t) { OnMachine(serial); };
+  SB_TRY(slot.status, loop_.TryAdd(slot.machine->status_fd(), EPOLLIN, on_status));
+  return {};
 }
 
 Result<> Server::BeginDestroy(Slot& slot, const std::string& keep_as) {
-  // What it is to begin with is not in it yet: kept now, it would be a snapshot that has lost everything.
+  // The copy that the machine begins with is not there yet: a snapshot taken now would have lost all files.
   if (slot.waits && !keep_as.empty())
     return Fail(Code::kUnavailable, "the machine's files are still being copied; try again later");
   SB_TRYV(slot.machine->BeginDestroy(keep_as));
   slot.waits.reset();
-  EndMeasuring(slot);
+  disk_limits_.End(slot.serial);
   if (auto owed = std::exchange(slot.configure, std::nullopt))
-    ReplyTo(*owed, ErrorResp{static_cast<int32_t>(Code::kStopped), "the machine was destroyed", 0});
+    daemon_.ReplyTo(*owed, ErrorResp{static_cast<int32_t>(Code::kStopped), "the machine was destroyed", 0});
   slot.start_limit = 0;
   return {};
 }
@@ -278,17 +181,18 @@ bool Server::DataGone() const {
 
 int Server::Tick() {
   int64_t now = os::BootTimeMs();
-  int64_t next = connect_limit_;
+  int64_t next = daemon_.ever_connected() ? 0 : connect_limit_;
   bool retry = false;
   busy_ = false;
-  bool abandoned = host_->options.ephemeral && !peer_ && (connection_ > 0 || now >= connect_limit_);
+  bool abandoned =
+      host_->options.ephemeral && !daemon_.connected() && (daemon_.ever_connected() || now >= connect_limit_);
   if (abandoned && !stopping_) {
     log::Info("no daemon: ending");
     stopping_ = true;
     DestroyAll();
   }
   // Without its directory no server can find this process again: when nothing is left to supervise it has no use.
-  if (!peer_ && !stopping_ && slots_.empty() && jobs_.empty()) {
+  if (!daemon_.connected() && !stopping_ && slots_.empty() && jobs_.empty()) {
     if (DataGone()) {
       log::Info("the data directory is gone: ending");
       stopping_ = true;
@@ -298,7 +202,7 @@ int Server::Tick() {
   }
   if (const int64_t at = jobs_.Expire(now); at != 0 && (next == 0 || at < next)) next = at;
   TidyIfNeeded(now, &next);
-  WatchDiskLimits(now, &next);
+  if (!stopping_) disk_limits_.Look(now, &next);
   if (housekeep_at_ != 0 && now >= housekeep_at_) {
     housekeep_at_ = 0;
     background_ = true;
@@ -319,29 +223,30 @@ int Server::Tick() {
     }
     if (m.state() == Machine::State::kEnding) {
       if (m.TryFinish()) {
-        // What is left is only ours, and nobody has to wait for it.
+        // The reply does not wait for the resources to be released.
         UsageResp usage = m.final_usage();
         pool_.Discard(m.TakeResources());
         std::vector<Owed> destroy = std::move(slot.destroy);
         by_id_.erase(m.id());
         it = slots_.erase(it);
-        for (const Owed& owed : destroy) ReplyTo(owed, usage);
+        for (const Owed& owed : destroy) daemon_.ReplyTo(owed, usage);
         background_ = true;
         continue;
       }
       if (!m.kept()) {
-        for (const Owed& owed : std::exchange(slot.destroy, {})) ReplyTo(owed, ToResponse(m.kept().error()));
+        for (const Owed& owed : std::exchange(slot.destroy, {})) daemon_.ReplyTo(owed, ToResponse(m.kept().error()));
       }
       // A process that is still dying wakes us by its pidfd; a busy control group has no such event.
       retry = retry || m.pidfd() < 0;
     } else {
-      int64_t at =
-          m.deadline == 0 || m.state() == Machine::State::kExited ? 0 : m.deadline + (peer_ ? kDaemonGraceMs : 0);
+      int64_t at = m.deadline == 0 || m.state() == Machine::State::kExited
+                       ? 0
+                       : m.deadline + (daemon_.connected() ? kDaemonGraceMs : 0);
       if (at != 0 && now >= at && !m.killed_by_deadline) {
         m.killed_by_deadline = true;
         if (m.ExpireUnstarted()) {
           SendExited(m);
-          // Perhaps nobody knows it, and nothing ever was in it.
+          // Perhaps no daemon knows of it, and nothing ever ran in it.
           if (auto r = BeginDestroy(slot, ""); !r) log::Error("{}", r.error().message);
           retry = true;  // it has no process whose end would wake us
         }
@@ -362,7 +267,7 @@ int Server::Tick() {
   if (!lists_.empty()) {
     const bool ending = std::ranges::any_of(slots_, [](const auto& s) { return s.second.machine->Ending(); });
     if (!ending || now >= list_limit_) {
-      for (const Owed& owed : std::exchange(lists_, {})) ReplyTo(owed, List());
+      for (const Owed& owed : std::exchange(lists_, {})) daemon_.ReplyTo(owed, List());
     } else if (next == 0 || list_limit_ < next) {
       next = list_limit_;
     }
@@ -389,7 +294,7 @@ void Server::Background() {
   background_ = pool_.Refill();
   if (background_) return;
   background_ = host_->disk->Housekeep();
-  // What could not be done now (the kernel is still freeing) is looked at again in a while.
+  // The kernel may still be freeing what is to be cleaned up: try again in a while.
   const bool making = host_->microvm && CollectTemplate(*host_->microvm);
   if (!background_ && (making || host_->disk->backlog())) housekeep_at_ = os::BootTimeMs() + kHousekeepMs;
 }

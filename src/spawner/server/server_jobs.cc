@@ -1,7 +1,5 @@
-// The processes that work for the server, and the handlers of requests for which one does: all that takes as long as
-// there are files or bytes.
+// The handlers of requests that a job does: everything whose time grows with the number of files or bytes.
 #include <fcntl.h>
-#include <sys/epoll.h>
 
 #include <algorithm>
 
@@ -21,10 +19,6 @@
 namespace sandbar::spawner {
 namespace {
 
-// Whoever reads what guests wrote gets this much, and is killed when it needs more.
-constexpr os::CgroupLimits kReader = {.vcpus = 1, .memory_bytes = 384ULL << 20, .pids = 16};
-// mke2fs keeps maps of the whole device.
-constexpr os::CgroupLimits kConverter = {.vcpus = 1, .memory_bytes = 1ULL << 30, .pids = 16};
 constexpr int64_t kSealDelayMs = 10;      // when whoever stopped a machine has its answer
 constexpr int64_t kTidyDelayMs = 200;     // so that one process does the work of many moments
 constexpr int64_t kTidyAgainMs = 10'000;  // after one that failed
@@ -50,7 +44,7 @@ Error NotNow(Error error) {
   return error;
 }
 
-// What is in a block device, only its own kernel may look at.
+// No process of the host reads a block device that a guest wrote: refuses snapshots that hold one.
 Result<> CheckDirs(const HostResources& host, const std::vector<std::string>& snapshots) {
   for (const std::string& snapshot : snapshots) {
     SB_TRY(std::string path, host.disk->SnapshotLayer(snapshot));
@@ -61,55 +55,19 @@ Result<> CheckDirs(const HostResources& host, const std::vector<std::string>& sn
 
 }  // namespace
 
-Result<Server::Group> Server::GroupFor(JobKind kind) {
-  // Those wait for the disk and read nothing.
-  if (kind == JobKind::kCopy || kind == JobKind::kMemorySnapshot) return Group();
-  return pool_.TakeGroup(kind == JobKind::kConvert ? kConverter : kReader);
-}
-
-void Server::GiveBack(Group group) {
-  if (!group) return;
-  MachineResources resources;
-  resources.group = std::move(group);
-  pool_.Discard(std::move(resources));
-  background_ = true;
-}
-
-Result<> Server::AddJob(std::unique_ptr<Job> job, Group group, Jobs::Done done) {
-  const uint64_t serial = next_serial_++;
-  if (auto watched = Watch(job->pidfd(), EPOLLIN, Key(Kind::kJob, serial)); !watched) {
-    job.reset();
-    GiveBack(std::move(group));
-    return watched;
-  }
-  jobs_.Add(serial, std::move(job), std::move(group), std::move(done));
-  return {};
-}
-
-template <class Make>
-void Server::StartJob(uint32_t tag, JobFacts facts, Make make) {
-  if (auto admitted = jobs_.Admit(facts); !admitted) return ReplyError(tag, admitted.error());
-  auto group = GroupFor(facts.kind);
-  if (!group) return ReplyError(tag, group.error());
-  Result<std::unique_ptr<Job>> job = make(std::move(facts), group->get());
-  if (!job) {
-    GiveBack(std::move(*group));
-    return ReplyError(tag, job.error());
-  }
-  auto answer = [this, owed = Owed{tag, connection_}](Job& ended, const Result<>& done) {
-    ReplyTo(owed, done ? ended.answer() : Response(ToResponse(done.error())));
+void Server::StartJob(uint32_t tag, JobFacts facts, const Jobs::Make& make) {
+  auto answer = [this, owed = daemon_.Owe(tag)](Job& ended, const Result<>& done) {
+    daemon_.ReplyTo(owed, done ? ended.answer() : Response(ToResponse(done.error())));
   };
-  if (auto added = AddJob(std::move(*job), std::move(*group), answer); !added) ReplyError(tag, added.error());
+  if (auto started = jobs_.Start(std::move(facts), make, answer); !started) daemon_.ReplyError(tag, started.error());
 }
 
-void Server::OnJob(uint64_t serial) {
-  Unwatch(jobs_.pidfd(serial));
-  GiveBack(jobs_.Finish(serial));
+void Server::OnJobEnd() {
   background_ = true;
   StartCopies();
 }
 
-// Whoever waits longest begins, unless too many of its owner's are under way.
+// Starts the copies that wait, the oldest first. Those whose owner has too many under way stay in the queue.
 void Server::StartCopies() {
   for (auto it = copies_.begin(); it != copies_.end();) {
     auto found = slots_.find(*it);
@@ -132,10 +90,11 @@ void Server::StartCopies() {
 Result<> Server::StartCopy(Slot& slot) {
   const std::string& snapshot = slot.waits->snapshots.front();
   JobFacts facts{.kind = JobKind::kCopy, .job_owner = slot.waits->owner, .subjects = {snapshot}};
-  SB_TRYV(jobs_.Admit(facts));
-  SB_TRY(auto job, CopyJob::Start(std::move(facts), host_->disk.get(), slot.machine->disk_slot(), snapshot));
+  auto make = [&](JobFacts f, JobGroup group) {
+    return CopyJob::Start(std::move(f), group, host_->disk.get(), slot.machine->disk_slot(), snapshot);
+  };
   auto then = [this, serial = slot.serial](Job& ended, const Result<>& copied) { OnCopied(serial, ended, copied); };
-  return AddJob(std::move(job), nullptr, then);
+  return jobs_.Start(std::move(facts), make, then);
 }
 
 void Server::OnCopied(uint64_t serial, Job& job, const Result<>& copied) {
@@ -162,17 +121,11 @@ void Server::TidyIfNeeded(int64_t now, int64_t* next) {
   auto then = [this](Job&, const Result<>& done) {
     if (!done) tidy_at_ = os::BootTimeMs() + kTidyAgainMs;
     for (Waiting& w : std::exchange(conversions_, {})) {
-      if (w.owed.connection == connection_) Handle(w.owed.tag, w.request);
+      if (daemon_.Awaits(w.owed)) Handle(w.owed.tag, w.request);
     }
   };
-  auto begin = [&]() -> Result<> {
-    SB_TRY(Group group, GroupFor(JobKind::kTidy));
-    auto job = TidyJob::Start(group.get(), host_->disk.get());
-    if (job) return AddJob(std::move(*job), std::move(group), then);
-    GiveBack(std::move(group));
-    return std::unexpected(std::move(job).error());
-  };
-  if (auto begun = begin(); !begun) {
+  auto make = [this](JobFacts, JobGroup group) { return TidyJob::Start(group, host_->disk.get()); };
+  if (auto begun = jobs_.Start({.kind = JobKind::kTidy}, make, then); !begun) {
     log::Error("{}", begun.error().message);
     tidy_at_ = now + kTidyAgainMs;
     if (*next == 0 || tidy_at_ < *next) *next = tidy_at_;
@@ -180,11 +133,12 @@ void Server::TidyIfNeeded(int64_t now, int64_t* next) {
 }
 
 void Server::Handle(uint32_t tag, const FreezeDriveReq& r) {
-  if (auto valid = DriveDir::Check(r.state); !valid) return ReplyError(tag, valid.error());
-  if (auto there = host_->disk->DrivePath(r.drive); !there) return ReplyError(tag, there.error());
+  if (auto valid = DriveDir::Check(r.state); !valid) return daemon_.ReplyError(tag, valid.error());
+  if (auto there = host_->disk->DrivePath(r.drive); !there) return daemon_.ReplyError(tag, there.error());
   // Asked again after a lost answer: done is done.
-  if (host_->disk->DrivePath(r.state)) return Reply(tag, OkResp{});
-  if (DriveInUse(r.drive)) return ReplyError(tag, Fail(Code::kConflict, "a machine writes to this drive").error());
+  if (host_->disk->DrivePath(r.state)) return daemon_.Reply(tag, OkResp{});
+  if (DriveInUse(r.drive))
+    return daemon_.ReplyError(tag, Fail(Code::kConflict, "a machine writes to this drive").error());
   JobFacts facts{.kind = JobKind::kDriveSnapshot, .job_owner = r.owner, .subjects = {r.drive}, .makes = r.state};
   StartJob(tag, std::move(facts), [&](JobFacts f, JobGroup group) {
     return DriveSnapshotJob::Start(std::move(f), group, host_->disk.get(), r.drive, r.state);
@@ -192,21 +146,22 @@ void Server::Handle(uint32_t tag, const FreezeDriveReq& r) {
 }
 
 void Server::Handle(uint32_t tag, const FlattenReq& r) {
-  if (!ValidId(r.target, 64)) return ReplyError(tag, Fail(Code::kBadRequest, "bad layer name").error());
-  if (host_->disk->SnapshotLayer(r.target)) return Reply(tag, OkResp{});
-  if (auto fits = CheckDirs(*host_, r.layers); !fits) return ReplyError(tag, fits.error());
+  if (!ValidId(r.target, 64)) return daemon_.ReplyError(tag, Fail(Code::kBadRequest, "bad layer name").error());
+  if (host_->disk->SnapshotLayer(r.target)) return daemon_.Reply(tag, OkResp{});
+  if (auto fits = CheckDirs(*host_, r.layers); !fits) return daemon_.ReplyError(tag, fits.error());
   JobFacts facts{.kind = JobKind::kConvert, .job_owner = r.owner, .subjects = r.layers, .makes = r.target};
   StartJob(tag, std::move(facts),
            [&](JobFacts f, JobGroup group) { return FlattenJob::Start(std::move(f), group, host_->disk.get()); });
 }
 
 void Server::Handle(uint32_t tag, const ToBlockReq& r) {
-  if (!ValidId(r.target, 64)) return ReplyError(tag, Fail(Code::kBadRequest, "bad name").error());
+  if (!ValidId(r.target, 64)) return daemon_.ReplyError(tag, Fail(Code::kBadRequest, "bad name").error());
   // Asked again after a lost answer, or for another machine: done is done.
-  if (!r.drive && host_->disk->SnapshotLayer(r.target)) return Reply(tag, OkResp{});
-  if (auto path = host_->disk->DrivePath(r.target); r.drive && path && HasVmDisk(*path)) return Reply(tag, OkResp{});
+  if (!r.drive && host_->disk->SnapshotLayer(r.target)) return daemon_.Reply(tag, OkResp{});
+  if (auto path = host_->disk->DrivePath(r.target); r.drive && path && HasVmDisk(*path))
+    return daemon_.Reply(tag, OkResp{});
   // Everything that lies beside the layer would be taken too.
-  if (!r.drive && host_->disk->settling(r.source)) return conversions_.push_back({Owed{tag, connection_}, r});
+  if (!r.drive && host_->disk->settling(r.source)) return conversions_.push_back({daemon_.Owe(tag), r});
   JobFacts facts{.kind = JobKind::kConvert, .job_owner = r.owner, .subjects = {r.source}, .makes = r.target};
   StartJob(tag, std::move(facts), [&](JobFacts f, JobGroup group) {
     return r.drive ? BlockJob::OfDrive(std::move(f), group, host_)
@@ -216,32 +171,28 @@ void Server::Handle(uint32_t tag, const ToBlockReq& r) {
 
 // Answered at once, with the pipe at which the layer scanner says what it finds.
 void Server::StartScan(uint32_t tag, JobFacts facts, const std::vector<std::string>& words, std::vector<Fd> fds) {
-  if (!host_->scanner) return ReplyError(tag, Fail(Code::kUnsupported, "started without --scanner").error());
-  if (auto admitted = jobs_.Admit(facts); !admitted) return ReplyError(tag, admitted.error());
-  auto group = GroupFor(facts.kind);
-  if (!group) return ReplyError(tag, NotNow(group.error()));
-  auto job = ScanJob::Start(std::move(facts), group->get(), host_->scanner.get(), words, std::move(fds));
-  if (!job) {
-    GiveBack(std::move(*group));
-    return ReplyError(tag, NotNow(job.error()));
-  }
-  std::vector<Fd> said;
-  said.push_back((*job)->TakeReport());
-  auto added = AddJob(std::move(*job), std::move(*group), nullptr);
-  if (!added) return ReplyError(tag, NotNow(added.error()));
-  Reply(tag, OkResp{}, std::move(said));
+  if (!host_->scanner) return daemon_.ReplyError(tag, Fail(Code::kUnsupported, "started without --scanner").error());
+  std::vector<Fd> said(1);
+  auto make = [&](JobFacts f, JobGroup group) -> Result<std::unique_ptr<Job>> {
+    SB_TRY(auto job, ScanJob::Start(std::move(f), group, host_->scanner.get(), words, std::move(fds)));
+    said.front() = job->TakeReport();
+    return job;
+  };
+  if (auto started = jobs_.Start(std::move(facts), make, nullptr); !started)
+    return daemon_.ReplyError(tag, NotNow(started.error()));
+  daemon_.Reply(tag, OkResp{}, std::move(said));
 }
 
 void Server::Handle(uint32_t tag, const ManifestReq& r) {
   std::vector<Fd> fds;
   auto opened = OpenLayers(*host_, {r.snapshot}, {}, fds);
-  if (!opened) return ReplyError(tag, NotNow(opened.error()));
+  if (!opened) return daemon_.ReplyError(tag, NotNow(opened.error()));
   JobFacts facts{.kind = r.check ? JobKind::kRead : JobKind::kSeal, .job_owner = r.owner, .subjects = {r.snapshot}};
   // Before there is a new manifest: two scans that write one would spoil it.
   if (!r.check) facts.makes = "the manifest of " + r.snapshot;
-  if (auto admitted = jobs_.Admit(facts); !admitted) return ReplyError(tag, admitted.error());
+  if (auto admitted = jobs_.Admit(facts); !admitted) return daemon_.ReplyError(tag, admitted.error());
   auto manifest = host_->disk->OpenManifest(r.snapshot, !r.check);
-  if (!manifest) return ReplyError(tag, NotNow(manifest.error()));
+  if (!manifest) return daemon_.ReplyError(tag, NotNow(manifest.error()));
   fds.push_back(std::move(*manifest));
   StartScan(tag, std::move(facts), {r.check ? "check" : "manifest"}, std::move(fds));
 }
@@ -253,7 +204,7 @@ void Server::Handle(uint32_t tag, const DiffReq& r) {
   if (opened) opened = OpenLayers(*host_, r.before, r.before_image, fds);
   const size_t before = fds.size();
   if (opened) opened = OpenLayers(*host_, r.after, r.after_image, fds);
-  if (!opened) return ReplyError(tag, opened.error());
+  if (!opened) return daemon_.ReplyError(tag, opened.error());
   const size_t after = fds.size() - before;
   JobFacts facts{.kind = JobKind::kRead, .job_owner = r.owner, .subjects = r.before};
   facts.subjects.insert(facts.subjects.end(), r.after.begin(), r.after.end());
@@ -262,12 +213,12 @@ void Server::Handle(uint32_t tag, const DiffReq& r) {
 
 void Server::Handle(uint32_t tag, const LiveSnapshotReq& r) {
   Slot* slot = Find(r.machine);
-  if (slot == nullptr) return ReplyError(tag, Fail(Code::kNotFound, "there is no such machine").error());
+  if (slot == nullptr) return daemon_.ReplyError(tag, Fail(Code::kNotFound, "there is no such machine").error());
   if (jobs_.MachineHas(r.machine))
-    return ReplyError(tag, Fail(Code::kConflict, "a snapshot of this machine is being made").error());
+    return daemon_.ReplyError(tag, Fail(Code::kConflict, "a snapshot of this machine is being made").error());
   JobFacts facts{.kind = JobKind::kMemorySnapshot, .job_owner = slot->machine->job_owner()};
   StartJob(tag, std::move(facts),
-           [&](JobFacts f, JobGroup) { return slot->machine->TakeMemorySnapshot(std::move(f), r); });
+           [&](JobFacts f, JobGroup group) { return slot->machine->TakeMemorySnapshot(std::move(f), group, r); });
 }
 
 }  // namespace sandbar::spawner

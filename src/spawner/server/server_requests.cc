@@ -45,9 +45,9 @@ Result<std::vector<Fd>> NetworkFds(const Machine& m) {
 
 void Server::Handle(uint32_t tag, const HelloReq& r) {
   if (r.version != kProtocolVersion)
-    return ReplyError(tag, Fail(Code::kUnsupported, "the spawner speaks another version: restart it").error());
-  Reply(tag, HelloResp{kProtocolVersion, host_->instance, host_->disk->Describe(), host_->cgroups->Describe(),
-                       host_->disk->copies_snapshots(), host_->engines});
+    return daemon_.ReplyError(tag, Fail(Code::kUnsupported, "the spawner speaks another version: restart it").error());
+  daemon_.Reply(tag, HelloResp{kProtocolVersion, host_->instance, host_->disk->Describe(), host_->cgroups->Describe(),
+                               host_->disk->copies_snapshots(), host_->engines});
 }
 
 BootResp Server::AgentOf(const Machine& machine) const {
@@ -55,11 +55,11 @@ BootResp Server::AgentOf(const Machine& machine) const {
 }
 
 void Server::Handle(uint32_t tag, const BootReq& r) {
-  if (by_id_.contains(r.machine)) return ReplyError(tag, Fail(Code::kConflict, "the machine exists").error());
-  if (slots_.size() >= kMaxMachines) return ReplyError(tag, Fail(Code::kTooMany, "too many machines").error());
+  if (by_id_.contains(r.machine)) return daemon_.ReplyError(tag, Fail(Code::kConflict, "the machine exists").error());
+  if (slots_.size() >= kMaxMachines) return daemon_.ReplyError(tag, Fail(Code::kTooMany, "too many machines").error());
   auto machine = Machine::Boot(host_, &pool_, r);
   background_ = true;
-  if (!machine) return ReplyError(tag, machine.error());
+  if (!machine) return daemon_.ReplyError(tag, machine.error());
   log::Info("machine {} on {}", r.machine, (*machine)->disk_path());
   auto fds = NetworkFds(**machine);
   Slot slot;
@@ -70,23 +70,23 @@ void Server::Handle(uint32_t tag, const BootReq& r) {
   Slot& kept = slots_.emplace(slot.serial, std::move(slot)).first->second;
   if (!fds) {
     if (auto begun = BeginDestroy(kept, ""); !begun) log::Error("{}", begun.error().message);
-    return ReplyError(tag, fds.error());
+    return daemon_.ReplyError(tag, fds.error());
   }
-  Reply(tag, AgentOf(*kept.machine), std::move(*fds));
+  daemon_.Reply(tag, AgentOf(*kept.machine), std::move(*fds));
 }
 
 void Server::Handle(uint32_t tag, const ConfigureReq& r) {
   Slot* slot = Find(r.machine);
-  if (slot == nullptr) return ReplyError(tag, NoSuchMachine());
+  if (slot == nullptr) return daemon_.ReplyError(tag, NoSuchMachine());
   for (const DriveMount& mount : r.mounts) {
     // The daemon keeps count; this is for one that lost it.
     if (mount.writable && DriveInUse(mount.drive))
-      return ReplyError(tag, Fail(Code::kConflict, "another machine has drive " + mount.drive).error());
+      return daemon_.ReplyError(tag, Fail(Code::kConflict, "another machine has drive " + mount.drive).error());
   }
-  if (slot->configure) return ReplyError(tag, Fail(Code::kConflict, "the machine is being configured").error());
+  if (slot->configure) return daemon_.ReplyError(tag, Fail(Code::kConflict, "the machine is being configured").error());
   auto copy = slot->machine->NeedsCopy(r);
-  if (!copy) return ReplyError(tag, copy.error());
-  slot->configure = Owed{tag, connection_};
+  if (!copy) return daemon_.ReplyError(tag, copy.error());
+  slot->configure = daemon_.Owe(tag);
   if (!*copy) return StartMachine(*slot, r);
   slot->waits = r;
   copies_.push_back(slot->serial);
@@ -95,16 +95,19 @@ void Server::Handle(uint32_t tag, const ConfigureReq& r) {
 
 void Server::Refuse(Slot& slot, const Error& error) {
   slot.machine->LetGoOfDrives();
-  if (auto owed = std::exchange(slot.configure, std::nullopt)) ReplyTo(*owed, ToResponse(error));
+  if (auto owed = std::exchange(slot.configure, std::nullopt)) daemon_.ReplyTo(*owed, ToResponse(error));
 }
 
 void Server::StartMachine(Slot& slot, const ConfigureReq& request) {
   if (auto done = slot.machine->Configure(request); !done) return Refuse(slot, done.error());
   slot.start_limit = os::BootTimeMs() + slot.machine->start_limit_ms();
-  auto watch = Watch(slot.machine->pidfd(), EPOLLIN, Key(Kind::kPidfd, slot.serial));
-  if (watch) watch = Watch(slot.machine->status_fd(), EPOLLIN, Key(Kind::kStatus, slot.serial));
-  if (!watch) {
-    log::Error("machine {}: {}", request.machine, watch.error().message);
+  auto watch = [&]() -> Result<> {
+    auto on_end = [this, serial = slot.serial](uint32_t) { OnMachine(serial); };
+    SB_TRY(slot.process, loop_.TryAdd(slot.machine->pidfd(), EPOLLIN, on_end));
+    return WatchStatus(slot);
+  };
+  if (auto watched = watch(); !watched) {
+    log::Error("machine {}: {}", request.machine, watched.error().message);
     slot.machine->Kill();
   }
 }
@@ -112,8 +115,8 @@ void Server::StartMachine(Slot& slot, const ConfigureReq& request) {
 // A daemon that comes now cannot know whether the one before it had a machine's files kept: what is ending is let end
 // first, so that they are there or the machine is. One whose files could not be kept has not ended.
 void Server::Handle(uint32_t tag, const ListReq&) {
-  if (stopping_) return Reply(tag, List());
-  lists_.push_back(Owed{tag, connection_});
+  if (stopping_) return daemon_.Reply(tag, List());
+  lists_.push_back(daemon_.Owe(tag));
   list_limit_ = os::BootTimeMs() + kListWaitMs;
 }
 
@@ -127,83 +130,88 @@ ListResp Server::List() const {
 
 void Server::Handle(uint32_t tag, const AttachReq& r) {
   Slot* slot = Find(r.machine);
-  if (slot == nullptr || slot->machine->Ending()) return ReplyError(tag, NoSuchMachine());
+  if (slot == nullptr || slot->machine->Ending()) return daemon_.ReplyError(tag, NoSuchMachine());
   auto fds = NetworkFds(*slot->machine);
-  if (!fds) return ReplyError(tag, fds.error());
-  Reply(tag, AgentOf(*slot->machine), std::move(*fds));
+  if (!fds) return daemon_.ReplyError(tag, fds.error());
+  daemon_.Reply(tag, AgentOf(*slot->machine), std::move(*fds));
   if (slot->machine->state() > Machine::State::kRunning) SendExited(*slot->machine);
 }
 
 void Server::Handle(uint32_t tag, const SetLimitsReq& r) {
   Slot* slot = Find(r.machine);
-  if (slot == nullptr || slot->machine->state() == Machine::State::kEnding) return ReplyError(tag, NoSuchMachine());
-  if (auto done = slot->machine->SetLimits(r.limits, r.inherited_bytes); !done) return ReplyError(tag, done.error());
-  Reply(tag, OkResp{});
+  if (slot == nullptr || slot->machine->state() == Machine::State::kEnding)
+    return daemon_.ReplyError(tag, NoSuchMachine());
+  if (auto done = slot->machine->SetLimits(r.limits, r.inherited_bytes); !done)
+    return daemon_.ReplyError(tag, done.error());
+  daemon_.Reply(tag, OkResp{});
 }
 
 void Server::Handle(uint32_t tag, const AssignReq& r) {
   Slot* slot = Find(r.machine);
-  if (slot == nullptr || slot->machine->state() == Machine::State::kEnding) return ReplyError(tag, NoSuchMachine());
-  if (auto done = slot->machine->Assign({r.project, r.project_bytes}); !done) return ReplyError(tag, done.error());
-  Reply(tag, OkResp{});
+  if (slot == nullptr || slot->machine->state() == Machine::State::kEnding)
+    return daemon_.ReplyError(tag, NoSuchMachine());
+  if (auto done = slot->machine->Assign({r.project, r.project_bytes}); !done)
+    return daemon_.ReplyError(tag, done.error());
+  daemon_.Reply(tag, OkResp{});
 }
 
 void Server::Handle(uint32_t tag, const SetDeadlineReq& r) {
   Slot* slot = Find(r.machine);
-  if (slot == nullptr) return ReplyError(tag, NoSuchMachine());
-  if (r.deadline_ms < 0) return ReplyError(tag, Fail(Code::kBadRequest, "negative deadline").error());
+  if (slot == nullptr) return daemon_.ReplyError(tag, NoSuchMachine());
+  if (r.deadline_ms < 0) return daemon_.ReplyError(tag, Fail(Code::kBadRequest, "negative deadline").error());
   slot->machine->deadline = r.deadline_ms == 0 ? 0 : os::BootTimeMs() + std::min(r.deadline_ms, kMaxDeadlineMs);
-  Reply(tag, OkResp{});
+  daemon_.Reply(tag, OkResp{});
 }
 
 void Server::Handle(uint32_t tag, const UsageReq& r) {
   Slot* slot = Find(r.machine);
-  if (slot == nullptr || slot->machine->state() == Machine::State::kEnding) return ReplyError(tag, NoSuchMachine());
+  if (slot == nullptr || slot->machine->state() == Machine::State::kEnding)
+    return daemon_.ReplyError(tag, NoSuchMachine());
   auto usage = slot->machine->Usage();
-  if (!usage) return ReplyError(tag, usage.error());
+  if (!usage) return daemon_.ReplyError(tag, usage.error());
   if (r.packets) {
     auto dropped = os::DroppedPackets(slot->machine->netns());
-    if (!dropped) return ReplyError(tag, dropped.error());
+    if (!dropped) return daemon_.ReplyError(tag, dropped.error());
     usage->dropped_packets = *dropped;
   }
-  Reply(tag, *usage);
+  daemon_.Reply(tag, *usage);
 }
 
 void Server::Handle(uint32_t tag, const FreezeReq& r) {
   Slot* slot = Find(r.machine);
-  if (slot == nullptr) return ReplyError(tag, NoSuchMachine());
-  if (auto done = slot->machine->Pause(r.frozen); !done) return ReplyError(tag, done.error());
-  Reply(tag, OkResp{});
+  if (slot == nullptr) return daemon_.ReplyError(tag, NoSuchMachine());
+  if (auto done = slot->machine->Pause(r.frozen); !done) return daemon_.ReplyError(tag, done.error());
+  daemon_.Reply(tag, OkResp{});
 }
 
 void Server::Handle(uint32_t tag, const DestroyReq& r) {
   Slot* slot = Find(r.machine);
   // Destroying twice is fine: the first answer may have been lost with its connection.
   if (slot == nullptr) {
-    if (r.keep_as.empty() || host_->disk->SnapshotLayer(r.keep_as)) return Reply(tag, UsageResp{});
-    return ReplyError(tag, NoSuchMachine());
+    if (r.keep_as.empty() || host_->disk->SnapshotLayer(r.keep_as)) return daemon_.Reply(tag, UsageResp{});
+    return daemon_.ReplyError(tag, NoSuchMachine());
   }
-  if (auto begun = BeginDestroy(*slot, r.keep_as); !begun) return ReplyError(tag, begun.error());
-  slot->destroy.push_back(Owed{tag, connection_});
+  if (auto begun = BeginDestroy(*slot, r.keep_as); !begun) return daemon_.ReplyError(tag, begun.error());
+  slot->destroy.push_back(daemon_.Owe(tag));
 }
 
 void Server::Handle(uint32_t tag, const ListSnapshotsReq& r) {
   auto names = host_->disk->ListSnapshots(r.after, kSnapshotsPerPage);
-  if (!names) return ReplyError(tag, names.error());
-  Reply(tag, SnapshotsResp{std::move(*names)});
+  if (!names) return daemon_.ReplyError(tag, names.error());
+  daemon_.Reply(tag, SnapshotsResp{std::move(*names)});
 }
 
 void Server::Handle(uint32_t tag, const RemoveSnapshotReq& r) {
   // One that is not there is gone, which is what was asked for.
-  if (!host_->disk->SnapshotLayer(r.snapshot)) return Reply(tag, OkResp{});
+  if (!host_->disk->SnapshotLayer(r.snapshot)) return daemon_.Reply(tag, OkResp{});
   if (r.memory_only) {
     host_->disk->RemoveMemory(r.snapshot);
-    return Reply(tag, OkResp{});
+    return daemon_.Reply(tag, OkResp{});
   }
   jobs_.Cancel(r.snapshot);
-  if (auto removed = host_->disk->RemoveSnapshot(r.snapshot); !removed) return ReplyError(tag, removed.error());
+  if (auto removed = host_->disk->RemoveSnapshot(r.snapshot); !removed) return daemon_.ReplyError(tag, removed.error());
   background_ = true;
-  Reply(tag, OkResp{});
+  daemon_.Reply(tag, OkResp{});
 }
 
 bool Server::DriveInUse(const std::string& name) const {
@@ -214,58 +222,60 @@ void Server::Handle(uint32_t tag, const CreateDriveReq& r) {
   const DiskOwner owner{r.project, r.project_bytes};
   auto made = host_->disk->DrivePath(r.drive) ? Result<>{} : host_->disk->CheckSpace(owner, 0);
   if (made) made = host_->disk->CreateDrive(r.drive, r.max_bytes, owner);
-  if (!made) return ReplyError(tag, made.error());
-  Reply(tag, OkResp{});
+  if (!made) return daemon_.ReplyError(tag, made.error());
+  daemon_.Reply(tag, OkResp{});
 }
 
 void Server::Handle(uint32_t tag, const RemoveDriveReq& r) {
-  if (!host_->disk->DrivePath(r.name)) return Reply(tag, OkResp{});
-  if (DriveInUse(r.name)) return ReplyError(tag, Fail(Code::kConflict, "a machine uses this drive").error());
+  if (!host_->disk->DrivePath(r.name)) return daemon_.Reply(tag, OkResp{});
+  if (DriveInUse(r.name)) return daemon_.ReplyError(tag, Fail(Code::kConflict, "a machine uses this drive").error());
   jobs_.Cancel(r.name);
-  if (auto removed = host_->disk->RemoveDrive(r.name); !removed) return ReplyError(tag, removed.error());
+  if (auto removed = host_->disk->RemoveDrive(r.name); !removed) return daemon_.ReplyError(tag, removed.error());
   background_ = true;
-  Reply(tag, OkResp{});
+  daemon_.Reply(tag, OkResp{});
 }
 
 void Server::Handle(uint32_t tag, const DriveFormatReq& r) {
   auto path = host_->disk->DrivePath(r.name);
-  if (!path) return ReplyError(tag, path.error());
-  Reply(tag, SnapshotsResp{{DriveFormat(*path)}});
+  if (!path) return daemon_.ReplyError(tag, path.error());
+  daemon_.Reply(tag, SnapshotsResp{{DriveFormat(*path)}});
 }
 
 void Server::Handle(uint32_t tag, const ReplaceDriveReq& r) {
   for (const std::string& name : {r.drive, r.by}) {
-    if (auto there = host_->disk->DrivePath(name); !there) return ReplyError(tag, there.error());
-    if (DriveInUse(name)) return ReplyError(tag, Fail(Code::kConflict, "a machine uses drive " + name).error());
+    if (auto there = host_->disk->DrivePath(name); !there) return daemon_.ReplyError(tag, there.error());
+    if (DriveInUse(name)) return daemon_.ReplyError(tag, Fail(Code::kConflict, "a machine uses drive " + name).error());
   }
-  if (auto done = host_->disk->ReplaceDrive(r.drive, r.by); !done) return ReplyError(tag, done.error());
+  if (auto done = host_->disk->ReplaceDrive(r.drive, r.by); !done) return daemon_.ReplyError(tag, done.error());
   background_ = true;
-  Reply(tag, OkResp{});
+  daemon_.Reply(tag, OkResp{});
 }
 
 void Server::Handle(uint32_t tag, const ListDrivesReq& r) {
   auto names = host_->disk->ListDrives(r.after, kSnapshotsPerPage);
-  if (!names) return ReplyError(tag, names.error());
-  Reply(tag, SnapshotsResp{std::move(*names)});
+  if (!names) return daemon_.ReplyError(tag, names.error());
+  daemon_.Reply(tag, SnapshotsResp{std::move(*names)});
 }
 
 void Server::Handle(uint32_t tag, const DialReq& r) {
   Slot* slot = Find(r.machine);
-  if (slot == nullptr || slot->machine->state() != Machine::State::kRunning) return ReplyError(tag, NoSuchMachine());
+  if (slot == nullptr || slot->machine->state() != Machine::State::kRunning)
+    return daemon_.ReplyError(tag, NoSuchMachine());
   // Port 1 is ours: whoever could dial it would speak to the egress proxy as the machine.
-  if (r.port < 2 || r.port > 65535) return ReplyError(tag, Fail(Code::kBadRequest, "bad port").error());
+  if (r.port < 2 || r.port > 65535) return daemon_.ReplyError(tag, Fail(Code::kBadRequest, "bad port").error());
   if (slot->machine->engine() != kNamespacesEngine || slot->machine->nesting())
-    return ReplyError(tag, Fail(Code::kUnsupported, "this machine's loopback is reached through its agent").error());
+    return daemon_.ReplyError(tag,
+                              Fail(Code::kUnsupported, "this machine's loopback is reached through its agent").error());
   auto fd = os::DialIn(slot->machine->netns(), static_cast<uint16_t>(r.port), r.ipv6);
-  if (!fd) return ReplyError(tag, fd.error());
+  if (!fd) return daemon_.ReplyError(tag, fd.error());
   std::vector<Fd> fds;
   fds.push_back(std::move(*fd));
-  Reply(tag, OkResp{}, std::move(fds));
+  daemon_.Reply(tag, OkResp{}, std::move(fds));
 }
 
 void Server::Handle(uint32_t tag, const ShutdownReq&) {
   log::Info("asked to end by the daemon");
-  shutdown_ = Owed{tag, connection_};
+  shutdown_ = daemon_.Owe(tag);
   stopping_ = true;
   DestroyAll();
 }
