@@ -1,12 +1,9 @@
-// The disk on a btrfs image: <data>/store.img through a loop device, mounted in the private mount namespace only, so it
-// is gone with the process. Only snapshots outlive the spawner: at start every machine's subvolume is a leftover.
+// The disk on the btrfs filesystem of store_image.h: every machine, snapshot and drive is a subvolume. Snapshots, their
+// memory and drives outlive the spawner. At start the subvolumes of machines are leftovers, and are removed.
 #include <fcntl.h>
-#include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <set>
 #include <utility>
@@ -15,97 +12,37 @@
 #include "base/log.h"
 #include "os/btrfs.h"
 #include "os/mounts.h"
-#include "os/mounts_loop.h"
 #include "os/openat.h"
-#include "os/process.h"
 #include "spawner/disk/disk.h"
 #include "spawner/disk/drive_dir.h"
-#include "spawner/disk/layers.h"
+#include "spawner/disk/memory_dir.h"
 #include "spawner/disk/snapshot_dir.h"
 #include "spawner/disk/store_groups.h"
+#include "spawner/disk/store_image.h"
 #include "spawner/disk/vm_disk.h"
 
 namespace sandbar::spawner {
 namespace {
 
-constexpr uint64_t kSmallestPool = 256ULL << 20;
-constexpr off_t kMagicOffset = 0x10040;
-constexpr std::string_view kMagic = "_BHRfS_M";
-constexpr size_t kMaxSnapshotName = 64;
-constexpr const char* kMemoryFile = "/memory";
 // What a machine on a snapshot that fills its limit may still write: enough to start and to delete.
 constexpr uint64_t kLeastGrowth = 8ULL << 20, kLeastToDelete = 1ULL << 20;
-constexpr const char* kHalf = ".half";  // behind the name of a memory that is being written: no snapshot's name
-
-Result<Fd> OpenImage(int data) {
-  SB_TRY(Fd image, os::OpenInside(data, "store.img", O_RDWR | O_CREAT, 0600));
-  struct stat st{};
-  if (::fstat(image.get(), &st) != 0) return FailErrno("stat store.img");
-  // The data directory belongs to the daemon: an image that somebody else could have written is never mounted.
-  if (!S_ISREG(st.st_mode) || st.st_uid != 0 || st.st_nlink != 1 || (st.st_mode & 077) != 0)
-    return Fail(Code::kForbidden, "store.img must be a regular file of root with mode 0600");
-  return image;
-}
-
-Result<bool> HasFilesystem(int image) {
-  std::array<char, 8> magic{};
-  ssize_t n = ::pread(image, magic.data(), magic.size(), kMagicOffset);
-  if (n < 0) return FailErrno("read store.img");
-  return std::string_view(magic.data(), static_cast<size_t>(n)) == kMagic;
-}
-
-Result<uint64_t> ChoosePoolSize(int image, uint64_t wanted) {
-  struct statvfs vfs{};
-  if (::fstatvfs(image, &vfs) != 0) return FailErrno("statvfs");
-  uint64_t free_bytes = static_cast<uint64_t>(vfs.f_bavail) * vfs.f_frsize;
-  uint64_t size = wanted != 0 ? wanted : free_bytes / 10 * 8;
-  size = size / (1 << 20) * (1 << 20);
-  if (size < kSmallestPool)
-    return Fail(Code::kQuota,
-                "the disk is too full for the machines' store: " + std::to_string(free_bytes >> 20) +
-                    " MiB free, at least 320 MiB needed (or [disk] limit = \"none\" in the configuration)");
-  return size;
-}
-
-// An operator may ask for more than last time; less is never taken away.
-Result<> GrowImage(int image, uint64_t wanted) {
-  struct stat st{};
-  if (::fstat(image, &st) != 0) return FailErrno("stat store.img");
-  wanted = wanted / (1 << 20) * (1 << 20);
-  if (wanted <= static_cast<uint64_t>(st.st_size)) return {};
-  if (::ftruncate(image, static_cast<off_t>(wanted)) != 0) return FailErrno("grow store.img");
-  return {};
-}
-
-// Machines of a dead predecessor may hold the old mount a moment longer; after that its device is used again.
-Result<os::LoopDevice> LoopFor(int image) {
-  for (int i = 0; i < 50; ++i) {
-    auto old = os::FindLoop(image);
-    if (!old) return os::AttachLoop(image, false);
-    if (i == 49) return old;
-    old->fd.Reset();
-    ::usleep(20'000);
-  }
-  return os::AttachLoop(image, false);
-}
 
 class BtrfsDisk : public Disk {
  public:
-  BtrfsDisk(std::string path, Fd root, Fd machines, Fd snapshots, Fd manifests, Fd drives, Fd memory, Fd image,
-            os::QuotaMode mode)
+  BtrfsDisk(std::string path, StoreMount store, Fd machines, Fd snapshots, Fd manifests, Fd drives, Fd memory)
       : path_(std::move(path)),
-        root_(std::move(root)),
-        groups_(root_.get(), std::move(image), mode),
+        root_(std::move(store.root)),
+        groups_(root_.get(), std::move(store.image), store.quota),
         machines_(std::move(machines)),
         snapshots_(std::in_place, path_ + "/snapshots", std::move(snapshots), std::move(manifests)),
         drives_(std::in_place, path_ + "/drives", std::move(drives)),
-        memory_(std::move(memory)) {}
+        memory_(std::move(memory), &groups_) {}
   Result<> Start() { return groups_.Start(); }
   ~BtrfsDisk() override {
     snapshots_.reset();
     drives_.reset();
     machines_.Reset();
-    memory_.Reset();
+    memory_.Close();
     root_.Reset();
     if (auto r = os::Unmount(path_); !r) log::Warn("{}", r.error().message);
   }
@@ -198,17 +135,9 @@ class BtrfsDisk : public Disk {
     return {};
   }
   Result<Fd> NewMemory(const std::string& snapshot, const DiskSlot& slot) override {
-    if (!ValidId(snapshot, kMaxSnapshotName)) return Fail(Code::kBadRequest, "bad snapshot name");
     if (snapshots_->Layer(snapshot)) return Fail(Code::kConflict, "snapshot " + snapshot + " exists already");
-    // A subvolume of its own, so that it counts for its project.
-    const std::string half = snapshot + kHalf;
-    SB_TRY(uint64_t id, os::CreateSubvolume(memory_.get(), half));
-    auto make = [&]() -> Result<Fd> {
-      if (slot.group != 0) SB_TRYV(groups_.JoinLike(id, slot.id));
-      return os::OpenInside(memory_.get(), half + kMemoryFile, O_RDWR | O_CREAT | O_EXCL, 0600);
-    };
-    auto file = make();
-    if (!file) EraseMemory(half);
+    auto file = memory_.Create(snapshot, slot);
+    untidy_ = untidy_ || !file;
     return file;
   }
   Result<SlotCopy> BeginCopy(const DiskSlot& slot) const override {
@@ -221,16 +150,17 @@ class BtrfsDisk : public Disk {
     SB_TRY(Fd dir, os::OpenInside(machines_.get(), copy.slot.name, O_RDONLY | O_DIRECTORY));
     SB_TRY(copy.slot.id, os::SubvolumeId(dir.get()));
     dir.Reset();
-    // The memory first: a snapshot of this kind never exists without.
-    const std::string half = snapshot + kHalf;
-    if (::renameat(memory_.get(), half.c_str(), memory_.get(), snapshot.c_str()) != 0)
-      return FailErrno("publish the memory of " + snapshot);
+    // The memory first: a snapshot of this kind never exists without it.
+    SB_TRYV(memory_.Publish(snapshot));
     auto published = Publish(copy.slot, snapshot);
     if (!published) RemoveMemory(snapshot);
     if (published) copy = {};
     return published;
   }
-  void DropMemory(const std::string& snapshot) override { RemoveMemory(snapshot + kHalf); }
+  void DropMemory(const std::string& snapshot) override {
+    memory_.Drop(snapshot);
+    untidy_ = true;
+  }
   void DropCopy(const SlotCopy& copy) override {
     if (copy.slot.name.empty()) return;
     auto there = os::OpenInside(machines_.get(), copy.slot.name, O_RDONLY | O_DIRECTORY);
@@ -239,21 +169,10 @@ class BtrfsDisk : public Disk {
     if (auto id = os::SubvolumeId(there->get())) slot.id = *id;
     if (auto r = Destroy(slot); !r) log::Warn("{}", r.error().message);
   }
-  Result<Fd> OpenMemory(const std::string& snapshot) const override {
-    if (!ValidId(snapshot, kMaxSnapshotName)) return Fail(Code::kBadRequest, "bad snapshot name");
-    auto file = os::OpenInside(memory_.get(), snapshot + kMemoryFile, O_RDONLY);
-    // As it was before it counted for anybody.
-    if (!file) file = os::OpenInside(memory_.get(), snapshot, O_RDONLY);
-    if (!file) return Fail(Code::kNotFound, "snapshot " + snapshot + " has no memory");
-    return file;
-  }
-  void RemoveMemory(const std::string& snapshot) override { EraseMemory(snapshot); }
-  // Memory whose snapshot never came to be.
-  void SweepMemory() {
-    auto names = os::ListDir(memory_.get());
-    for (const auto& name : names ? *names : std::vector<std::string>{}) {
-      if (!snapshots_->Layer(name)) RemoveMemory(name);
-    }
+  Result<Fd> OpenMemory(const std::string& snapshot) const override { return memory_.Open(snapshot); }
+  void RemoveMemory(const std::string& snapshot) override {
+    memory_.Remove(snapshot);
+    untidy_ = true;
   }
   Result<Fd> OpenManifest(const std::string& snapshot, bool fresh) const override {
     return snapshots_->OpenManifest(snapshot, fresh);
@@ -277,7 +196,8 @@ class BtrfsDisk : public Disk {
       }
       SB_TRYV(Remove(machines_.get(), name));
     }
-    SweepMemory();
+    // Memory whose snapshot never came to be.
+    memory_.Sweep([this](const std::string& name) { return snapshots_->Layer(name).has_value(); });
     untidy_ = true;
     return {};
   }
@@ -328,7 +248,7 @@ class BtrfsDisk : public Disk {
       if (all && !done) all = std::move(done);
     };
     for (const std::string& name : sealing_) note(Settle(name));
-    for (int dir : {machines_.get(), snapshots_->fd(), drives_->fd(), memory_.get()})
+    for (int dir : {machines_.get(), snapshots_->fd(), drives_->fd(), memory_.fd()})
       note(EachGone(dir, [dir](const std::string& name) {
         auto done = os::DestroySubvolume(dir, name);
         // Perhaps a directory that is none.
@@ -342,7 +262,7 @@ class BtrfsDisk : public Disk {
     return all;
   }
   std::vector<int> tidy_fds() const override {
-    return {machines_.get(), snapshots_->fd(), drives_->fd(), snapshots_->manifests_fd(), memory_.get()};
+    return {machines_.get(), snapshots_->fd(), drives_->fd(), snapshots_->manifests_fd(), memory_.fd()};
   }
   bool untidy() const override { return untidy_ || unsealed(); }
   bool unsealed() const override { return !unsealed_.empty(); }
@@ -409,13 +329,6 @@ class BtrfsDisk : public Disk {
     SB_TRYV(os::RemoveTree(dir->get(), "work"));
     return os::MakeSubvolumeReadOnly(dir->get());
   }
-  // Not an error when there is none. A store that is older than quotas of memory has plain files here.
-  void EraseMemory(const std::string& name) {
-    if (auto dir = os::OpenInside(memory_.get(), name, O_RDONLY | O_DIRECTORY)) {
-      if (auto id = os::SubvolumeId(dir->get())) groups_.Gone(*id);
-    }
-    if (auto r = Remove(memory_.get(), name); !r) log::Warn("{}", r.error().message);
-  }
   static Result<uint64_t> IdOf(const std::string& path) {
     SB_TRY(Fd dir, os::OpenPath(path, O_RDONLY | O_DIRECTORY));
     return os::SubvolumeId(dir.get());
@@ -433,7 +346,7 @@ class BtrfsDisk : public Disk {
   Fd machines_;
   std::optional<SnapshotDir> snapshots_;
   std::optional<DriveDir> drives_;
-  Fd memory_;
+  MemoryDir memory_;
   std::set<std::string> unsealed_, sealing_;  // snapshots: to be, and by a process that is at it
   mutable bool untidy_ = false;               // something was removed since a process began to tidy
 };
@@ -462,37 +375,17 @@ Result<> MakeStart(const SlotCopy& copy) {
 }
 
 Result<std::unique_ptr<Disk>> OpenBtrfsDisk(const DiskOptions& options) {
-  SB_TRY(Fd image, OpenImage(options.data));
-  SB_TRY(bool formatted, HasFilesystem(image.get()));
-  if (!formatted) {
-    SB_TRY(uint64_t size, ChoosePoolSize(image.get(), options.pool_bytes));
-    if (::ftruncate(image.get(), static_cast<off_t>(size)) != 0) return FailErrno("size store.img");
-  } else {
-    SB_TRYV(GrowImage(image.get(), options.pool_bytes));
-  }
-  SB_TRY(os::LoopDevice loop, LoopFor(image.get()));
-  if (!formatted) SB_TRYV(os::RunProgram({"mkfs.btrfs", "-q", "-f", "-K", "-m", "single", "-d", "single", loop.path}));
-  // Files without checksums cannot be compressed: guests could ask for it, and threads of the kernel would do it, whose
-  // time nobody is charged for. Snapshots have manifests, and memory has sums of its own.
-  std::vector<os::MountOption> mount_options = {
-      {"source", loop.path}, {"discard", "async"}, {"commit", "10"}, {"nodatasum", "", true}};
-  auto mount = os::NewMount("btrfs", mount_options,
-                            MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC | MOUNT_ATTR_NOATIME);
-  if (!mount) return std::unexpected(std::move(mount).error().Context("store.img"));
-  SB_TRYV(os::Attach(mount->get(), AT_FDCWD, options.mount_point));
-  SB_TRY(Fd root, os::OpenPath(options.mount_point, O_RDONLY | O_DIRECTORY));
-  if (auto grown = os::GrowToDevice(root.get()); !grown) log::Warn("{}", grown.error().message);
-  SB_TRY(os::QuotaMode mode, os::EnableQuota(root.get(), options.force_full_quota));
-  SB_TRY(Fd machines, os::EnsureDir(root.get(), "machines", 0700));
-  SB_TRY(Fd snapshots, os::EnsureDir(root.get(), "snapshots", 0700));
-  SB_TRY(Fd drives, os::EnsureDir(root.get(), "drives", 0700));
-  SB_TRY(Fd manifests, os::EnsureDir(root.get(), "manifests", 0700));
-  SB_TRY(Fd memory, os::EnsureDir(root.get(), "memory", 0700));
-  SB_TRYV(os::RemoveTree(root.get(), "site"));
-  SB_TRYV(os::EnsureDir(root.get(), "site", 0700));
+  SB_TRY(StoreMount store, MountStoreImage(options));
+  SB_TRY(Fd machines, os::EnsureDir(store.root.get(), "machines", 0700));
+  SB_TRY(Fd snapshots, os::EnsureDir(store.root.get(), "snapshots", 0700));
+  SB_TRY(Fd drives, os::EnsureDir(store.root.get(), "drives", 0700));
+  SB_TRY(Fd manifests, os::EnsureDir(store.root.get(), "manifests", 0700));
+  SB_TRY(Fd memory, os::EnsureDir(store.root.get(), "memory", 0700));
+  SB_TRYV(os::RemoveTree(store.root.get(), "site"));
+  SB_TRYV(os::EnsureDir(store.root.get(), "site", 0700));
   auto disk =
-      std::make_unique<BtrfsDisk>(options.mount_point, std::move(root), std::move(machines), std::move(snapshots),
-                                  std::move(manifests), std::move(drives), std::move(memory), std::move(image), mode);
+      std::make_unique<BtrfsDisk>(options.mount_point, std::move(store), std::move(machines), std::move(snapshots),
+                                  std::move(manifests), std::move(drives), std::move(memory));
   SB_TRYV(disk->Start());
   SB_TRYV(disk->Resettle());
   return disk;
