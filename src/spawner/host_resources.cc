@@ -11,6 +11,7 @@
 #include <array>
 #include <filesystem>
 
+#include "base/engine_table.h"
 #include "base/ids.h"
 #include "base/log.h"
 #include "os/machine_files.h"
@@ -216,7 +217,6 @@ void FindMicrovm(HostResources& h) {
   if (!vm) h.no_microvm = vm.error().message;
 }
 
-// In order of class. An emulated machine keeps nobody in: by QEMU's own word that is no boundary.
 std::string WhyNoNesting(const HostResources& h) {
   if (!h.options.allow_nesting)
     return "containers inside share the host's kernel with more of it in reach: the operator has to set "
@@ -226,19 +226,25 @@ std::string WhyNoNesting(const HostResources& h) {
   return {};
 }
 
+EngineEntry EntryOf(const EngineTraits& engine, bool usable, std::string why_not, std::string no_nesting) {
+  return {engine.id, std::string(engine.name), static_cast<uint8_t>(engine.isolation_class),
+          usable,    std::move(why_not),       std::move(no_nesting)};
+}
+
+// In the order of the table.
 std::vector<EngineEntry> FindEngines(const HostResources& h) {
-  std::vector<EngineEntry> engines = {{kNamespacesEngine, "namespaces", 1, true, "", WhyNoNesting(h)}};
+  std::vector<EngineEntry> engines = {EntryOf(kNamespaces, true, "", WhyNoNesting(h))};
   bool kvm = h.microvm && h.microvm->kvm;
   std::string no_nesting;
   if (h.microvm && !h.microvm->containers)
     no_nesting = "its guest kernel was made without what containers need: make it anew (sandbar kernel cloud)";
-  if (h.microvm && !kvm) engines.push_back({kMicrovmEngine, "microvm-emulated", 1, true, "", no_nesting});
-  engines.push_back({kGvisorEngine, "gvisor", 2, static_cast<bool>(h.gvisor.runsc), h.gvisor.why_not,
-                     "gVisor as Debian packages it has no nf_tables, which containers need for their networks"});
+  if (h.microvm && !kvm) engines.push_back(EntryOf(kMicrovmEmulated, true, "", no_nesting));
+  engines.push_back(EntryOf(kGvisor, static_cast<bool>(h.gvisor.runsc), h.gvisor.why_not,
+                            "gVisor as Debian packages it has no nf_tables, which containers need for their networks"));
   std::string why_not = kvm         ? ""
                         : h.microvm ? "KVM does not boot a guest here; there is only microvm-emulated"
                                     : h.no_microvm;
-  engines.push_back({kMicrovmEngine, "microvm", 3, kvm, why_not, no_nesting});
+  engines.push_back(EntryOf(kMicrovm, kvm, why_not, no_nesting));
   return engines;
 }
 

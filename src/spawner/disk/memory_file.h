@@ -34,7 +34,7 @@ class Checksum {
 
 // What has to be the same where it goes on.
 struct MemoryNeeds {
-  std::string engine;   // "microvm", "microvm-emulated"
+  std::string engine;   // its name (base/engine_table.h)
   std::string qemu;     // its version
   std::string cpu;      // the host's model
   std::string kernel;   // sum of the guest kernel

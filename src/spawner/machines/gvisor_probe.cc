@@ -84,7 +84,7 @@ class ProbeResources {
 Result<std::vector<std::string>> Probe(HostResources& host, int runsc) {
   ResourcePool pool(&host, 0);
   ProbeResources made(&pool);
-  SB_TRY(made.resources, pool.Take({.net = NetKind::kVeth}));
+  SB_TRY(made.resources, pool.Take({.net = NetworkKind::kVeth}));
   GvisorJail jail;
   jail.host = &host;
   jail.resources = &made.resources;

@@ -1,7 +1,21 @@
-// How a machine's first process is started: what differs between engines. What they share (resources, limits, deadline,
-// usage, snapshot, end) is machine.h. One object per machine, made at boot; single thread; no call here waits.
+// How an engine starts the first process of a machine, and what else differs between engines in code. Facts that differ
+// are in base/engine_table.h; what all engines share (resources, limits, deadline, usage, snapshot, end) is machine.h.
+// One object per machine, made at boot. Single thread; no call waits.
 //
-//   SB_TRY(auto launch, MakeLaunch(request.engine));
+// Adding an engine:
+//   1. base/engine_table.h: a row. The daemon (engine/spawner_client) and the command line read it.
+//   2. launch_<engine>.cc beside this file: a class derived from Launch; its line in launch.cc.
+//   3. host_resources.cc: FindEngines tells whether the engine works on this host, or why not. What its machines share
+//      (programs, filters, templates) is a member of HostResources.
+//   4. options.h, daemon/config.cc: switches for the operator, and the name in the list of `isolation`; cli/parse.cc
+//   has
+//      that list for --isolation.
+//   5. The machine has to run sandbar-guest: guest/main.cc, guest/vm_init.cc when the guest has a kernel of its own.
+//   6. tests/support/spawner runs the spawner's tests on an engine; tests/engines has its suites; docs/engines.md
+//      explains it. `make test-engines` runs the behavioural suites on it.
+// Nothing else compares names or numbers of engines.
+//
+//   SB_TRY(auto launch, MakeLaunch(engine));
 //   SB_TRY(os::Child child, launch->Start(input, configure));   // returns while the child works
 //   … child.status says that it runs …
 //   launch->LetGo();
@@ -15,6 +29,7 @@
 #include <string>
 #include <vector>
 
+#include "base/engine_table.h"
 #include "base/result.h"
 #include "os/cgroup.h"
 #include "os/child.h"
@@ -77,13 +92,13 @@ class Launch {
   virtual bool RootReleased() { return true; }
 };
 
-// kUnsupported for an engine that is not known.
-Result<std::unique_ptr<Launch>> MakeLaunch(uint8_t engine);
+// kUnsupported for an engine of the table that has no line in launch.cc.
+Result<std::unique_ptr<Launch>> MakeLaunch(const EngineTraits& engine);
 // The network that machines of this engine have.
-NetKind NetOf(uint8_t engine, bool nesting);
+NetworkKind NetworkOf(const EngineTraits& engine, bool nesting);
 
-std::unique_ptr<Launch> NamespacesLaunch();
-std::unique_ptr<Launch> GvisorLaunch();
+std::unique_ptr<Launch> NewNamespacesLaunch();
+std::unique_ptr<Launch> NewGvisorLaunch();
 std::unique_ptr<Launch> NewMicrovmLaunch();
 
 }  // namespace sandbar::spawner

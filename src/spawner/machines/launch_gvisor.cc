@@ -30,7 +30,7 @@ Result<> CheckPlace(const std::string& path) {
   return {};
 }
 
-class GvisorLaunchImpl : public RootDirLaunch {
+class GvisorLaunch : public RootDirLaunch {
  public:
   os::CgroupLimits GroupLimits(const Limits& l) const override {
     return {l.vcpus, l.memory_bytes == 0 ? 0 : l.memory_bytes + kKernelMemory,
@@ -77,8 +77,8 @@ class GvisorLaunchImpl : public RootDirLaunch {
 
 }  // namespace
 
-std::unique_ptr<Launch> GvisorLaunch() {
-  return std::make_unique<GvisorLaunchImpl>();
+std::unique_ptr<Launch> NewGvisorLaunch() {
+  return std::make_unique<GvisorLaunch>();
 }
 
 }  // namespace sandbar::spawner

@@ -30,7 +30,6 @@ constexpr int64_t kStartLimitMs = 600'000;    // the first use of an image merge
 constexpr uint32_t kThreads = 128;            // 64 of them for the disk
 constexpr size_t kMaxWords = 600;
 constexpr size_t kMaxFile = 16 << 20;
-constexpr const char* kVmOnKvm = "microvm";
 
 // Files of the site layers: trust store, resolv.conf, host name.
 Result<> AddFiles(int dir, const std::string& prefix, std::vector<VmFile>& out) {
@@ -192,7 +191,7 @@ class MicrovmLaunch : public Launch {
     if (has_drives_)
       return Fail(Code::kUnsupported, "a machine with drives cannot be kept with its memory: they are not copied");
     // An emulator's own threads keep the list of changed pages; whether it is whole is not worth finding out.
-    return MemorySource{control_.get(), needs_.engine == kVmOnKvm, needs_};
+    return MemorySource{control_.get(), on_kvm_, needs_};
   }
 
  private:
@@ -223,7 +222,9 @@ class MicrovmLaunch : public Launch {
   Result<> FindMemory(const LaunchInput& in, const ConfigureReq& request) {
     const Microvm& vm = *in.host->microvm;
     const VmSize size = SizeOf(in.limits);
-    needs_ = {vm.kvm ? kVmOnKvm : "microvm-emulated", vm.version, vm.cpu, vm.kernel, "", size.mib, size.vcpus};
+    on_kvm_ = vm.kvm;
+    const EngineTraits& engine = vm.kvm ? kMicrovm : kMicrovmEmulated;
+    needs_ = {std::string(engine.name), vm.version, vm.cpu, vm.kernel, "", size.mib, size.vcpus};
     Checksum devices;
     bool append = false;
     for (const std::string& word : QemuMachine(vm, size, QemuMemory::kOwn, true)) {
@@ -268,7 +269,7 @@ class MicrovmLaunch : public Launch {
   uint64_t copied_ = 0;      // of drives that it may only read
   Fd state_, control_qemu_;  // until it has them
   Fd control_;               // our end: for those who take snapshots of it
-  bool has_drives_ = false;
+  bool has_drives_ = false, on_kvm_ = false;
   Fd memory_;            // that it goes on with
   MemoryHeader header_;  // of that one
   MemoryNeeds needs_;

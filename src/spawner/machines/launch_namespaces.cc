@@ -63,7 +63,7 @@ Result<> MakeMounts(Preparation& p, const Identity& identity, const Limits& limi
   return {};
 }
 
-class NamespacesLaunchImpl : public RootDirLaunch {
+class NamespacesLaunch : public RootDirLaunch {
   Result<> PrepareNesting(Preparation& p, const LaunchInput& in) {
     const uint32_t base = in.resources->identity.lease.base();
     for (const char* path : kContainerDirs) {
@@ -152,8 +152,8 @@ class NamespacesLaunchImpl : public RootDirLaunch {
 
 }  // namespace
 
-std::unique_ptr<Launch> NamespacesLaunch() {
-  return std::make_unique<NamespacesLaunchImpl>();
+std::unique_ptr<Launch> NewNamespacesLaunch() {
+  return std::make_unique<NamespacesLaunch>();
 }
 
 }  // namespace sandbar::spawner

@@ -45,12 +45,13 @@ Result<> Machine::CheckLimits(const Limits& l) const {
 
 namespace {
 
-Result<> CheckEngine(const HostResources& host, const BootReq& request) {
+// The engine of the request, when it works here.
+Result<const EngineTraits*> CheckEngine(const HostResources& host, const BootReq& request) {
   for (const EngineEntry& e : host.engines) {
     if (e.id != request.engine) continue;
     if (!e.usable) return Fail(Code::kUnsupported, "engine " + e.name + " does not work here: " + e.why_not);
     if (request.nesting && !e.no_nesting.empty()) return Fail(Code::kUnsupported, "nesting: " + e.no_nesting);
-    return {};
+    return FindEngine(e.name);
   }
   return Fail(Code::kUnsupported, "there is no such engine");
 }
@@ -63,17 +64,16 @@ Result<std::unique_ptr<Machine>> Machine::Boot(HostResources* host, ResourcePool
   SB_TRYV(m->CheckLimits(request.limits));
   const DiskOwner owner{request.project, request.project_bytes};
   SB_TRYV(host->disk->CheckSpace(owner, 0));
-  SB_TRYV(CheckEngine(*host, request));
-  SB_TRY(m->launch_, MakeLaunch(request.engine));
-  m->engine_ = request.engine;
-  if (request.engine == kMicrovmEngine) m->agent_key_ = NewLabel("", 32);
+  SB_TRY(m->engine_, CheckEngine(*host, request));
+  const EngineTraits& engine = *m->engine_;
+  SB_TRY(m->launch_, MakeLaunch(engine));
+  if (engine.agent_has_key) m->agent_key_ = NewLabel("", 32);
   m->nesting_ = request.nesting;
-  const bool shared_kernel = request.engine == kNamespacesEngine;
   ResourcePool::Want want;
-  want.net = NetOf(request.engine, request.nesting);
+  want.net = NetworkOf(engine, request.nesting);
   want.mac = VmMac(m->agent_key_);
-  want.nesting = request.nesting && shared_kernel;
-  want.entrant = shared_kernel && !request.nesting;
+  want.nesting = request.nesting && !engine.has_own_kernel;
+  want.entrant = engine.prestarts_init && !request.nesting;
   SB_TRY(m->resources_, pool->Take(want));
   m->disk_owner_ = owner;
   auto rest = host->disk->Assign(m->resources_.disk, owner);
@@ -191,7 +191,7 @@ std::optional<int> Machine::OnExit() {
 
 MachineEntry Machine::entry() const {
   uint8_t state = state_ == State::kBooted || state_ == State::kStarting ? 0 : state_ == State::kRunning ? 1 : 2;
-  return {id_, state, child_.pid, start_time_, engine_};
+  return {id_, state, child_.pid, start_time_, engine_->id};
 }
 
 Result<> Machine::SetLimits(const Limits& limits, uint64_t inherited) {

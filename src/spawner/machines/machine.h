@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "base/engine_table.h"
 #include "base/fd.h"
 #include "base/result.h"
 #include "os/child.h"
@@ -41,7 +42,7 @@ class Machine {
   State state() const { return state_; }
   MachineEntry entry() const;
   std::string socket_name() const { return id_ + ".sock"; }
-  uint8_t engine() const { return engine_; }
+  const EngineTraits& engine() const { return *engine_; }
   // What its agent says to prove that it got our configuration; empty where we start the agent ourselves.
   const std::string& agent_key() const { return agent_key_; }
   bool nesting() const { return nesting_; }
@@ -123,7 +124,7 @@ class Machine {
   Limits limits_;
   DiskOwner disk_owner_;
   MachineResources resources_;
-  uint8_t engine_ = kNamespacesEngine;
+  const EngineTraits* engine_ = &kNamespaces;
   std::string agent_key_;
   bool nesting_ = false;
   std::unique_ptr<Launch> launch_;

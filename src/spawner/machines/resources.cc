@@ -48,8 +48,8 @@ void ResourcePool::DiscardGroup(std::unique_ptr<os::MachineCgroup> group) {
 }
 
 Result<os::MachineNet> ResourcePool::TakeNet(const Want& want, const Identity& identity) {
-  if (want.net == NetKind::kTap) return os::CreateTapNet(want.mac);
-  if (want.net == NetKind::kVeth) return os::CreateVethNet(identity.userns.get());
+  if (want.net == NetworkKind::kTap) return os::CreateTapNet(want.mac);
+  if (want.net == NetworkKind::kVeth) return os::CreateVethNet(identity.userns.get());
   return TakeOr(nets_, [] { return os::CreateLocalNet(); });
 }
 

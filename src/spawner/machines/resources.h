@@ -2,7 +2,7 @@
 // group, a place on disk, and for some a process that waits. Each part is made ahead in small numbers while the loop is
 // idle, and used by one machine only. Single thread; the pool does not outlive the host.
 //
-//   SB_TRY(MachineResources resources, pool.Take({.net = NetKind::kLocal}));      // from the pool, or made now
+//   SB_TRY(MachineResources resources, pool.Take({.net = NetworkKind::kLocal}));      // from the pool, or made now
 //   … the machine ends …
 //   pool.Discard(std::move(resources));
 //   pool.Sweep();
@@ -12,6 +12,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/engine_table.h"
 #include "base/fd.h"
 #include "base/result.h"
 #include "os/cgroup.h"
@@ -24,9 +25,6 @@
 namespace sandbar::spawner {
 
 struct HostResources;
-
-// What os/netns.h makes. Only local ones are made ahead.
-enum class NetKind { kLocal, kTap, kVeth };
 
 struct Identity {
   os::UidLease lease;
@@ -46,10 +44,10 @@ class ResourcePool {
  public:
   ResourcePool(HostResources* host, size_t depth) : host_(host), depth_(depth) {}
   struct Want {
-    NetKind net = NetKind::kLocal;
-    os::Mac mac = os::kLinkGuestMac;  // of a tap's other end
-    bool nesting = false;             // the machine's root may make namespaces
-    bool entrant = false;             // with the process that becomes its first one; network kLocal only
+    NetworkKind net = NetworkKind::kLocal;  // only local ones are made ahead
+    os::Mac mac = os::kLinkGuestMac;        // of a tap's other end
+    bool nesting = false;                   // the machine's root may make namespaces
+    bool entrant = false;                   // with the process that becomes its first one; network kLocal only
   };
   Result<MachineResources> Take(const Want& want);
   // A control group alone, for a process of ours; goes back by DiscardGroup.

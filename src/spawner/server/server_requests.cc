@@ -263,7 +263,7 @@ void Server::Handle(uint32_t tag, const DialReq& r) {
     return daemon_.ReplyError(tag, NoSuchMachine());
   // Port 1 is ours: whoever could dial it would speak to the egress proxy as the machine.
   if (r.port < 2 || r.port > 65535) return daemon_.ReplyError(tag, Fail(Code::kBadRequest, "bad port").error());
-  if (slot->machine->engine() != kNamespacesEngine || slot->machine->nesting())
+  if (!slot->machine->engine().host_dials_loopback || slot->machine->nesting())
     return daemon_.ReplyError(tag,
                               Fail(Code::kUnsupported, "this machine's loopback is reached through its agent").error());
   auto fd = os::DialIn(slot->machine->netns(), static_cast<uint16_t>(r.port), r.ipv6);
