@@ -8,6 +8,7 @@
 #include <boost/json/object.hpp>
 #include <cstdlib>
 
+#include "base/engine_table.h"
 #include "cli/called.h"
 #include "wire/ndjson.h"
 
@@ -158,11 +159,8 @@ std::string Bytes(uint64_t n) {
 }
 
 std::string_view Boundary(std::string_view engine) {
-  if (engine == "namespaces") return "shares the host's kernel";
-  if (engine == "gvisor") return "a kernel in user space";
-  if (engine == "microvm") return "a virtual machine";
-  if (engine == "microvm-emulated") return "a virtual machine without KVM, no security boundary";
-  return "unknown to this program";
+  const EngineTraits* known = FindEngine(engine);
+  return known != nullptr ? known->boundary : "unknown to this program";
 }
 
 std::string ShellQuote(std::string_view s) {

@@ -1,6 +1,7 @@
-// The one contract: an engine boots sandbar-guest in a machine made of orthogonal parts, and hands back a
-// reconnectable byte stream to it. A new engine implements this and nothing else; every feature (exec, files, pty)
-// is frames on that stream (engine/guest_link/guest_link.h).
+// What the daemon knows of engines: an Engine boots sandbar-guest in a machine and hands back a byte stream to it that
+// can be connected again. Every feature (exec, files, pty) is frames on that stream (engine/guest_link/guest_link.h).
+// One class implements Engine for all engines: it asks the spawner (engine/spawner_client/spawner_engine.h). A new
+// engine is therefore code of the spawner: spawner/machines/launch.h has the checklist, base/engine_table.h the facts.
 //
 //   auto m = co_await engine.Boot(boot);          // rootfs format, network, limits: not named, no image yet
 //   co_await m->Configure(rootfs, spec);          // image and spec: the agent runs
@@ -21,12 +22,13 @@
 #include <vector>
 
 #include "async/task.h"
+#include "base/engine_table.h"
 #include "base/fd.h"
 
 namespace sandbar::engine {
 
-enum class RootfsFormat { kDir, kBlock };
-enum class AttachmentKind { kLocal, kTap, kVeth };
+using sandbar::RootfsFormat;
+using AttachmentKind = NetworkKind;
 
 // A drive in a machine: the drive itself, or a read-only state of it. Never a channel between machines: each sees a
 // state through a filesystem of its own.
@@ -172,9 +174,8 @@ class Machine {
   virtual Task<LiveSnapshot> SnapshotLive(std::string snapshot, bool go_on) = 0;
 };
 
-// One way to make machines. Names and what stands between a guest and the host's kernel:
-//   "namespaces" (class 1) nothing but the kernel's own checks, "gvisor" (2) a kernel in user space, "microvm" (3) a
-//   virtual machine on KVM, "microvm-emulated" (1) the same without KVM: its emulator was never meant as a boundary.
+// One way to make machines, as it works on this host. base/engine_table.h says what stands between its guests and the
+// host's kernel.
 struct EngineInfo {
   std::string name;
   int isolation_class = 1;

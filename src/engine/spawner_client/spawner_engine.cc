@@ -18,11 +18,10 @@ EngineInfo ToInfo(spawner::EngineEntry e, bool copies_snapshots) {
   EngineInfo info;
   info.name = std::move(e.name);
   info.isolation_class = e.isolation_class;
-  if (e.id == spawner::kGvisorEngine) info.attachment = AttachmentKind::kVeth;
-  if (e.id == spawner::kMicrovmEngine) {
-    info.attachment = AttachmentKind::kTap;
-    info.format = RootfsFormat::kBlock;
-    info.live = true;
+  if (const EngineTraits* traits = FindEngine(info.name)) {
+    info.attachment = traits->network;
+    info.format = traits->format;
+    info.live = traits->keeps_memory;
   }
   info.copies_snapshots = copies_snapshots;
   info.usable = e.usable;
