@@ -23,8 +23,8 @@ sb_module(engine uses base async)
 sb_module(engine/guest_link uses base async wire engine tests support/guest_link)
 sb_module(engine/spawner_client uses base async os spawner engine tests engine/guest_link)
 sb_module(sandbox uses base async wire engine engine/guest_link store images http egress tests support/sandbox links Boost::json OpenSSL::Crypto)
-sb_embed(sandbox code_drivers.h kPythonDriver src/sandbox/drivers/driver.py kNodeDriver src/sandbox/drivers/driver.js
-  kBashDriver src/sandbox/drivers/driver.sh)
+sb_embed(sandbox code/code_drivers.h kPythonDriver src/sandbox/code/drivers/driver.py kNodeDriver src/sandbox/code/drivers/driver.js
+  kBashDriver src/sandbox/code/drivers/driver.sh)
 sb_module(mcp uses base async wire egress sandbox links Boost::json ZLIB::ZLIB)
 sb_module(api uses base assets async wire http egress ingress sandbox store images mcp tests support/api links Boost::json OpenSSL::Crypto)
 sb_module(client uses base async wire http links Boost::json ZLIB::ZLIB)

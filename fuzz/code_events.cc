@@ -10,7 +10,7 @@
 #include <set>
 #include <string>
 
-#include "sandbox/code_context.h"
+#include "sandbox/code/code_context.h"
 
 using namespace sandbar;
 using namespace sandbar::sandbox;

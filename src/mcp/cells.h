@@ -18,7 +18,7 @@
 
 #include "async/task.h"
 #include "mcp/output.h"
-#include "sandbox/code.h"
+#include "sandbox/code/code.h"
 
 namespace sandbar::mcp {
 

@@ -6,7 +6,7 @@
 
 #include "base/ids.h"
 #include "mcp/output.h"
-#include "sandbox/ladder.h"
+#include "sandbox/engine_selector.h"
 
 namespace sandbar::mcp {
 namespace {

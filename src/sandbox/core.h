@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "async/task.h"
+#include "sandbox/commands/log_budget.h"
 #include "sandbox/config.h"
 #include "sandbox/domain.h"
-#include "sandbox/ladder.h"
-#include "sandbox/log_budget.h"
+#include "sandbox/engine_selector.h"
 #include "sandbox/vault.h"
 
 namespace sandbar::sandbox {

@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "sandbox/core.h"
-#include "sandbox/deletion.h"
-#include "sandbox/errand.h"
-#include "sandbox/formats.h"
-#include "sandbox/outcome.h"
-#include "sandbox/pool.h"
-#include "sandbox/session.h"
+#include "sandbox/sandboxes/pending_deletion.h"
+#include "sandbox/sessions/pool.h"
+#include "sandbox/sessions/session.h"
+#include "sandbox/shared_result.h"
+#include "sandbox/snapshots/converter.h"
+#include "sandbox/wakeable_loop.h"
 
 namespace sandbar::sandbox {
 

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <set>
 
-#include "sandbox/drives.h"
-#include "sandbox/ladder.h"
-#include "sandbox/retention.h"
-#include "sandbox/routes.h"
+#include "sandbox/drives/drive_records.h"
+#include "sandbox/engine_selector.h"
+#include "sandbox/ports/routes.h"
+#include "sandbox/snapshots/retention.h"
 #include "wire/guest_frames.h"
 
 namespace sandbar::sandbox {

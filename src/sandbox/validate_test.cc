@@ -2,8 +2,8 @@
 
 #include <gmock/gmock.h>
 
-#include "sandbox/environment.h"
-#include "sandbox/pool.h"
+#include "sandbox/commands/environment.h"
+#include "sandbox/sessions/pool.h"
 
 namespace sandbar::sandbox {
 namespace {

@@ -12,7 +12,7 @@
 #include "api/vercel/shapes.h"
 #include "base/ids.h"
 #include "base/log.h"
-#include "sandbox/ladder.h"
+#include "sandbox/engine_selector.h"
 #include "sandbox/tokens.h"
 #include "wire/json_decode.h"
 

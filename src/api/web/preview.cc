@@ -5,7 +5,7 @@
 #include "api/api.h"
 #include "api/errors.h"
 #include "api/web/preview_secrets.h"
-#include "sandbox/routes.h"
+#include "sandbox/ports/routes.h"
 #include "wire/text.h"
 #include "wire/url.h"
 

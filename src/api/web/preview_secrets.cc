@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "api/auth.h"
-#include "sandbox/routes.h"
+#include "sandbox/ports/routes.h"
 #include "wire/percent.h"
 #include "wire/text.h"
 

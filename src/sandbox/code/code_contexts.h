@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "async/task.h"
-#include "sandbox/code.h"
+#include "sandbox/code/code.h"
 #include "sandbox/scope.h"
 
 namespace sandbar::sandbox {

@@ -12,8 +12,8 @@
 #include "async/task.h"
 #include "egress/policy.h"
 #include "sandbox/sandboxes/sandbox_view.h"
+#include "sandbox/sandboxes/source.h"
 #include "sandbox/scope.h"
-#include "sandbox/source.h"
 #include "store/records.h"
 
 namespace sandbar::sandbox {

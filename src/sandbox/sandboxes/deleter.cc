@@ -1,0 +1,184 @@
+// Deleting sandboxes, and finishing what an earlier server began to delete.
+#include <filesystem>
+
+#include "base/ids.h"
+#include "base/log.h"
+#include "sandbox/sandboxes/pending_deletion.h"
+#include "sandbox/service_impl.h"
+
+namespace sandbar::sandbox {
+namespace {
+
+constexpr int kDisposablePage = 200;
+
+}  // namespace
+
+Task<store::Sandbox> ServiceImpl::Delete(Scope scope, std::string name, bool orphan_snapshots) {
+  auto work = DeleteNow(std::move(scope), std::move(name), orphan_snapshots);
+  co_return co_await RunToEnd(&tasks_, std::move(work));
+}
+
+Task<ServiceImpl::Found> ServiceImpl::FindAndMark(Scope scope, std::string name, bool orphan_snapshots) {
+  if (scope.project.empty() || scope.team.empty()) co_return Fail(Code::kBadRequest, "projectId: is required");
+  auto find = [key = store::SandboxKey{scope.team, scope.project, name},
+               orphan_snapshots](store::Store& store) -> Result<Found> {
+    SB_TRY(auto sandbox, store.FindSandbox(key));
+    if (!sandbox) return Fail(Code::kNotFound, "sandbox not found: " + key.name.substr(0, 128));
+    const bool ended = sandbox->status == store::Status::kStopped || sandbox->status == store::Status::kFailed ||
+                       sandbox->status == store::Status::kAborted;
+    if (!ended) SB_TRYV(MarkForDeletion(store, {key, orphan_snapshots, sandbox->created_at}));
+    return Found{*std::move(sandbox), !ended};
+  };
+  co_return co_await core_.Db(std::move(find));
+}
+
+// Its machine is ended and what that wrote given up.
+Task<store::Sandbox> ServiceImpl::StopForDeletion(store::Sandbox sandbox, bool orphan_snapshots, Removed removed) {
+  Keep keep = KeepNothing();
+  keep.then = [key = store::KeyOf(sandbox), orphan_snapshots, removed](store::Store& store) -> Result<> {
+    SB_TRY(*removed, RemoveSandbox(store, key, orphan_snapshots));
+    return {};
+  };
+  auto stop = RequestStop(sandbox.current_session, StopCause::kRequested, "deleted", std::move(keep));
+  if (!stop) co_return sandbox;
+  auto stopped = co_await stop->Wait();
+  if (!stopped && !core_.closing) {
+    // The caller hears that it failed, so the next start must not do it behind their back.
+    auto spare = [key = store::KeyOf(sandbox)](store::Store& store) { return SpareFromDeletion(store, key); };
+    SB_CO_TRYV(co_await core_.Db(std::move(spare)));
+  }
+  co_return stopped;
+}
+
+Task<store::Sandbox> ServiceImpl::DeleteNow(Scope scope, std::string name, bool orphan_snapshots) {
+  SB_CO_TRY(auto found, co_await FindAndMark(std::move(scope), std::move(name), orphan_snapshots));
+  store::Sandbox sandbox = std::move(found.sandbox);
+  auto key = store::KeyOf(sandbox);
+  auto removed = std::make_shared<std::optional<std::vector<std::string>>>();
+  if (LiveOf(sandbox.current_session) != nullptr) {
+    // Its end is on record, and being cleared away.
+    auto mark = [doomed = Doomed{key, orphan_snapshots, sandbox.created_at}](store::Store& store) {
+      return MarkForDeletion(store, doomed);
+    };
+    if (!found.marked) SB_CO_TRYV(co_await core_.Db(std::move(mark)));
+    SB_CO_TRY(sandbox, co_await StopForDeletion(std::move(sandbox), orphan_snapshots, removed));
+  }
+  if (*removed) {
+    auto sessions = *std::move(*removed);
+    SB_CO_TRYV(co_await RemoveLogs(std::move(key.name), std::move(sessions)));
+    co_return sandbox;
+  }
+  auto meant = [born = sandbox.created_at](const store::Sandbox& now) { return now.created_at == born; };
+  SB_CO_TRYV(co_await RemoveRecord(std::move(key), orphan_snapshots, std::move(meant)));
+  co_return sandbox;
+}
+
+Task<> ServiceImpl::RemoveRecord(store::SandboxKey key, bool orphan_snapshots,
+                                 std::function<bool(const store::Sandbox&)> meant) {
+  auto remove = [key, orphan_snapshots, meant](store::Store& store) -> Result<std::vector<std::string>> {
+    SB_TRY(auto now, store.FindSandbox(key));
+    if (!now) SB_TRYV(SpareFromDeletion(store, key));
+    if (!now || !meant(*now)) return std::vector<std::string>{};
+    return RemoveSandbox(store, key, orphan_snapshots);
+  };
+  SB_CO_TRY(auto sessions, co_await core_.Db(std::move(remove)));
+  co_return co_await RemoveLogs(std::move(key.name), std::move(sessions));
+}
+
+Task<> ServiceImpl::RemoveLogs(std::string sandbox, std::vector<std::string> sessions) {
+  std::vector<std::string> dirs;
+  for (const auto& id : sessions) dirs.push_back(core_.LogDir(id));
+  auto erase = [dirs = std::move(dirs)] {
+    std::error_code ec;
+    for (const auto& dir : dirs) std::filesystem::remove_all(dir, ec);
+    return ec;
+  };
+  auto ec = co_await core_.Files(std::move(erase));
+  if (ec) log::Warn("logs of {}: {}", sandbox, ec.message());
+  for (const auto& id : sessions) core_.logs.Forget(id);
+  Collect();
+  co_return co_await ClearTraces();
+}
+
+Task<> ServiceImpl::RemoveDisposable() {
+  using Rows = std::vector<store::Sandbox>;
+  auto find = [now = NowMs()](store::Store& store) -> Result<Rows> {
+    store::ListFilter filter;
+    filter.limit = kDisposablePage;
+    filter.tag = {kDisposableTag, "1"};
+    filter.sort_by = store::SortBy::kStatusUpdatedAt;
+    filter.ascending = true;
+    Rows due;
+    do {
+      SB_TRY(auto page, store.ListSandboxes(filter));
+      for (store::Sandbox& s : page.items) {
+        const bool stopped = s.status == store::Status::kStopped && s.current_snapshot.empty();
+        if (stopped && s.status_updated_at + s.timeout_ms <= now) due.push_back(std::move(s));
+      }
+      filter.cursor = std::move(page.next);
+    } while (!filter.cursor.empty());
+    return due;
+  };
+  SB_CO_TRY(Rows due, co_await core_.Db(std::move(find)));
+  for (const store::Sandbox& s : due) {
+    auto key = store::KeyOf(s);
+    auto meant = [at = s.status_updated_at](const store::Sandbox& now) {
+      return now.status == store::Status::kStopped && now.status_updated_at == at;
+    };
+    SB_CO_TRYV(co_await RemoveRecord(std::move(key), false, std::move(meant)));
+  }
+  co_return Result<>{};
+}
+
+// Sandboxes that nobody named or used again. Their snapshots expire by themselves at the same time.
+Task<> ServiceImpl::RemoveUnclaimed() {
+  auto find = [now = NowMs()](store::Store& store) { return store.SandboxesToCollect(now); };
+  SB_CO_TRY(auto due, co_await core_.Db(std::move(find)));
+  for (const store::Sandbox& s : due) {
+    if (LiveOf(s.current_session) != nullptr) continue;
+    auto key = store::KeyOf(s);
+    auto removed = std::make_shared<bool>(false);
+    auto meant = [s, removed](const store::Sandbox& now) {
+      *removed = now.collect_after_ms > 0 && now.status == s.status && now.status_updated_at == s.status_updated_at;
+      return *removed;
+    };
+    SB_CO_TRYV(co_await RemoveRecord(std::move(key), false, std::move(meant)));
+    if (*removed) log::Info("sandbox {}: removed, because nobody named it or used it again", s.name);
+  }
+  co_return Result<>{};
+}
+
+Task<> ServiceImpl::FinishDeletions() {
+  co_await asio::this_coro::throw_if_cancelled(false);
+  auto list = [](store::Store& store) { return MarkedForDeletion(store); };
+  SB_CO_TRY(auto marked, co_await core_.Db(std::move(list)));
+  for (const Doomed& doomed : marked) {
+    // Since the mark was made there may be another one of that name.
+    auto check = [doomed](store::Store& store) -> Result<bool> {
+      SB_TRY(auto now, store.FindSandbox(doomed.key));
+      if (now && doomed.Means(*now)) return true;
+      SB_TRYV(SpareFromDeletion(store, doomed.key));
+      return false;
+    };
+    SB_CO_TRY(const bool meant, co_await core_.Db(std::move(check)));
+    if (!meant) continue;
+    Scope scope;
+    scope.team = doomed.key.team;
+    scope.project = doomed.key.project;
+    auto deleted = co_await DeleteNow(std::move(scope), doomed.key.name, doomed.with_snapshots);
+    if (core_.closing) break;
+    if (deleted) {
+      log::Info("sandbox {}: deleted, as a server that ended had begun to", doomed.key.name);
+      continue;
+    }
+    if (deleted.error().code != Code::kNotFound) {
+      log::Warn("sandbox {} is to be deleted and is not: {}", doomed.key.name, deleted.error().message);
+      continue;
+    }
+    auto spare = [key = doomed.key](store::Store& store) { return SpareFromDeletion(store, key); };
+    SB_CO_TRYV(co_await core_.Db(std::move(spare)));
+  }
+  co_return Result<>{};
+}
+
+}  // namespace sandbar::sandbox
