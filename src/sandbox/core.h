@@ -1,5 +1,5 @@
-// What every part of the domain shares: configuration, the interfaces below, and the pools for work off the loop.
-// Made by Domain, outlives everything else in it. Single loop; only Db() and Files() leave it.
+// The things that all types of the domain share: configuration, the interfaces below, and the pools for work off the
+// loop. Made by the domain, outlives everything else in it. Single loop; only Db() and Files() leave it.
 #pragma once
 
 #include <string>
@@ -15,13 +15,13 @@
 namespace sandbar::sandbox {
 
 struct Core {
-  Core(asio::any_io_executor executor, Config c, Dependencies d, Ladder l = {})
-      : ex(std::move(executor)), config(std::move(c)), deps(std::move(d)), ladder(std::move(l)), vault(deps.secret) {}
+  Core(asio::any_io_executor executor, Config c, Dependencies d, EngineSelector l = {})
+      : ex(std::move(executor)), config(std::move(c)), deps(std::move(d)), engines(std::move(l)), vault(deps.secret) {}
 
   asio::any_io_executor ex;
   const Config config;
   const Dependencies deps;
-  const Ladder ladder;
+  const EngineSelector engines;
   const Vault vault;
   LogBudget logs{config.project.log_bytes, config.log_total_bytes};
   // Set first thing in Close: from then on a failing step leaves its rows for the next start instead of undoing.
@@ -51,8 +51,10 @@ struct Core {
 
   asio::thread_pool db_pool{1};
   asio::thread_pool file_pool{2};
-  // For patterns of tenants that take long to search with. Each of its jobs is bounded (net::kMaxMatchSteps).
+  // For patterns of tenants that take long to search with. Each of its jobs is bounded (egress::kMaxMatchSteps).
   asio::thread_pool match_pool{1};
+  // Work that goes on when its caller has gone, and the domain's background loops. Closed before anything else.
+  TaskGroup tasks{ex};
 };
 
 }  // namespace sandbar::sandbox

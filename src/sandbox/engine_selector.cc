@@ -48,46 +48,47 @@ std::string_view FormatName(RootfsFormat format) {
   return format == RootfsFormat::kBlock ? "block" : "dir";
 }
 
-Result<Ladder> Ladder::Make(std::vector<EngineInfo> engines, const std::string& plain, const Config& config) {
-  Ladder ladder;
+Result<EngineSelector> EngineSelector::Make(std::vector<EngineInfo> engines, const std::string& plain,
+                                            const Config& config) {
+  EngineSelector selector;
   // An emulator was never meant to hold hostile code, whatever runs in it: its class is the operator's to give.
   for (EngineInfo& e : engines)
     if (e.name == kEmulated) e.isolation_class = config.allow_tcg_as_class3 ? 3 : 1;
   for (EngineInfo& e : engines)
     if (ClassOf(e, true) == 0 && e.no_nesting.empty() && !config.allow_nesting_on_class1)
       e.no_nesting = "it shares the host's kernel; the operator has to set allow_nesting_on_class1 = true";
-  ladder.engines_ = std::move(engines);
-  const EngineInfo* microvm = ladder.Find(kMicrovm);
+  selector.engines_ = std::move(engines);
+  const EngineInfo* microvm = selector.Find(kMicrovm);
   std::string wanted = config.isolation;
   if (wanted == "auto") wanted = microvm != nullptr && microvm->usable ? kMicrovm : plain;
-  const EngineInfo* chosen = ladder.Find(wanted);
+  const EngineInfo* chosen = selector.Find(wanted);
   if (chosen == nullptr)
     return Fail(Code::kUnsupported, fmt::format("isolation = \"{}\": there is no such engine here; there are: auto, {}",
-                                                wanted, Names(ladder.engines_)));
+                                                wanted, Names(selector.engines_)));
   if (!chosen->usable)
     return Fail(Code::kUnsupported, fmt::format("isolation = \"{}\" cannot be used here: {}", wanted, chosen->why_not));
-  ladder.usual_ = static_cast<size_t>(chosen - ladder.engines_.data());
-  return ladder;
+  selector.default_ = static_cast<size_t>(chosen - selector.engines_.data());
+  return selector;
 }
 
-const EngineInfo* Ladder::Find(std::string_view name) const {
+const EngineInfo* EngineSelector::Find(std::string_view name) const {
   auto it = std::ranges::find(engines_, name, &EngineInfo::name);
   return it == engines_.end() ? nullptr : &*it;
 }
 
-EngineInfo Ladder::Of(const std::string& name, bool nesting) const {
+EngineInfo EngineSelector::Of(const std::string& name, bool nesting) const {
   if (const EngineInfo* found = Find(name)) {
     EngineInfo info = *found;
     info.isolation_class = ClassOf(info, nesting);
     return info;
   }
-  EngineInfo unknown = usual();
+  EngineInfo unknown = default_engine();
   unknown.name = name;
   unknown.isolation_class = 0;
   return unknown;
 }
 
-const EngineInfo* Ladder::Lowest(int min_class, std::optional<RootfsFormat> snapshot) const {
+const EngineInfo* EngineSelector::Lowest(int min_class, std::optional<RootfsFormat> snapshot) const {
   const EngineInfo* lowest = nullptr;
   // Between equals the one with hardware behind it.
   auto rank = [](const EngineInfo& e) { return 2 * e.isolation_class + (e.name == kEmulated ? 1 : 0); };
@@ -98,7 +99,7 @@ const EngineInfo* Ladder::Lowest(int min_class, std::optional<RootfsFormat> snap
   return lowest;
 }
 
-Result<EngineInfo> Ladder::PickNamed(const store::IsolationDemand& demand) const {
+Result<EngineInfo> EngineSelector::PickNamed(const store::IsolationDemand& demand) const {
   const EngineInfo* engine = Find(demand.engine);
   if (engine == nullptr)
     return Fail(Code::kBadRequest, fmt::format("isolation.engine: there is no engine \"{}\"; this server knows {}",
@@ -117,7 +118,7 @@ Result<EngineInfo> Ladder::PickNamed(const store::IsolationDemand& demand) const
   return info;
 }
 
-std::unexpected<Error> Ladder::NoneOfClass(int min_class) const {
+std::unexpected<Error> EngineSelector::NoneOfClass(int min_class) const {
   std::string why;
   for (const EngineInfo& e : engines_) {
     const bool emulated = e.name == kEmulated && e.usable;
@@ -134,11 +135,11 @@ std::unexpected<Error> Ladder::NoneOfClass(int min_class) const {
               fmt::format("isolation.minClass: nothing of class {} can be used on this server{}", min_class, why));
 }
 
-const EngineInfo* Ladder::LowestNesting(int min_class, std::optional<RootfsFormat> snapshot) const {
+const EngineInfo* EngineSelector::LowestNesting(int min_class, std::optional<RootfsFormat> snapshot) const {
   auto suits = [&](const EngineInfo& e, int least) {
     return e.usable && e.no_nesting.empty() && ClassOf(e, true) >= least && Takes(e, snapshot);
   };
-  if (suits(usual(), std::max(min_class, 1))) return &usual();
+  if (suits(default_engine(), std::max(min_class, 1))) return &default_engine();
   const EngineInfo* lowest = nullptr;
   for (const EngineInfo& e : engines_) {
     if (!suits(e, std::max(min_class, 2))) continue;
@@ -150,8 +151,8 @@ const EngineInfo* Ladder::LowestNesting(int min_class, std::optional<RootfsForma
   return shared == engines_.end() ? nullptr : &*shared;
 }
 
-Result<EngineInfo> Ladder::PickNesting(const store::IsolationDemand& demand,
-                                       std::optional<RootfsFormat> snapshot) const {
+Result<EngineInfo> EngineSelector::PickNesting(const store::IsolationDemand& demand,
+                                               std::optional<RootfsFormat> snapshot) const {
   if (const EngineInfo* found = LowestNesting(demand.min_class, snapshot)) return Of(found->name, true);
   if (const EngineInfo* otherwise = LowestNesting(demand.min_class, std::nullopt))
     return WrongFormat(*otherwise, *snapshot);
@@ -169,18 +170,20 @@ Result<EngineInfo> Ladder::PickNesting(const store::IsolationDemand& demand,
                           std::max(demand.min_class, 2), why));
 }
 
-Result<EngineInfo> Ladder::Pick(const store::IsolationDemand& demand, std::optional<RootfsFormat> snapshot) const {
+Result<EngineInfo> EngineSelector::Pick(const store::IsolationDemand& demand,
+                                        std::optional<RootfsFormat> snapshot) const {
   if (!demand.engine.empty()) {
     SB_TRY(EngineInfo named, PickNamed(demand));
     if (!Converts(named, snapshot, engines_)) return WrongFormat(named, *snapshot);
     return named;
   }
   if (demand.nesting) return PickNesting(demand, snapshot);
-  if (usual().isolation_class >= demand.min_class && Takes(usual(), snapshot)) return usual();
+  if (default_engine().isolation_class >= demand.min_class && Takes(default_engine(), snapshot))
+    return default_engine();
   if (const EngineInfo* lowest = Lowest(demand.min_class, snapshot)) return *lowest;
   const EngineInfo* otherwise = Lowest(demand.min_class, std::nullopt);
   if (otherwise == nullptr) return NoneOfClass(demand.min_class);
-  const EngineInfo& other = usual().isolation_class >= demand.min_class ? usual() : *otherwise;
+  const EngineInfo& other = default_engine().isolation_class >= demand.min_class ? default_engine() : *otherwise;
   if (!Converts(other, snapshot, engines_)) return WrongFormat(other, *snapshot);
   return other;
 }

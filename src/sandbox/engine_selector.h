@@ -1,8 +1,8 @@
 // Which engine a machine gets. The engines stand on rungs (classes 1 to 3); a sandbox may demand a rung or an engine,
 // and gets that or more, or is refused with what is missing: never less. Values, made once at start; any thread.
 //
-//   SB_TRY(Ladder ladder, Ladder::Make(engine.engines(), engine.info().name, config));
-//   SB_TRY(engine::EngineInfo engine, ladder.Pick({.min_class = 3}, std::nullopt));
+//   SB_TRY(EngineSelector selector, EngineSelector::Make(engine.engines(), engine.info().name, config));
+//   SB_TRY(engine::EngineInfo engine, selector.Pick({.min_class = 3}, std::nullopt));
 #pragma once
 
 #include <optional>
@@ -22,14 +22,15 @@ inline constexpr char kMinClassTag[] = "sandbar:min-isolation";
 
 std::string_view FormatName(engine::RootfsFormat format);  // "dir" | "block"
 
-class Ladder {
+class EngineSelector {
  public:
   // kUnsupported when the engine that the operator chose cannot be used here. `plain`: what "auto" means without KVM.
-  static Result<Ladder> Make(std::vector<engine::EngineInfo> engines, const std::string& plain, const Config& config);
+  static Result<EngineSelector> Make(std::vector<engine::EngineInfo> engines, const std::string& plain,
+                                     const Config& config);
 
   const std::vector<engine::EngineInfo>& engines() const { return engines_; }
   // The one that sandboxes get which demand nothing.
-  const engine::EngineInfo& usual() const { return engines_[usual_]; }
+  const engine::EngineInfo& default_engine() const { return engines_[default_]; }
   // Of this name, with the class that its machines have; of class 0 when it is not known any more.
   engine::EngineInfo Of(const std::string& name, bool nesting = false) const;
 
@@ -51,7 +52,7 @@ class Ladder {
   std::unexpected<Error> NoneOfClass(int min_class) const;
 
   std::vector<engine::EngineInfo> engines_;
-  size_t usual_ = 0;
+  size_t default_ = 0;
 };
 
 // A machine of this engine and class is what was demanded, or more.

@@ -32,43 +32,43 @@ std::vector<EngineInfo> With(const std::string& name, bool usable, const std::st
   return engines;
 }
 
-Ladder Made(std::vector<EngineInfo> engines, Config config = {}) {
-  auto ladder = Ladder::Make(std::move(engines), "namespaces", config);
-  SB_CHECK(ladder);
-  return *std::move(ladder);
+EngineSelector Made(std::vector<EngineInfo> engines, Config config = {}) {
+  auto selector = EngineSelector::Make(std::move(engines), "namespaces", config);
+  SB_CHECK(selector);
+  return *std::move(selector);
 }
 
 std::string Name(const Result<EngineInfo>& picked) {
   return picked ? picked->name : "error: " + picked.error().message;
 }
 
-TEST(Ladder, AutoIsAMicroVmOnlyWithKvm) {
-  EXPECT_EQ(Made(Host()).usual().name, "namespaces");
-  EXPECT_EQ(Made(With("microvm", true)).usual().name, "microvm");
+TEST(EngineSelector, AutoIsAMicroVmOnlyWithKvm) {
+  EXPECT_EQ(Made(Host()).default_engine().name, "namespaces");
+  EXPECT_EQ(Made(With("microvm", true)).default_engine().name, "microvm");
   Config emulated;
   emulated.allow_tcg_as_class3 = true;
-  EXPECT_EQ(Made(Host(), emulated).usual().name, "namespaces") << "emulation is for those who ask for it";
+  EXPECT_EQ(Made(Host(), emulated).default_engine().name, "namespaces") << "emulation is for those who ask for it";
 }
 
-TEST(Ladder, AChosenDefaultThatCannotBeUsedIsRefusedWithTheReason) {
+TEST(EngineSelector, AChosenDefaultThatCannotBeUsedIsRefusedWithTheReason) {
   Config config;
   config.isolation = "microvm";
-  auto refused = Ladder::Make(Host(), "namespaces", config);
+  auto refused = EngineSelector::Make(Host(), "namespaces", config);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::kUnsupported);
   EXPECT_THAT(refused.error().message, HasSubstr("enable virtualisation"));
   config.isolation = "firejail";
-  EXPECT_THAT(Ladder::Make(Host(), "namespaces", config).error().message, HasSubstr("gvisor"));
+  EXPECT_THAT(EngineSelector::Make(Host(), "namespaces", config).error().message, HasSubstr("gvisor"));
   config.isolation = "gvisor";
-  EXPECT_EQ(Made(Host(), config).usual().name, "gvisor");
+  EXPECT_EQ(Made(Host(), config).default_engine().name, "gvisor");
 }
 
-TEST(Ladder, TheDefaultWhenItIsEnoughElseTheLowestThatIs) {
-  const Ladder ladder = Made(Host());
-  EXPECT_EQ(Name(ladder.Pick({}, std::nullopt)), "namespaces");
-  EXPECT_EQ(Name(ladder.Pick({.min_class = 1}, std::nullopt)), "namespaces");
-  EXPECT_EQ(Name(ladder.Pick({.min_class = 2}, std::nullopt)), "gvisor");
-  const Ladder kvm = Made(With("microvm", true));
+TEST(EngineSelector, TheDefaultWhenItIsEnoughElseTheLowestThatIs) {
+  const EngineSelector selector = Made(Host());
+  EXPECT_EQ(Name(selector.Pick({}, std::nullopt)), "namespaces");
+  EXPECT_EQ(Name(selector.Pick({.min_class = 1}, std::nullopt)), "namespaces");
+  EXPECT_EQ(Name(selector.Pick({.min_class = 2}, std::nullopt)), "gvisor");
+  const EngineSelector kvm = Made(With("microvm", true));
   EXPECT_EQ(Name(kvm.Pick({.min_class = 2}, std::nullopt)), "microvm") << "the default is more than enough";
   auto no_gvisor = With("gvisor", false, "runsc is missing");
   no_gvisor.back().usable = true;
@@ -77,36 +77,36 @@ TEST(Ladder, TheDefaultWhenItIsEnoughElseTheLowestThatIs) {
   EXPECT_EQ(Name(Made(no_gvisor, plain).Pick({.min_class = 2}, std::nullopt)), "microvm");
 }
 
-TEST(Ladder, ADemandedEngineOrNone) {
-  const Ladder ladder = Made(Host());
-  EXPECT_EQ(Name(ladder.Pick({.engine = "gvisor"}, std::nullopt)), "gvisor");
-  EXPECT_EQ(Name(ladder.Pick({.min_class = 2, .engine = "gvisor"}, std::nullopt)), "gvisor");
-  auto low = ladder.Pick({.min_class = 3, .engine = "gvisor"}, std::nullopt);
+TEST(EngineSelector, ADemandedEngineOrNone) {
+  const EngineSelector selector = Made(Host());
+  EXPECT_EQ(Name(selector.Pick({.engine = "gvisor"}, std::nullopt)), "gvisor");
+  EXPECT_EQ(Name(selector.Pick({.min_class = 2, .engine = "gvisor"}, std::nullopt)), "gvisor");
+  auto low = selector.Pick({.min_class = 3, .engine = "gvisor"}, std::nullopt);
   ASSERT_FALSE(low);
   EXPECT_EQ(low.error().code, Code::kUnsupported);
-  auto unknown = ladder.Pick({.engine = "xen"}, std::nullopt);
+  auto unknown = selector.Pick({.engine = "xen"}, std::nullopt);
   ASSERT_FALSE(unknown);
   EXPECT_EQ(unknown.error().code, Code::kBadRequest);
   EXPECT_THAT(unknown.error().message, HasSubstr("isolation.engine"));
-  auto unusable = ladder.Pick({.engine = "microvm"}, std::nullopt);
+  auto unusable = selector.Pick({.engine = "microvm"}, std::nullopt);
   ASSERT_FALSE(unusable);
   EXPECT_EQ(unusable.error().code, Code::kUnsupported);
   EXPECT_THAT(unusable.error().message, HasSubstr("enable virtualisation"));
 }
 
 // S15: an emulator is no boundary.
-TEST(Ladder, AnEmulatedMicroVmIsNotClass3UnlessTheOperatorSaysSo) {
+TEST(EngineSelector, AnEmulatedMicroVmIsNotClass3UnlessTheOperatorSaysSo) {
   auto engines = Host();
   engines[1].isolation_class = 3;  // whatever the engine thinks of itself
-  const Ladder ladder = Made(engines);
-  auto refused = ladder.Pick({.min_class = 3}, std::nullopt);
+  const EngineSelector selector = Made(engines);
+  auto refused = selector.Pick({.min_class = 3}, std::nullopt);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::kUnsupported);
   EXPECT_THAT(refused.error().message, HasSubstr("allow_tcg_as_class3"));
   EXPECT_THAT(refused.error().message, HasSubstr("enable virtualisation"));
-  EXPECT_FALSE(ladder.Pick({.min_class = 3, .engine = "microvm-emulated"}, std::nullopt));
-  EXPECT_EQ(ladder.Of("microvm-emulated").isolation_class, 1);
-  EXPECT_EQ(ladder.Of("of a server before").isolation_class, 0);
+  EXPECT_FALSE(selector.Pick({.min_class = 3, .engine = "microvm-emulated"}, std::nullopt));
+  EXPECT_EQ(selector.Of("microvm-emulated").isolation_class, 1);
+  EXPECT_EQ(selector.Of("of a server before").isolation_class, 0);
   Config config;
   config.allow_tcg_as_class3 = true;
   EXPECT_EQ(Name(Made(engines, config).Pick({.min_class = 3}, std::nullopt)), "microvm-emulated");
@@ -115,7 +115,7 @@ TEST(Ladder, AnEmulatedMicroVmIsNotClass3UnlessTheOperatorSaysSo) {
   EXPECT_EQ(Name(Made(engines, config).Pick({.min_class = 3}, std::nullopt)), "microvm") << "hardware first";
 }
 
-TEST(Ladder, SaysWhatIsMissingForEveryEngineThatWouldDo) {
+TEST(EngineSelector, SaysWhatIsMissingForEveryEngineThatWouldDo) {
   auto engines = With("gvisor", false, "runsc is missing: apt-get install runsc");
   engines.erase(engines.begin() + 1);
   auto refused = Made(engines).Pick({.min_class = 2}, std::nullopt);
@@ -125,29 +125,29 @@ TEST(Ladder, SaysWhatIsMissingForEveryEngineThatWouldDo) {
   EXPECT_THAT(refused.error().message, testing::Not(HasSubstr("emulated")));
 }
 
-TEST(Ladder, AnEngineOfTheSnapshotsFormatComesFirst) {
-  const Ladder ladder = Made(Host());
-  EXPECT_EQ(Name(ladder.Pick({}, RootfsFormat::kDir)), "namespaces");
-  EXPECT_EQ(Name(ladder.Pick({}, RootfsFormat::kBlock)), "microvm-emulated");
-  EXPECT_EQ(Name(ladder.Pick({.engine = "gvisor"}, RootfsFormat::kBlock)), "gvisor") << "converted";
-  EXPECT_EQ(Name(ladder.Pick({.min_class = 2}, RootfsFormat::kBlock)), "gvisor");
-  EXPECT_EQ(Name(ladder.Pick({.engine = "microvm-emulated"}, RootfsFormat::kDir)), "microvm-emulated");
+TEST(EngineSelector, AnEngineOfTheSnapshotsFormatComesFirst) {
+  const EngineSelector selector = Made(Host());
+  EXPECT_EQ(Name(selector.Pick({}, RootfsFormat::kDir)), "namespaces");
+  EXPECT_EQ(Name(selector.Pick({}, RootfsFormat::kBlock)), "microvm-emulated");
+  EXPECT_EQ(Name(selector.Pick({.engine = "gvisor"}, RootfsFormat::kBlock)), "gvisor") << "converted";
+  EXPECT_EQ(Name(selector.Pick({.min_class = 2}, RootfsFormat::kBlock)), "gvisor");
+  EXPECT_EQ(Name(selector.Pick({.engine = "microvm-emulated"}, RootfsFormat::kDir)), "microvm-emulated");
 }
 
-TEST(Ladder, WhatNothingCanReadIsRefused) {
-  const Ladder ladder = Made(With("microvm-emulated", false, "QEMU is missing"));
-  EXPECT_EQ(Name(ladder.Pick({.engine = "gvisor"}, RootfsFormat::kDir)), "gvisor");
-  auto named = ladder.Pick({.engine = "gvisor"}, RootfsFormat::kBlock);
+TEST(EngineSelector, WhatNothingCanReadIsRefused) {
+  const EngineSelector selector = Made(With("microvm-emulated", false, "QEMU is missing"));
+  EXPECT_EQ(Name(selector.Pick({.engine = "gvisor"}, RootfsFormat::kDir)), "gvisor");
+  auto named = selector.Pick({.engine = "gvisor"}, RootfsFormat::kBlock);
   ASSERT_FALSE(named);
   EXPECT_EQ(named.error().code, Code::kConflict);
   EXPECT_THAT(named.error().message, HasSubstr("\"block\""));
   EXPECT_THAT(named.error().message, HasSubstr("\"dir\""));
-  auto none = ladder.Pick({.min_class = 2}, RootfsFormat::kBlock);
+  auto none = selector.Pick({.min_class = 2}, RootfsFormat::kBlock);
   ASSERT_FALSE(none);
   EXPECT_EQ(none.error().code, Code::kConflict) << "gvisor would do, but not with this snapshot";
 }
 
-TEST(Ladder, Tags) {
+TEST(EngineSelector, Tags) {
   EXPECT_EQ(*TaggedClass({}), 0);
   EXPECT_EQ(*TaggedClass({{kMinClassTag, "2"}}), 2);
   for (const char* wrong : {"", "0", "4", "2 ", "high"}) {
@@ -159,7 +159,7 @@ TEST(Ladder, Tags) {
 }
 
 // S18: class 2 at least, and what shares the host's kernel only if the operator says so, as class 0.
-TEST(Ladder, ContainersInsideAreNotForAnyEngine) {
+TEST(EngineSelector, ContainersInsideAreNotForAnyEngine) {
   auto engines = Host();
   engines[2].no_nesting = "gVisor cannot";
   const store::IsolationDemand nesting{.nesting = true};
@@ -176,18 +176,18 @@ TEST(Ladder, ContainersInsideAreNotForAnyEngine) {
 
   Config allowed;
   allowed.allow_nesting_on_class1 = true;
-  const Ladder ladder = Made(engines, allowed);
-  auto weak = ladder.Pick(nesting, std::nullopt);
+  const EngineSelector selector = Made(engines, allowed);
+  auto weak = selector.Pick(nesting, std::nullopt);
   EXPECT_EQ(Name(weak), "namespaces");
   EXPECT_EQ(weak->isolation_class, 0);
   for (int min_class : {1, 2, 3})
-    EXPECT_FALSE(ladder.Pick({.min_class = min_class, .nesting = true}, std::nullopt)) << min_class;
-  EXPECT_FALSE(ladder.Pick({.min_class = 1, .engine = "namespaces", .nesting = true}, std::nullopt));
-  EXPECT_EQ(Name(ladder.Pick({.min_class = 1, .engine = "microvm-emulated", .nesting = true}, std::nullopt)),
+    EXPECT_FALSE(selector.Pick({.min_class = min_class, .nesting = true}, std::nullopt)) << min_class;
+  EXPECT_FALSE(selector.Pick({.min_class = 1, .engine = "namespaces", .nesting = true}, std::nullopt));
+  EXPECT_EQ(Name(selector.Pick({.min_class = 1, .engine = "microvm-emulated", .nesting = true}, std::nullopt)),
             "microvm-emulated")
       << "its kernel is its own, so it stays what it is";
-  EXPECT_EQ(Name(ladder.Pick(nesting, RootfsFormat::kDir)), "namespaces");
-  EXPECT_EQ(ladder.Pick(nesting, RootfsFormat::kBlock).error().code, Code::kConflict);
+  EXPECT_EQ(Name(selector.Pick(nesting, RootfsFormat::kDir)), "namespaces");
+  EXPECT_EQ(selector.Pick(nesting, RootfsFormat::kBlock).error().code, Code::kConflict);
 
   engines.back().usable = true;
   EXPECT_EQ(Name(Made(engines, allowed).Pick(nesting, std::nullopt)), "microvm") << "more is there";

@@ -10,9 +10,9 @@
 namespace sandbar::sandbox {
 
 template <class T>
-class Outcome {
+class SharedResult {
  public:
-  explicit Outcome(const asio::any_io_executor& ex) : event_(ex) {}
+  explicit SharedResult(const asio::any_io_executor& ex) : event_(ex) {}
 
   bool ready() const { return value_.has_value(); }
   void Set(Result<T> value) {
@@ -43,7 +43,7 @@ class Outcome {
 };
 
 template <class T>
-Task<> Produce(std::shared_ptr<Outcome<T>> outcome, Task<T> work) {
+Task<> Produce(std::shared_ptr<SharedResult<T>> outcome, Task<T> work) {
   // A cancelled task must still reach Set: without this, its next co_await throws past us.
   co_await asio::this_coro::throw_if_cancelled(false);
   Result<T> r = co_await std::move(work);
@@ -55,7 +55,7 @@ Task<> Produce(std::shared_ptr<Outcome<T>> outcome, Task<T> work) {
 // on to its end: half a create or half a stop must not be left behind.
 template <class T>
 Task<T> RunToEnd(TaskGroup* group, Task<T> work) {
-  auto outcome = std::make_shared<Outcome<T>>(group->executor());
+  auto outcome = std::make_shared<SharedResult<T>>(group->executor());
   group->Spawn(Produce(outcome, std::move(work)));
   co_return co_await outcome->Take();
 }

@@ -1,6 +1,6 @@
 // Background work that is done when somebody asks for it, and from time to time anyway.
 // One task waits, others of the same loop ask; what is asked for while the work is under way is not forgotten.
-//   while (!closing) { co_await Work(); auto again = co_await errand.Wait(1min); if (!again) break; }
+//   while (!closing) { co_await Work(); auto again = co_await loop.Wait(1min); if (!again) break; }
 #pragma once
 
 #include <chrono>
@@ -9,10 +9,10 @@
 
 namespace sandbar::sandbox {
 
-class Errand {
+class WakeableLoop {
  public:
-  explicit Errand(const asio::any_io_executor& ex) : event_(ex) {}
-  void Ask() {
+  explicit WakeableLoop(const asio::any_io_executor& ex) : event_(ex) {}
+  void Wake() {
     asked_ = true;
     event_.Notify();
   }

@@ -1,5 +1,4 @@
-// Code in contexts: finds the session that a name means and holds it while its cell is read.
-#include "sandbox/service_impl.h"
+#include "sandbox/code/code_contexts_impl.h"
 
 namespace sandbar::sandbox {
 namespace {
@@ -24,7 +23,7 @@ Task<std::unique_ptr<CodeStream>> Begin(std::shared_ptr<Session> session, CodeSp
   co_return std::make_unique<HeldCodeStream>(std::move(session), std::move(cell));
 }
 
-Result<CodeContextInfo> Change(Session& session, const std::string& id, ContextChange change) {
+Result<CodeContextInfo> ChangeContext(Session& session, const std::string& id, ContextChange change) {
   switch (change) {
     case ContextChange::kInterrupt:
       return session.InterruptContext(id);
@@ -38,35 +37,30 @@ Result<CodeContextInfo> Change(Session& session, const std::string& id, ContextC
 
 }  // namespace
 
-Task<std::shared_ptr<Session>> ServiceImpl::FindRunning(Scope scope, std::string name) {
-  SB_CO_TRY(SandboxView view, co_await Resume(scope, std::move(name), ResumeFrom::kEither));
-  co_return co_await FindLive(std::move(scope), view.session.id);
-}
-
-Task<std::unique_ptr<CodeStream>> ServiceImpl::RunCode(Scope scope, std::string name, CodeSpec spec) {
-  SB_CO_TRY(auto session, co_await FindRunning(std::move(scope), std::move(name)));
+Task<std::unique_ptr<CodeStream>> CodeContextsImpl::Run(Scope scope, std::string name, CodeSpec spec) {
+  SB_CO_TRY(auto session, co_await resumer_->ResumeForUse(std::move(scope), std::move(name)));
   // To its end even when the caller goes: a stream that nobody takes interrupts its cell.
   auto work = Begin(std::move(session), std::move(spec));
-  co_return co_await RunToEnd(&tasks_, std::move(work));
+  co_return co_await RunToEnd(&core_->tasks, std::move(work));
 }
 
-Task<CodeContextInfo> ServiceImpl::CreateContext(Scope scope, std::string name, CodeContextSpec spec) {
-  SB_CO_TRY(auto session, co_await FindRunning(std::move(scope), std::move(name)));
+Task<CodeContextInfo> CodeContextsImpl::Create(Scope scope, std::string name, CodeContextSpec spec) {
+  SB_CO_TRY(auto session, co_await resumer_->ResumeForUse(std::move(scope), std::move(name)));
   co_return session->AddContext(std::move(spec));
 }
 
-Task<std::vector<CodeContextInfo>> ServiceImpl::ListContexts(Scope scope, std::string name) {
-  SB_CO_TRY(auto sandbox, co_await FindSandbox(std::move(scope), std::move(name)));
-  const Live* live = LiveOf(sandbox.current_session);
-  if (live == nullptr) co_return std::vector<CodeContextInfo>{};
-  co_return live->session->Contexts();
+Task<std::vector<CodeContextInfo>> CodeContextsImpl::List(Scope scope, std::string name) {
+  SB_CO_TRY(auto sandbox, co_await records_->FindSandbox(std::move(scope), std::move(name)));
+  const auto session = active_->Find(sandbox.current_session);
+  if (!session) co_return std::vector<CodeContextInfo>{};
+  co_return session->Contexts();
 }
 
-Task<CodeContextInfo> ServiceImpl::ChangeContext(Scope scope, std::string name, std::string id, ContextChange change) {
-  SB_CO_TRY(auto sandbox, co_await FindSandbox(std::move(scope), std::move(name)));
-  const Live* live = LiveOf(sandbox.current_session);
-  if (live == nullptr) co_return Fail(Code::kStopped, "the sandbox has stopped, and its contexts with it");
-  co_return Change(*live->session, id, change);
+Task<CodeContextInfo> CodeContextsImpl::Change(Scope scope, std::string name, std::string id, ContextChange change) {
+  SB_CO_TRY(auto sandbox, co_await records_->FindSandbox(std::move(scope), std::move(name)));
+  const auto session = active_->Find(sandbox.current_session);
+  if (!session) co_return Fail(Code::kStopped, "the sandbox has stopped, and its contexts with it");
+  co_return ChangeContext(*session, id, change);
 }
 
 }  // namespace sandbar::sandbox

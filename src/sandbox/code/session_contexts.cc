@@ -201,7 +201,7 @@ void Session::PushCell(const CodeContext& context, CodeCell& cell) {
   const bool gently = cell.push == CodeCell::Push::kNone;
   cell.push = gently ? CodeCell::Push::kInterrupted : CodeCell::Push::kKilled;
   cell.due = CodeCell::Clock::now() + (gently ? kInterruptGrace : kKillGrace);
-  auto link = live_ ? live_->link() : nullptr;
+  auto link = connected_ ? connected_->link() : nullptr;
   if (link && (cell.begun || !gently)) link->Kill(context.command, gently ? kSigInt : kSigKill);
   cell.changed.Notify();
 }
@@ -209,7 +209,7 @@ void Session::PushCell(const CodeContext& context, CodeCell& cell) {
 Task<> Session::SuperviseCell(ContextRef context, std::shared_ptr<CodeCell> cell) {
   co_await asio::this_coro::throw_if_cancelled(false);
   // For a cell that cannot tell any more what it used.
-  auto usage = co_await live_->machine().GetUsage();
+  auto usage = co_await connected_->machine().GetUsage();
   if (usage) cell->cpu_before_ns = usage->cpu_ns;
   while (!cell->ended()) {
     const std::chrono::nanoseconds left = cell->due - CodeCell::Clock::now();
@@ -221,7 +221,7 @@ Task<> Session::SuperviseCell(ContextRef context, std::shared_ptr<CodeCell> cell
       auto r = co_await WithTimeout(std::move(change), pause);
       if (!r && r.error().code == Code::kCancelled) co_return std::unexpected(std::move(r).error());
       // An interpreter may miss one that comes while it goes from one state to another (node does).
-      auto link = live_->link();
+      auto link = connected_->link();
       if (!r && interrupted && cell->begun && link) link->Kill(context->command, kSigInt);
       continue;
     }
@@ -242,7 +242,7 @@ Task<> Session::EndCell(ContextRef context, std::shared_ptr<CodeCell> cell, wire
   // A death with a known cause is not looked into.
   const int suspicious = pushed ? 0 : exit.code;
   auto oom = co_await WasOutOfMemory(suspicious, exit.out_of_memory);
-  auto usage = co_await live_->machine().GetUsage();
+  auto usage = co_await connected_->machine().GetUsage();
   if (usage) {
     const uint64_t cpu = usage->cpu_ns - std::min(cell->cpu_before_ns, usage->cpu_ns);
     cell->UseMeasured(static_cast<int64_t>(cpu / 1000000), usage->memory_peak_bytes);
@@ -266,7 +266,7 @@ void Session::OnDriverOutput(const std::string& command, uint64_t offset, uint8_
   // What leaves ends without being asked; its exit is nobody's business any more.
   if (context->Take(offset, stream, bytes)) return context->Forget();
   // It was interrupted before it had begun.
-  auto link = live_ ? live_->link() : nullptr;
+  auto link = connected_ ? connected_->link() : nullptr;
   const auto& cell = context->cell;
   if (link && waiting && cell && cell->begun && cell->push == CodeCell::Push::kInterrupted)
     link->Kill(command, kSigInt);
@@ -280,7 +280,7 @@ void Session::OnDriverExit(const wire::Exit& exit) {
 }
 
 void Session::DropDriver(CodeContext& context, std::string why, const char* status) {
-  auto link = live_ ? live_->link() : nullptr;
+  auto link = connected_ ? connected_->link() : nullptr;
   if (link && !context.command.empty()) link->Kill(context.command, kSigKill);
   context.Forget();
   if (auto cell = std::exchange(context.cell, nullptr)) cell->End(status, std::move(why));
@@ -292,8 +292,8 @@ void Session::DropContexts(const char* status, const std::string& why) {
 }
 
 void Session::KillOldDrivers() {
-  for (const auto& known : live_->link()->known_commands()) {
-    if (IsDriverId(known.id)) live_->link()->Kill(known.id, kSigKill);
+  for (const auto& known : connected_->link()->known_commands()) {
+    if (IsDriverId(known.id)) connected_->link()->Kill(known.id, kSigKill);
   }
 }
 

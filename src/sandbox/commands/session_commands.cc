@@ -28,7 +28,7 @@ std::shared_ptr<RunningCommand> Session::Track(store::Command row, CommandLog::S
   auto run = std::make_shared<RunningCommand>();
   run->log = std::make_shared<CommandLog>(core_, core_->LogDir(row_.id, row.id), std::move(state));
   run->log->Account(row_.id, row.id);
-  run->done = std::make_shared<Outcome<store::Command>>(core_->ex);
+  run->done = std::make_shared<SharedResult<store::Command>>(core_->ex);
   run->row = std::move(row);
   // A raw pointer is enough: the callback goes when the command ends, which is before `run` does.
   run->log->OnProgress([this, r = run.get()] { Ack(*r, false); });
@@ -117,7 +117,7 @@ Result<> Session::Kill(const std::string& command, int signal) {
 
 void Session::Ack(RunningCommand& run, bool all) {
   const uint64_t limit = run.log->AckLimit();
-  auto link = live_ ? live_->link() : nullptr;
+  auto link = connected_ ? connected_->link() : nullptr;
   if (!link || limit <= run.acked || (!all && limit - run.acked < kAckStep)) return;
   run.acked = limit;
   link->Ack(run.row.id, limit);
@@ -132,14 +132,14 @@ void Session::OnOutput(const std::string& command, uint64_t offset, uint8_t stre
   }
   OnDriverOutput(command, offset, stream, bytes);
   // The source's, an interpreter's (what it says is bounded where it is kept), or one whose start failed on our side.
-  if (live_ && live_->link()) live_->link()->Ack(command, offset + bytes.size());
+  if (connected_ && connected_->link()) connected_->link()->Ack(command, offset + bytes.size());
 }
 
 void Session::OnGap(const std::string& command, uint64_t offset, uint64_t bytes) {
   if (auto run = Find(command)) run->log->Hole(offset, bytes);
   if (auto context = ContextOf(command)) {
     context->Gap(offset, bytes);
-    if (live_ && live_->link()) live_->link()->Ack(command, offset + bytes);
+    if (connected_ && connected_->link()) connected_->link()->Ack(command, offset + bytes);
   }
 }
 
@@ -151,7 +151,7 @@ void Session::OnExit(const wire::Exit& exit) {
   OnDriverExit(exit);
   auto run = Find(exit.id);
   if (!run) {
-    if (live_ && live_->link()) live_->link()->AckExit(exit.id);
+    if (connected_ && connected_->link()) connected_->link()->AckExit(exit.id);
     return;
   }
   if (std::exchange(run->ending, true)) return;
@@ -161,7 +161,7 @@ void Session::OnExit(const wire::Exit& exit) {
 Task<bool> Session::WasOutOfMemory(int code, bool told) {
   if (code != kKilled || phase_ != Phase::kRunning) co_return false;
   if (told) co_return true;
-  auto usage = co_await live_->machine().GetUsage();
+  auto usage = co_await connected_->machine().GetUsage();
   if (!usage) co_return false;
   const bool grew = usage->oom_kills > oom_kills_;
   oom_kills_ = std::max(oom_kills_, usage->oom_kills);
@@ -190,7 +190,7 @@ Task<> Session::FinishCommand(std::shared_ptr<RunningCommand> run, wire::Exit ex
   auto updated = co_await core_->Db(std::move(update));
   // Not acknowledged when it could not be recorded: the agent repeats it to the next daemon.
   if (!updated) log::Error("command {}: {}", row.id, updated.error().message);
-  auto link = live_ ? live_->link() : nullptr;
+  auto link = connected_ ? connected_->link() : nullptr;
   if (updated && link) link->AckExit(row.id);
   if (updated && !link) unacked_exits_.push_back(row.id);
   log.OnProgress({});
@@ -225,7 +225,7 @@ Task<> Session::FinishLostCommands() {
   Result<> out;
   for (auto& [id, run] : left) {
     run->row.exit_code = kKilled;
-    run->row.oom_killed = live_ && live_->out_of_memory();
+    run->row.oom_killed = connected_ && connected_->out_of_memory();
     if (run->row.oom_killed) run->log->Note("sandbar: killed: " + OutOfMemory() + "\n");
     run->row.duration_ms = std::max<int64_t>(NowMs() - run->row.started_at, 0);
     auto update = [row = run->row](store::Store& store) { return store.UpdateCommand(row); };

@@ -93,7 +93,7 @@ Result<store::ListFilter> CheckDriveList(const Scope& scope, const ListQuery& qu
   return f;
 }
 
-std::string StateName(const std::string& drive, int64_t state) {
+std::string DriveSnapshotName(const std::string& drive, int64_t state) {
   return drive + "-" + std::to_string(state);
 }
 
@@ -142,14 +142,14 @@ Result<std::vector<std::string>> UnusedDrives(store::Store& store, const std::ve
     known.insert(drive.id);
     if (drive.deleted) continue;
     needed.insert(drive.id);
-    needed.insert(StateName(drive.id, drive.state));
+    needed.insert(DriveSnapshotName(drive.id, drive.state));
   }
   for (const store::Session& session : running) {
     for (const store::SessionMount& mount : session.mounts) {
       needed.insert(mount.drive);
-      needed.insert(StateName(mount.drive, mount.state));
+      needed.insert(DriveSnapshotName(mount.drive, mount.state));
       needed.insert(SuccessorName(mount.drive));
-      needed.insert(SuccessorName(StateName(mount.drive, mount.state)));
+      needed.insert(SuccessorName(DriveSnapshotName(mount.drive, mount.state)));
     }
   }
   std::vector<std::string> unused;

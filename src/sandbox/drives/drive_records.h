@@ -24,7 +24,7 @@ Result<> CheckMounts(const std::map<std::string, store::Mount>& mounts);
 Result<store::ListFilter> CheckDriveList(const Scope& scope, const ListQuery& query);
 
 // A state's name on disk.
-std::string StateName(const std::string& drive, int64_t state);
+std::string DriveSnapshotName(const std::string& drive, int64_t state);
 
 // The sessions that hold drives read-write, by drive.
 Result<std::map<std::string, store::Session>> DriveHolders(store::Store& store);

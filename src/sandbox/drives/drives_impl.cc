@@ -1,10 +1,12 @@
-// Drives: get or create, list, delete, and what becomes of what nobody needs on disk.
+#include "sandbox/drives/drives_impl.h"
+
 #include <fmt/format.h>
 
 #include "base/ids.h"
 #include "base/log.h"
 #include "sandbox/drives/drive_records.h"
-#include "sandbox/service_impl.h"
+#include "sandbox/project_limits.h"
+#include "sandbox/shared_result.h"
 #include "sandbox/validate.h"
 
 namespace sandbar::sandbox {
@@ -33,12 +35,12 @@ Result<> SameAs(const store::Drive& drive, const DriveSpec& spec) {
 
 }  // namespace
 
-Task<DriveView> ServiceImpl::MakeDrive(Scope scope, std::string name, DriveSpec spec) {
-  auto work = MakeDriveNow(std::move(scope), std::move(name), std::move(spec));
-  co_return co_await RunToEnd(&tasks_, std::move(work));
+Task<DriveView> DrivesImpl::Make(Scope scope, std::string name, DriveSpec spec) {
+  auto work = MakeNow(std::move(scope), std::move(name), std::move(spec));
+  co_return co_await RunToEnd(&core_->tasks, std::move(work));
 }
 
-Task<DriveView> ServiceImpl::MakeDriveNow(Scope scope, std::string name, DriveSpec spec) {
+Task<DriveView> DrivesImpl::MakeNow(Scope scope, std::string name, DriveSpec spec) {
   if (scope.team.empty() || scope.project.empty()) co_return Fail(Code::kBadRequest, "projectId: is required");
   SB_CO_TRYV(CheckDriveName(name));
   store::Drive wanted;
@@ -49,7 +51,7 @@ Task<DriveView> ServiceImpl::MakeDriveNow(Scope scope, std::string name, DriveSp
   wanted.project = scope.project;
   wanted.name = std::move(name);
   wanted.region = spec.region.value_or(wanted.region);
-  wanted.max_size_bytes = spec.max_size_bytes.value_or(core_.config.drive_bytes);
+  wanted.max_size_bytes = spec.max_size_bytes.value_or(core_->config.drive_bytes);
   wanted.created_at = wanted.updated_at = NowMs();
   auto insert = [wanted, spec](store::Store& store) -> Result<DriveView> {
     SB_TRY(auto found, store.FindDrive(wanted.team, wanted.project, wanted.name));
@@ -60,21 +62,21 @@ Task<DriveView> ServiceImpl::MakeDriveNow(Scope scope, std::string name, DriveSp
     view.created = !found;
     return view;
   };
-  SB_CO_TRY(auto view, co_await core_.Db(std::move(insert)));
+  SB_CO_TRY(auto view, co_await core_->Db(std::move(insert)));
   // One that was never written may be a row without a directory, when a server died right here.
   if (view.drive.state != 0 || !view.session.empty()) co_return view;
-  const engine::Owner owner = DiskOwner(core_, view.drive.team, view.drive.project);
-  auto made = co_await core_.deps.engine->CreateDrive(view.drive.id, view.drive.max_size_bytes, owner);
+  const engine::Owner owner = DiskOwner(*core_, view.drive.team, view.drive.project);
+  auto made = co_await core_->deps.engine->CreateDrive(view.drive.id, view.drive.max_size_bytes, owner);
   if (made) co_return view;
-  if (view.created && !core_.closing) {
+  if (view.created && !core_->closing) {
     auto forget = [id = view.drive.id](store::Store& store) { return store.ForgetDrive(id); };
-    auto forgotten = co_await core_.Db(std::move(forget));
+    auto forgotten = co_await core_->Db(std::move(forget));
     if (!forgotten) log::Error("drive {}: {}", view.drive.id, forgotten.error().message);
   }
   co_return std::unexpected(std::move(made).error());
 }
 
-Task<Page<DriveView>> ServiceImpl::ListDrives(Scope scope, ListQuery query) {
+Task<Page<DriveView>> DrivesImpl::List(Scope scope, ListQuery query) {
   SB_CO_TRY(auto filter, CheckDriveList(scope, query));
   auto list = [filter = std::move(filter)](store::Store& store) -> Result<Page<DriveView>> {
     SB_TRY(auto listing, store.ListDrives(filter));
@@ -84,10 +86,10 @@ Task<Page<DriveView>> ServiceImpl::ListDrives(Scope scope, ListQuery query) {
     page.next = std::move(listing.next);
     return page;
   };
-  co_return co_await core_.Db(std::move(list));
+  co_return co_await core_->Db(std::move(list));
 }
 
-Task<DriveView> ServiceImpl::DeleteDrive(Scope scope, std::string name) {
+Task<DriveView> DrivesImpl::Delete(Scope scope, std::string name) {
   auto remove = [scope = std::move(scope), name = std::move(name)](store::Store& store) -> Result<DriveView> {
     SB_TRY(auto found, store.FindDrive(scope.team, scope.project, name));
     if (!found) return Fail(Code::kNotFound, "drive not found: " + name.substr(0, 64));
@@ -104,17 +106,17 @@ Task<DriveView> ServiceImpl::DeleteDrive(Scope scope, std::string name) {
     SB_TRY(auto drive, store.EditDrive(found->id, mark));
     return ViewOf(std::move(drive), holders);
   };
-  SB_CO_TRY(auto view, co_await core_.Db(std::move(remove)));
-  Collect();
+  SB_CO_TRY(auto view, co_await core_->Db(std::move(remove)));
+  housekeeper_->Wake();
   co_return view;
 }
 
-Task<> ServiceImpl::TidyDrives() {
-  SB_CO_TRY(auto on_disk, co_await core_.deps.engine->ListDrives());
+Task<> DrivesImpl::Tidy() {
+  SB_CO_TRY(auto on_disk, co_await core_->deps.engine->ListDrives());
   auto find = [on_disk = std::move(on_disk)](store::Store& store) { return UnusedDrives(store, on_disk); };
-  SB_CO_TRY(auto unused, co_await core_.Db(std::move(find)));
+  SB_CO_TRY(auto unused, co_await core_->Db(std::move(find)));
   for (auto& name : unused) {
-    SB_CO_TRYV(co_await core_.deps.engine->RemoveDrive(std::move(name)));
+    SB_CO_TRYV(co_await core_->deps.engine->RemoveDrive(std::move(name)));
   }
   co_return Result<>{};
 }

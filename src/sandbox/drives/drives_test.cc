@@ -80,14 +80,15 @@ TEST_F(DrivesTest, OneWriterThenItsStateForReaders) {
 
   auto reader = world.Create(With("r", "d", "read-only"));
   auto again = world.Create(With("w3", "d", "read-write"));
-  EXPECT_EQ(world.Machine(reader)->rootfs.mounts.at(0).name, StateName(id, 1));
+  EXPECT_EQ(world.Machine(reader)->rootfs.mounts.at(0).name, DriveSnapshotName(id, 1));
   EXPECT_FALSE(world.Machine(reader)->rootfs.mounts.at(0).writable);
   Stop(again);
-  EXPECT_THAT(world.host.drives, Contains(Key(StateName(id, 1)))) << "a machine still shows it";
-  EXPECT_EQ(world.Machine(world.Create(With("r2", "d", "snapshot")))->rootfs.mounts.at(0).name, StateName(id, 2));
+  EXPECT_THAT(world.host.drives, Contains(Key(DriveSnapshotName(id, 1)))) << "a machine still shows it";
+  EXPECT_EQ(world.Machine(world.Create(With("r2", "d", "snapshot")))->rootfs.mounts.at(0).name,
+            DriveSnapshotName(id, 2));
   Stop(reader);
-  EXPECT_TRUE(world.Until([&] { return !world.host.drives.contains(StateName(id, 1)); }));
-  EXPECT_THAT(world.host.drives, Contains(Key(StateName(id, 2))));
+  EXPECT_TRUE(world.Until([&] { return !world.host.drives.contains(DriveSnapshotName(id, 1)); }));
+  EXPECT_THAT(world.host.drives, Contains(Key(DriveSnapshotName(id, 2))));
 }
 
 TEST_F(DrivesTest, MountsAreOfTheNextSession) {
@@ -180,7 +181,7 @@ TEST_F(DrivesTest, ALostMachineLeavesItsState) {
   ASSERT_TRUE(world.Start());
   ASSERT_TRUE(world.Until([&] { return See("d").session.empty(); }));
   EXPECT_EQ(See("d").drive.state, 1);
-  EXPECT_THAT(world.host.drives, Contains(Key(StateName(id, 1))));
+  EXPECT_THAT(world.host.drives, Contains(Key(DriveSnapshotName(id, 1))));
 }
 
 TEST_F(DrivesTest, ACrashWhileTheStateIsMade) {
@@ -194,7 +195,7 @@ TEST_F(DrivesTest, ACrashWhileTheStateIsMade) {
   world.Crash();
   world.host.faults = {};
   // As far as the spawner got on its own.
-  ASSERT_TRUE(world.Run(world.engine->FreezeDrive(id, StateName(id, 1), "")));
+  ASSERT_TRUE(world.Run(world.engine->FreezeDrive(id, DriveSnapshotName(id, 1), "")));
   ASSERT_TRUE(world.Start());
   ASSERT_TRUE(world.Until([&] { return See("d").session.empty(); }));
   EXPECT_EQ(See("d").drive.state, 1);
@@ -228,9 +229,9 @@ TEST_F(DrivesTest, DeletedOnesGoFromDiskWhenNobodyReadsThem) {
   auto reader = world.Create(With("r", "d", "snapshot"));
   ASSERT_TRUE(world.Run(world.drives->Delete(world.scope, "d")));
   EXPECT_NE(MakeId("d"), id) << "the name is free";
-  EXPECT_THAT(world.host.drives, Contains(Key(StateName(id, 1))));
+  EXPECT_THAT(world.host.drives, Contains(Key(DriveSnapshotName(id, 1))));
   Stop(reader);
-  ASSERT_TRUE(world.Until([&] { return !world.host.drives.contains(StateName(id, 1)); }));
+  ASSERT_TRUE(world.Until([&] { return !world.host.drives.contains(DriveSnapshotName(id, 1)); }));
   EXPECT_THAT(world.host.drives, Not(Contains(Key(id))));
   EXPECT_THAT(world.host.drives, Contains(Key("drv_stranger"))) << "the database may be what was lost";
   auto back = world.Run(world.sandboxes->Get(world.scope, "r", true));

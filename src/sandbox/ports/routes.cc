@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "base/ids.h"
-#include "sandbox/service_impl.h"
 #include "sandbox/tokens.h"
 
 namespace sandbar::sandbox {
@@ -27,47 +26,6 @@ std::vector<store::PortRoute> MakeRoutes(const std::vector<int>& ports, const st
 bool RouteTokenMatches(const store::PortRoute& route, const std::string& presented) {
   const std::string digest = Sha256Hex(presented);
   return route.token.size() == digest.size() && CRYPTO_memcmp(route.token.data(), digest.data(), digest.size()) == 0;
-}
-
-Task<RouteTarget> ServiceImpl::FindRoute(std::string subdomain) {
-  auto find = [subdomain](store::Store& store) { return store.FindSandboxBySubdomain(subdomain); };
-  SB_CO_TRY(auto found, co_await core_.Db(std::move(find)));
-  if (found) {
-    for (store::PortRoute& route : found->routes)
-      if (route.subdomain == subdomain)
-        co_return RouteTarget{found->team, found->project, found->name, found->current_session, std::move(route)};
-  }
-  co_return Fail(Code::kNotFound, "there is no sandbox behind this name");
-}
-
-Task<DialledPort> ServiceImpl::DialPort(Scope scope, std::string session, int port) {
-  if (port < 2 || port > 65535) co_return Fail(Code::kBadRequest, "port: 2 to 65535");
-  // Held while we wait: the machine object belongs to it.
-  SB_CO_TRY(auto live, co_await FindLive(std::move(scope), std::move(session)));
-  auto fd = co_await live->live()->DialPort(static_cast<uint16_t>(port));
-  if (!fd && fd.error().code == Code::kNotFound) co_return Fail(Code::kStopped, "the sandbox has stopped");
-  if (!fd) co_return std::unexpected(std::move(fd).error());
-  co_return DialledPort{*std::move(fd), live->previews()};
-}
-
-Task<store::PortRoute> ServiceImpl::SetRouteToken(Scope scope, std::string name, int port,
-                                                  std::optional<std::string> token) {
-  SB_CO_TRY(auto sandbox, co_await FindSandbox(std::move(scope), std::move(name)));
-  std::string digest = token ? Sha256Hex(*token) : "";
-  auto edit = [key = store::KeyOf(sandbox), port, digest](store::Store& store) {
-    auto apply = [port, &digest](store::Sandbox& row) -> Result<> {
-      auto it = std::ranges::find(row.routes, port, &store::PortRoute::port);
-      if (it == row.routes.end()) return Fail(Code::kNotFound, "the sandbox does not publish this port");
-      it->token = digest;
-      row.updated_at = NowMs();
-      return {};
-    };
-    return store.EditSandbox(key, apply);
-  };
-  SB_CO_TRY(auto edited, co_await core_.Db(std::move(edit)));
-  const store::PortRoute* route = FindPort(edited.routes, port);
-  if (route == nullptr) co_return Fail(Code::kNotFound, "the sandbox does not publish this port");
-  co_return *route;
 }
 
 }  // namespace sandbar::sandbox

@@ -1,5 +1,5 @@
 // The ports of a sandbox that the outside may reach: each has a route with a name of its own in preview URLs.
-// Pure functions, any thread. The calls of Service on routes are in routes.cc too.
+// Pure functions, any thread.
 #pragma once
 
 #include <optional>

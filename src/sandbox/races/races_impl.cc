@@ -1,5 +1,5 @@
-// One command in many forks at once; the best one is kept. The names of the forks are on record before the first of
-// them exists: whatever ends the server, the next start removes them.
+#include "sandbox/races/races_impl.h"
+
 #include <algorithm>
 #include <charconv>
 
@@ -7,7 +7,6 @@
 #include "base/log.h"
 #include "egress/bounded_pattern.h"
 #include "sandbox/sandboxes/pending_deletion.h"
-#include "sandbox/service_impl.h"
 
 namespace sandbar::sandbox {
 
@@ -97,76 +96,82 @@ std::optional<size_t> Winner(const RaceSpec& spec, const std::vector<Racer>& rac
 
 }  // namespace
 
-Task<RaceOutcome> ServiceImpl::Race(Scope scope, RaceSpec spec) {
+Task<RaceOutcome> RacesImpl::Run(Scope scope, RaceSpec spec) {
   SB_CO_TRYV(Check(spec));
-  auto work = RaceNow(std::move(scope), std::move(spec));
-  co_return co_await RunToEnd(&tasks_, std::move(work));
+  auto work = RunNow(std::move(scope), std::move(spec));
+  co_return co_await RunToEnd(&core_->tasks, std::move(work));
 }
 
-Task<> ServiceImpl::RunRacer(Scope scope, std::shared_ptr<RaceState> race, size_t index) {
+Task<store::Sandbox> RacesImpl::Promote(Scope scope, std::string fork, std::optional<std::string> into) {
+  auto work = promotion_->Promote(std::move(scope), std::move(fork), std::move(into));
+  co_return co_await RunToEnd(&core_->tasks, std::move(work));
+}
+
+Task<> RacesImpl::RunRacer(Scope scope, std::shared_ptr<RaceState> race, size_t index) {
   const RaceSpec* spec = &race->spec;
   Racer* racer = &race->outcome.racers[index];
   ForkSpec fork;
   fork.name = racer->name;
   fork.changes.persistent = false;  // only the winner leaves anything
-  SB_CO_TRY(auto view, co_await ForkNow(scope, spec->source, std::move(fork)));
+  SB_CO_TRY(auto view, co_await forker_->Fork(scope, spec->source, std::move(fork)));
   racer->session = view.session.id;
   CommandSpec command;
   command.command = spec->command;
   command.args = spec->args;
-  SB_CO_TRY(auto started, co_await StartCommand(scope, racer->session, std::move(command)));
-  SB_CO_TRY(auto log, co_await OpenLog(scope, racer->session, started.command.id));
+  SB_CO_TRY(auto started, co_await commands_->Start(scope, racer->session, std::move(command)));
+  SB_CO_TRY(auto log, co_await commands_->OpenLog(scope, racer->session, started.command.id));
   for (;;) {
     SB_CO_TRY(auto chunk, co_await log->Next());
     if (chunk.bytes.empty() && chunk.gap == 0) break;
     if (chunk.stream == 1) racer->output += chunk.bytes;
     if (racer->output.size() > 2 * kOutputKept) racer->output.erase(0, racer->output.size() - kOutputKept);
   }
-  SB_CO_TRY(auto ended, co_await WaitCommand(std::move(scope), racer->session, started.command.id));
+  SB_CO_TRY(auto ended, co_await commands_->Wait(std::move(scope), racer->session, started.command.id));
   racer->exit_code = ended.exit_code;
   racer->duration_ms = ended.duration_ms.value_or(0);
   if (!spec->score.empty()) {
     auto find = [score = spec->score, output = racer->output] { return ScoreOf(score, output); };
-    SB_CO_TRY(racer->score, co_await core_.Match(std::move(find)));
+    SB_CO_TRY(racer->score, co_await core_->Match(std::move(find)));
   }
   co_return Result<>{};
 }
 
-Task<RaceOutcome> ServiceImpl::RaceNow(Scope scope, RaceSpec wanted) {
+Task<RaceOutcome> RacesImpl::RunNow(Scope scope, RaceSpec wanted) {
   // Shared with the racers: a shutdown may end us before them.
   auto state = std::make_shared<RaceState>();
   state->spec = std::move(wanted);
   const RaceSpec& spec = state->spec;
   RaceOutcome& race = state->outcome;
-  SB_CO_TRY(auto source, co_await FindSandbox(scope, spec.source));
-  if (spec.keep == "promote" && LiveOf(source.current_session) != nullptr)
+  SB_CO_TRY(auto source, co_await records_->FindSandbox(scope, spec.source));
+  if (spec.keep == "promote" && active_->Has(source.current_session))
     co_return Fail(Code::kConflict, "\"" + source.name + "\" runs: stop it first, or keep the winner as a fork");
-  if (source.current_snapshot.empty() && LiveOf(source.current_session) == nullptr)
+  if (source.current_snapshot.empty() && !active_->Has(source.current_session))
     co_return Fail(Code::kConflict, "\"" + source.name + "\" has stopped and kept nothing to race from");
   race.racers.resize(static_cast<size_t>(spec.count));
   for (Racer& racer : race.racers) racer.name = NewLabel("race-", 12);
   auto remember = [scope, racers = race.racers](store::Store& store) -> Result<> {
-    for (const Racer& racer : racers) SB_TRYV(MarkForDeletion(store, {{scope.team, scope.project, racer.name}, true}));
+    for (const Racer& racer : racers)
+      SB_TRYV(AddPendingDeletion(store, {{scope.team, scope.project, racer.name}, true}));
     return {};
   };
-  SB_CO_TRYV(co_await core_.Db(std::move(remember)));
-  std::vector<std::shared_ptr<Outcome<void>>> runs;
+  SB_CO_TRYV(co_await core_->Db(std::move(remember)));
+  std::vector<std::shared_ptr<SharedResult<void>>> runs;
   for (size_t i = 0; i < race.racers.size(); ++i) {
-    runs.push_back(std::make_shared<Outcome<void>>(core_.ex));
-    tasks_.Spawn(Produce(runs.back(), RunRacer(scope, state, i)));
+    runs.push_back(std::make_shared<SharedResult<void>>(core_->ex));
+    core_->tasks.Spawn(Produce(runs.back(), RunRacer(scope, state, i)));
   }
   for (size_t i = 0; i < runs.size(); ++i) {
     auto run = co_await runs[i]->Wait();
     if (!run) race.racers[i].error = run.error().message;
   }
-  if (core_.closing) co_return Fail(Code::kCancelled, "the server is shutting down");
+  if (core_->closing) co_return Fail(Code::kCancelled, "the server is shutting down");
   race.winner = Winner(spec, race.racers);
   Result<> kept;
   if (race.winner && spec.keep != "none") kept = co_await KeepWinner(scope, source, state);
   for (size_t i = 0; i < race.racers.size(); ++i) {
     if (kept && spec.keep == "fork" && race.winner == i) continue;
-    auto dropped = co_await DeleteNow(scope, race.racers[i].name, true);
-    // It stays marked: the next start tries again.
+    auto dropped = co_await deleter_->Delete(scope, race.racers[i].name, true);
+    // Its deletion stays pending: the next start tries again.
     const bool gone = dropped || dropped.error().code == Code::kNotFound;
     if (!gone) log::Warn("race: {} is not gone: {}", race.racers[i].name, dropped.error().message);
   }
@@ -174,20 +179,20 @@ Task<RaceOutcome> ServiceImpl::RaceNow(Scope scope, RaceSpec wanted) {
   co_return race;
 }
 
-Task<> ServiceImpl::KeepWinner(Scope scope, store::Sandbox source, std::shared_ptr<RaceState> race) {
+Task<> RacesImpl::KeepWinner(Scope scope, store::Sandbox source, std::shared_ptr<RaceState> race) {
   const std::string name = race->outcome.racers[*race->outcome.winner].name;
   if (race->spec.keep == "promote") {
-    SB_CO_TRY(auto promoted, co_await PromoteNow(std::move(scope), name, source.name));
+    SB_CO_TRY(auto promoted, co_await promotion_->Promote(std::move(scope), name, source.name));
     race->outcome.snapshot = promoted.current_snapshot;
     co_return Result<>{};
   }
   UpdateSpec update;
   update.persistent = source.persistent;
-  auto spare = [key = store::SandboxKey{scope.team, scope.project, name}](store::Store& store) {
-    return SpareFromDeletion(store, key);
+  auto cancel = [key = store::SandboxKey{scope.team, scope.project, name}](store::Store& store) {
+    return CancelDeletion(store, key);
   };
-  SB_CO_TRYV(co_await Update(std::move(scope), name, std::move(update)));
-  co_return co_await core_.Db(std::move(spare));
+  SB_CO_TRYV(co_await updater_->Update(std::move(scope), name, std::move(update)));
+  co_return co_await core_->Db(std::move(cancel));
 }
 
 }  // namespace sandbar::sandbox

@@ -157,14 +157,14 @@ TEST_F(RecoveryTest, WhatIsMarkedForDeletionIsEndedAndNotKept) {
   const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(1100);
   world.Crash();
   for (const auto& view : {alive, ended, late})
-    ASSERT_TRUE(MarkForDeletion(*world.store, {store::KeyOf(view.sandbox), false, view.sandbox.created_at}));
+    ASSERT_TRUE(AddPendingDeletion(*world.store, {store::KeyOf(view.sandbox), false, view.sandbox.created_at}));
   // That of an earlier one of the same name, left behind.
-  ASSERT_TRUE(MarkForDeletion(*world.store, {store::KeyOf(stays.sandbox), false, stays.sandbox.created_at - 1}));
+  ASSERT_TRUE(AddPendingDeletion(*world.store, {store::KeyOf(stays.sandbox), false, stays.sandbox.created_at - 1}));
   world.Await(world.host.EndMachine(ended.session.machine_id));
   ASSERT_TRUE(world.Until([&] { return std::chrono::steady_clock::now() > until; }));
   Restart();
   auto own = world.OpenStore();
-  ASSERT_TRUE(world.Until([&] { return MarkedForDeletion(*own)->empty(); }));
+  ASSERT_TRUE(world.Until([&] { return PendingDeletions(*own)->empty(); }));
   for (const char* name : {"alive", "ended", "late"})
     EXPECT_EQ(world.Run(world.sandboxes->Get(world.scope, name, false)).error().code, Code::kNotFound) << name;
   EXPECT_EQ(Row(stays).status, store::Status::kRunning);

@@ -1,10 +1,11 @@
-// Deleting sandboxes, and finishing what an earlier server began to delete.
+#include "sandbox/sandboxes/deleter.h"
+
 #include <filesystem>
 
 #include "base/ids.h"
 #include "base/log.h"
 #include "sandbox/sandboxes/pending_deletion.h"
-#include "sandbox/service_impl.h"
+#include "sandbox/sandboxes/sandboxes.h"
 
 namespace sandbar::sandbox {
 namespace {
@@ -13,12 +14,7 @@ constexpr int kDisposablePage = 200;
 
 }  // namespace
 
-Task<store::Sandbox> ServiceImpl::Delete(Scope scope, std::string name, bool orphan_snapshots) {
-  auto work = DeleteNow(std::move(scope), std::move(name), orphan_snapshots);
-  co_return co_await RunToEnd(&tasks_, std::move(work));
-}
-
-Task<ServiceImpl::Found> ServiceImpl::FindAndMark(Scope scope, std::string name, bool orphan_snapshots) {
+Task<Deleter::Found> Deleter::FindForDeletion(Scope scope, std::string name, bool orphan_snapshots) {
   if (scope.project.empty() || scope.team.empty()) co_return Fail(Code::kBadRequest, "projectId: is required");
   auto find = [key = store::SandboxKey{scope.team, scope.project, name},
                orphan_snapshots](store::Store& store) -> Result<Found> {
@@ -26,41 +22,40 @@ Task<ServiceImpl::Found> ServiceImpl::FindAndMark(Scope scope, std::string name,
     if (!sandbox) return Fail(Code::kNotFound, "sandbox not found: " + key.name.substr(0, 128));
     const bool ended = sandbox->status == store::Status::kStopped || sandbox->status == store::Status::kFailed ||
                        sandbox->status == store::Status::kAborted;
-    if (!ended) SB_TRYV(MarkForDeletion(store, {key, orphan_snapshots, sandbox->created_at}));
+    if (!ended) SB_TRYV(AddPendingDeletion(store, {key, orphan_snapshots, sandbox->created_at}));
     return Found{*std::move(sandbox), !ended};
   };
-  co_return co_await core_.Db(std::move(find));
+  co_return co_await core_->Db(std::move(find));
 }
 
-// Its machine is ended and what that wrote given up.
-Task<store::Sandbox> ServiceImpl::StopForDeletion(store::Sandbox sandbox, bool orphan_snapshots, Removed removed) {
+Task<store::Sandbox> Deleter::StopForDeletion(store::Sandbox sandbox, bool orphan_snapshots, Removed removed) {
   Keep keep = KeepNothing();
   keep.then = [key = store::KeyOf(sandbox), orphan_snapshots, removed](store::Store& store) -> Result<> {
     SB_TRY(*removed, RemoveSandbox(store, key, orphan_snapshots));
     return {};
   };
-  auto stop = RequestStop(sandbox.current_session, StopCause::kRequested, "deleted", std::move(keep));
+  auto stop = stopper_->Request(sandbox.current_session, StopCause::kRequested, "deleted", std::move(keep));
   if (!stop) co_return sandbox;
   auto stopped = co_await stop->Wait();
-  if (!stopped && !core_.closing) {
+  if (!stopped && !core_->closing) {
     // The caller hears that it failed, so the next start must not do it behind their back.
-    auto spare = [key = store::KeyOf(sandbox)](store::Store& store) { return SpareFromDeletion(store, key); };
-    SB_CO_TRYV(co_await core_.Db(std::move(spare)));
+    auto cancel = [key = store::KeyOf(sandbox)](store::Store& store) { return CancelDeletion(store, key); };
+    SB_CO_TRYV(co_await core_->Db(std::move(cancel)));
   }
   co_return stopped;
 }
 
-Task<store::Sandbox> ServiceImpl::DeleteNow(Scope scope, std::string name, bool orphan_snapshots) {
-  SB_CO_TRY(auto found, co_await FindAndMark(std::move(scope), std::move(name), orphan_snapshots));
+Task<store::Sandbox> Deleter::Delete(Scope scope, std::string name, bool orphan_snapshots) {
+  SB_CO_TRY(auto found, co_await FindForDeletion(std::move(scope), std::move(name), orphan_snapshots));
   store::Sandbox sandbox = std::move(found.sandbox);
   auto key = store::KeyOf(sandbox);
   auto removed = std::make_shared<std::optional<std::vector<std::string>>>();
-  if (LiveOf(sandbox.current_session) != nullptr) {
+  if (active_->Has(sandbox.current_session)) {
     // Its end is on record, and being cleared away.
-    auto mark = [doomed = Doomed{key, orphan_snapshots, sandbox.created_at}](store::Store& store) {
-      return MarkForDeletion(store, doomed);
+    auto note = [pending = PendingDeletion{key, orphan_snapshots, sandbox.created_at}](store::Store& store) {
+      return AddPendingDeletion(store, pending);
     };
-    if (!found.marked) SB_CO_TRYV(co_await core_.Db(std::move(mark)));
+    if (!found.pending) SB_CO_TRYV(co_await core_->Db(std::move(note)));
     SB_CO_TRY(sandbox, co_await StopForDeletion(std::move(sandbox), orphan_snapshots, removed));
   }
   if (*removed) {
@@ -73,34 +68,33 @@ Task<store::Sandbox> ServiceImpl::DeleteNow(Scope scope, std::string name, bool 
   co_return sandbox;
 }
 
-Task<> ServiceImpl::RemoveRecord(store::SandboxKey key, bool orphan_snapshots,
-                                 std::function<bool(const store::Sandbox&)> meant) {
+Task<> Deleter::RemoveRecord(store::SandboxKey key, bool orphan_snapshots,
+                             std::function<bool(const store::Sandbox&)> meant) {
   auto remove = [key, orphan_snapshots, meant](store::Store& store) -> Result<std::vector<std::string>> {
     SB_TRY(auto now, store.FindSandbox(key));
-    if (!now) SB_TRYV(SpareFromDeletion(store, key));
+    if (!now) SB_TRYV(CancelDeletion(store, key));
     if (!now || !meant(*now)) return std::vector<std::string>{};
     return RemoveSandbox(store, key, orphan_snapshots);
   };
-  SB_CO_TRY(auto sessions, co_await core_.Db(std::move(remove)));
+  SB_CO_TRY(auto sessions, co_await core_->Db(std::move(remove)));
   co_return co_await RemoveLogs(std::move(key.name), std::move(sessions));
 }
 
-Task<> ServiceImpl::RemoveLogs(std::string sandbox, std::vector<std::string> sessions) {
+Task<> Deleter::RemoveLogs(std::string sandbox, std::vector<std::string> sessions) {
   std::vector<std::string> dirs;
-  for (const auto& id : sessions) dirs.push_back(core_.LogDir(id));
+  for (const auto& id : sessions) dirs.push_back(core_->LogDir(id));
   auto erase = [dirs = std::move(dirs)] {
     std::error_code ec;
     for (const auto& dir : dirs) std::filesystem::remove_all(dir, ec);
     return ec;
   };
-  auto ec = co_await core_.Files(std::move(erase));
+  auto ec = co_await core_->Files(std::move(erase));
   if (ec) log::Warn("logs of {}: {}", sandbox, ec.message());
-  for (const auto& id : sessions) core_.logs.Forget(id);
-  Collect();
-  co_return co_await ClearTraces();
+  for (const auto& id : sessions) core_->logs.Forget(id);
+  co_return co_await traces_->Clear();
 }
 
-Task<> ServiceImpl::RemoveDisposable() {
+Task<> Deleter::RemoveDisposable() {
   using Rows = std::vector<store::Sandbox>;
   auto find = [now = NowMs()](store::Store& store) -> Result<Rows> {
     store::ListFilter filter;
@@ -119,7 +113,7 @@ Task<> ServiceImpl::RemoveDisposable() {
     } while (!filter.cursor.empty());
     return due;
   };
-  SB_CO_TRY(Rows due, co_await core_.Db(std::move(find)));
+  SB_CO_TRY(Rows due, co_await core_->Db(std::move(find)));
   for (const store::Sandbox& s : due) {
     auto key = store::KeyOf(s);
     auto meant = [at = s.status_updated_at](const store::Sandbox& now) {
@@ -131,11 +125,11 @@ Task<> ServiceImpl::RemoveDisposable() {
 }
 
 // Sandboxes that nobody named or used again. Their snapshots expire by themselves at the same time.
-Task<> ServiceImpl::RemoveUnclaimed() {
+Task<> Deleter::RemoveUnclaimed() {
   auto find = [now = NowMs()](store::Store& store) { return store.SandboxesToCollect(now); };
-  SB_CO_TRY(auto due, co_await core_.Db(std::move(find)));
+  SB_CO_TRY(auto due, co_await core_->Db(std::move(find)));
   for (const store::Sandbox& s : due) {
-    if (LiveOf(s.current_session) != nullptr) continue;
+    if (active_->Has(s.current_session)) continue;
     auto key = store::KeyOf(s);
     auto removed = std::make_shared<bool>(false);
     auto meant = [s, removed](const store::Sandbox& now) {
@@ -148,35 +142,35 @@ Task<> ServiceImpl::RemoveUnclaimed() {
   co_return Result<>{};
 }
 
-Task<> ServiceImpl::FinishDeletions() {
+Task<> Deleter::FinishPending() {
   co_await asio::this_coro::throw_if_cancelled(false);
-  auto list = [](store::Store& store) { return MarkedForDeletion(store); };
-  SB_CO_TRY(auto marked, co_await core_.Db(std::move(list)));
-  for (const Doomed& doomed : marked) {
-    // Since the mark was made there may be another one of that name.
-    auto check = [doomed](store::Store& store) -> Result<bool> {
-      SB_TRY(auto now, store.FindSandbox(doomed.key));
-      if (now && doomed.Means(*now)) return true;
-      SB_TRYV(SpareFromDeletion(store, doomed.key));
+  auto list = [](store::Store& store) { return PendingDeletions(store); };
+  SB_CO_TRY(auto all, co_await core_->Db(std::move(list)));
+  for (const PendingDeletion& pending : all) {
+    // Meanwhile there may be another sandbox of that name.
+    auto check = [pending](store::Store& store) -> Result<bool> {
+      SB_TRY(auto now, store.FindSandbox(pending.key));
+      if (now && pending.Means(*now)) return true;
+      SB_TRYV(CancelDeletion(store, pending.key));
       return false;
     };
-    SB_CO_TRY(const bool meant, co_await core_.Db(std::move(check)));
+    SB_CO_TRY(const bool meant, co_await core_->Db(std::move(check)));
     if (!meant) continue;
     Scope scope;
-    scope.team = doomed.key.team;
-    scope.project = doomed.key.project;
-    auto deleted = co_await DeleteNow(std::move(scope), doomed.key.name, doomed.with_snapshots);
-    if (core_.closing) break;
+    scope.team = pending.key.team;
+    scope.project = pending.key.project;
+    auto deleted = co_await Delete(std::move(scope), pending.key.name, pending.with_snapshots);
+    if (core_->closing) break;
     if (deleted) {
-      log::Info("sandbox {}: deleted, as a server that ended had begun to", doomed.key.name);
+      log::Info("sandbox {}: deleted, as a server that ended had begun to", pending.key.name);
       continue;
     }
     if (deleted.error().code != Code::kNotFound) {
-      log::Warn("sandbox {} is to be deleted and is not: {}", doomed.key.name, deleted.error().message);
+      log::Warn("sandbox {} is to be deleted and is not: {}", pending.key.name, deleted.error().message);
       continue;
     }
-    auto spare = [key = doomed.key](store::Store& store) { return SpareFromDeletion(store, key); };
-    SB_CO_TRYV(co_await core_.Db(std::move(spare)));
+    auto cancel = [key = pending.key](store::Store& store) { return CancelDeletion(store, key); };
+    SB_CO_TRYV(co_await core_->Db(std::move(cancel)));
   }
   co_return Result<>{};
 }

@@ -17,27 +17,27 @@ std::string NoteOf(const store::SandboxKey& key) {
 
 }  // namespace
 
-Result<> MarkForDeletion(store::Store& store, const Doomed& doomed) {
-  std::string value(doomed.with_snapshots ? kWithSnapshots : kAlone);
-  if (doomed.created_at != 0) value += "/" + std::to_string(doomed.created_at);
-  return store.SetNote(NoteOf(doomed.key), value);
+Result<> AddPendingDeletion(store::Store& store, const PendingDeletion& pending) {
+  std::string value(pending.with_snapshots ? kWithSnapshots : kAlone);
+  if (pending.created_at != 0) value += "/" + std::to_string(pending.created_at);
+  return store.SetNote(NoteOf(pending.key), value);
 }
 
-Result<> SpareFromDeletion(store::Store& store, const store::SandboxKey& key) {
+Result<> CancelDeletion(store::Store& store, const store::SandboxKey& key) {
   return store.SetNote(NoteOf(key), "");
 }
 
-Result<std::vector<Doomed>> MarkedForDeletion(store::Store& store) {
+Result<std::vector<PendingDeletion>> PendingDeletions(store::Store& store) {
   SB_TRY(auto notes, store.Notes(std::string(kPrefix)));
-  std::vector<Doomed> out;
+  std::vector<PendingDeletion> out;
   for (const auto& [note, value] : notes) {
     const size_t team = kPrefix.size(), project = note.find('/', team) + 1, name = note.find('/', project) + 1;
     store::SandboxKey key{note.substr(team, project - team - 1), note.substr(project, name - project - 1),
                           note.substr(name)};
-    Doomed doomed{std::move(key), value.starts_with(kWithSnapshots)};
+    PendingDeletion pending{std::move(key), value.starts_with(kWithSnapshots)};
     if (size_t at = value.find('/'); at != std::string::npos)
-      std::from_chars(value.data() + at + 1, value.data() + value.size(), doomed.created_at);
-    out.push_back(std::move(doomed));
+      std::from_chars(value.data() + at + 1, value.data() + value.size(), pending.created_at);
+    out.push_back(std::move(pending));
   }
   return out;
 }
@@ -47,10 +47,10 @@ Result<std::vector<std::string>> RemoveSandbox(store::Store& store, const store:
   SB_TRY(auto sandbox, store.FindSandbox(key));
   // From the mark on the next start finishes this, so that a crash leaves neither snapshots nor a record without them.
   if (sandbox && !sandbox->current_snapshot.empty())
-    SB_TRYV(MarkForDeletion(store, {key, with_snapshots, sandbox->created_at}));
+    SB_TRYV(AddPendingDeletion(store, {key, with_snapshots, sandbox->created_at}));
   if (sandbox) SB_TRYV(DeleteSnapshotsOf(store, *sandbox, with_snapshots));
   SB_TRYV(store.DeleteSandbox(key));
-  SB_TRYV(SpareFromDeletion(store, key));
+  SB_TRYV(CancelDeletion(store, key));
   return sessions;
 }
 

@@ -9,7 +9,7 @@
 
 namespace sandbar::sandbox {
 
-struct Doomed {
+struct PendingDeletion {
   store::SandboxKey key;
   bool with_snapshots = false;  // and the snapshots that nobody else stands on
   int64_t created_at = 0;       // which one of that name; 0: whichever there is
@@ -18,9 +18,9 @@ struct Doomed {
   }
 };
 
-Result<> MarkForDeletion(store::Store& store, const Doomed& doomed);
-Result<> SpareFromDeletion(store::Store& store, const store::SandboxKey& key);
-Result<std::vector<Doomed>> MarkedForDeletion(store::Store& store);
+Result<> AddPendingDeletion(store::Store& store, const PendingDeletion& pending);
+Result<> CancelDeletion(store::Store& store, const store::SandboxKey& key);
+Result<std::vector<PendingDeletion>> PendingDeletions(store::Store& store);
 // Its snapshots (see DeleteSnapshotsOf), the record, and last the mark. Returns the sessions that it had.
 Result<std::vector<std::string>> RemoveSandbox(store::Store& store, const store::SandboxKey& key, bool with_snapshots);
 

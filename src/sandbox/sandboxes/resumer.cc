@@ -1,45 +1,15 @@
-// Sessions that go on from a snapshot: resume, and fork.
-#include <fmt/format.h>
+#include "sandbox/sandboxes/resumer.h"
 
 #include "base/ids.h"
 #include "base/log.h"
 #include "sandbox/drives/drive_records.h"
-#include "sandbox/service_impl.h"
+#include "sandbox/sandboxes/sealed_settings.h"
 #include "sandbox/sessions/network.h"
 #include "sandbox/snapshots/retention.h"
-#include "sandbox/validate.h"
 
 namespace sandbar::sandbox {
 
-// Unknown, foreign, deleted and expired ones answer alike: there is nothing to boot from.
-Task<store::Snapshot> ServiceImpl::UsableSnapshot(Scope scope, std::string id) {
-  auto find = [id](store::Store& store) { return store.FindSnapshot(id); };
-  SB_CO_TRY(auto snapshot, co_await core_.Db(std::move(find)));
-  const bool there = snapshot && InScope(scope, snapshot->team, snapshot->project) && !snapshot->deleted;
-  const bool expired = there && snapshot->expires_at().value_or(INT64_MAX) <= NowMs();
-  if (!there || expired) co_return Fail(Code::kSnapshotGone, "snapshot " + id.substr(0, 64) + " does not exist");
-  SB_CO_TRYV(co_await RefuseDamaged(*snapshot));
-  co_return *std::move(snapshot);
-}
-
-Result<egress::PolicyRef> ServiceImpl::PolicyOf(const store::Sandbox& sandbox) const {
-  if (!sandbox.network) return egress::PolicyRef{};
-  return OpenPolicy(core_.vault, *sandbox.network, OwnerOf(store::KeyOf(sandbox)));
-}
-
-// The files are more important than the network: a policy that cannot be used does not keep a sandbox from starting.
-Task<egress::PolicyRef> ServiceImpl::PolicyToStartWith(store::Sandbox sandbox) {
-  auto policy = PolicyOf(sandbox);
-  if (policy) co_return policy;
-  log::Error("sandbox {}: its network policy cannot be used, nothing is allowed until it is set again: {}",
-             sandbox.name, policy.error().message);
-  auto notice = PolicyUnusable(store::KeyOf(sandbox), policy.error().message);
-  auto add = [notice = std::move(notice)](store::Store& store) { return store.AddNotice(notice); };
-  SB_CO_TRYV(co_await core_.Db(std::move(add)));
-  co_return egress::DenyAll();
-}
-
-Task<SandboxView> ServiceImpl::ResumeNow(store::Sandbox sandbox, ResumeFrom from) {
+Task<SandboxView> Resumer::Start(store::Sandbox sandbox, ResumeFrom from) {
   if (sandbox.current_snapshot.empty()) {
     co_return Fail(Code::kSnapshotMissing,
                    "sandbox \"" + sandbox.name + "\" has stopped and has no snapshot to resume from");
@@ -47,18 +17,14 @@ Task<SandboxView> ServiceImpl::ResumeNow(store::Sandbox sandbox, ResumeFrom from
   Scope scope;
   scope.team = sandbox.team;
   scope.project = sandbox.project;
-  SB_CO_TRY(auto snapshot, co_await UsableSnapshot(scope, sandbox.current_snapshot));
-  SB_CO_TRY(auto heritage, MemoryOf(scope, snapshot, from));
-  const bool memory = heritage.has_value();
-  if (sessions_.size() + creating_ >= core_.config.max_running) {
-    co_return Fail(Code::kTooMany, fmt::format("{} sandboxes are running, the server's limit (max_running) is {}",
-                                               sessions_.size(), core_.config.max_running));
-  }
-  SB_CO_TRY(store::Session row, MakeSession(sandbox, BaseOf(snapshot)));
-  SB_CO_TRY(auto policy, co_await PolicyToStartWith(sandbox));
-  if (policy) row.network = SealPolicy(core_.vault, policy->policy(), OwnerOf(row));
+  SB_CO_TRY(auto snapshot, co_await sources_->FindSnapshot(scope, sandbox.current_snapshot));
+  SB_CO_TRY(auto restored, memory_->MemoryFor(scope, snapshot, from));
+  const bool memory = restored.has_value();
+  SB_CO_TRY(auto place, active_->Reserve());
+  SB_CO_TRY(store::Session row, launcher_->MakeSession(sandbox, SourceOf(snapshot)));
+  SB_CO_TRY(auto policy, co_await PolicyToStartWith(core_, sandbox));
+  if (policy) row.network = SealPolicy(core_->vault, policy->policy(), OwnerOf(row));
   row.machine_id = NewLabel("m-", 16);
-  ++creating_;
   auto insert = [sandbox, row](store::Store& store) mutable -> Result<store::Session> {
     SB_TRYV(AttachDrives(store, sandbox, row));
     SB_TRYV(MarkUsed(store, row.source_snapshot));
@@ -66,84 +32,90 @@ Task<SandboxView> ServiceImpl::ResumeNow(store::Sandbox sandbox, ResumeFrom from
     SB_TRYV(store.SaveSession(row, nullptr));
     return row;
   };
-  auto inserted = co_await core_.Db(std::move(insert));
-  --creating_;
+  auto inserted = co_await core_->Db(std::move(insert));
+  place.reset();
   if (!inserted) co_return std::unexpected(std::move(inserted).error());
-  auto env = OpenEnv(sandbox);
-  auto session = AddLive(*std::move(inserted), std::move(env));
+  auto env = OpenEnv(*core_, sandbox);
+  auto session = stopper_->Add(*std::move(inserted), std::move(env));
   session->SetIdleTimeout(sandbox.idle_timeout_ms);
-  auto launched = co_await Launch(session, sandbox, nullptr, nullptr, std::nullopt, std::move(heritage));
+  Launch launch;
+  launch.restored = std::move(restored);
+  auto launched = co_await launcher_->Start(session, sandbox, std::move(launch));
   if (launched) {
     launched->resumed = true;
     Result<> dropped;
-    if (!snapshot.memory.empty()) dropped = co_await DropMemory(snapshot);
+    if (!snapshot.memory.empty()) dropped = co_await memory_->Drop(snapshot);
     if (!dropped) log::Warn("snapshot {}: {}", snapshot.id, dropped.error().message);
     co_return launched;
   }
   Error why = launched.error();
-  co_await Undo(session, why);
-  if (!memory || core_.closing) co_return launched;
-  // What the operator chose may fall back; what somebody asked for is refused.
+  co_await launcher_->Undo(session, why);
+  if (!memory || core_->closing) co_return launched;
+  // Memory that the operator's setting kept may be given up. Memory that a caller asked for is not.
   if (snapshot.memory == "kept" && from == ResumeFrom::kEither)
-    co_return co_await ResumeFromDisk(std::move(sandbox), std::move(why.message));
+    co_return co_await StartFromDisk(std::move(sandbox), std::move(why.message));
   why.message += " (`from`: \"disk\", or sandbar resume --disk, starts it from its files)";
   co_return std::unexpected(std::move(why));
 }
 
-Task<SandboxView> ServiceImpl::Fork(Scope scope, std::string name, ForkSpec spec) {
-  auto work = ForkNow(std::move(scope), std::move(name), std::move(spec));
-  co_return co_await RunToEnd(&tasks_, std::move(work));
+Task<SandboxView> Resumer::StartFromDisk(store::Sandbox sandbox, std::string why) {
+  log::Warn("sandbox {}: starts from its files: {}", sandbox.name, why);
+  store::Notice notice;
+  notice.at = NowMs();
+  notice.team = sandbox.team;
+  notice.project = sandbox.project;
+  notice.sandbox = sandbox.name;
+  notice.text = "it was started from its files, without the processes that ran: " + why;
+  auto add = [notice = std::move(notice)](store::Store& store) { return store.AddNotice(notice); };
+  SB_CO_TRYV(co_await core_->Db(std::move(add)));
+  co_return co_await Start(std::move(sandbox), ResumeFrom::kDisk);
 }
 
-Task<SandboxView> ServiceImpl::ForkNow(Scope scope, std::string name, ForkSpec spec) {
-  SB_CO_TRY(auto source, co_await FindSandbox(scope, std::move(name)));
-  store::Sandbox fork = source;
-  fork.name.clear();
-  fork.v1 = false;
-  fork.create_digest.clear();
-  fork.status = store::Status::kPending;
-  fork.total_egress = fork.total_ingress = fork.total_cpu_ms = fork.total_duration_ms = 0;
-  if (spec.name) {
-    SB_CO_TRYV(CheckName(*spec.name));
-    fork.name = *spec.name;
+Task<SandboxView> Resumer::Resume(Scope scope, std::string name, ResumeFrom from) {
+  SandboxView view;
+  // The end of a session changes the record, and what it kept is where this goes on: so the record counts only when it
+  // was read after that end.
+  std::string ended;
+  for (;;) {
+    SB_CO_TRY(view.sandbox, co_await records_->FindSandbox(scope, name));
+    if (view.sandbox.current_session == ended) break;
+    const ActiveSession* active = active_->Entry(view.sandbox.current_session);
+    auto session = active != nullptr ? active->session : nullptr;
+    auto stop = active != nullptr ? active->stop : nullptr;
+    if (session && !stop) {
+      SB_CO_TRYV(co_await session->started()->Wait());
+      if (session->phase() == Session::Phase::kRunning) {
+        const auto used = Session::Use(session);  // whoever asks for it is about to use it
+        view.session = session->row();
+        view.sandbox.status = view.session.status;
+        co_return view;
+      }
+      if (session->phase() != Session::Phase::kEnded) continue;
+    }
+    // What is under way is waited for: the client does not poll.
+    if (stop) co_await stop->Wait();
+    ended = view.sandbox.current_session;
   }
-  // What is sealed for the source is opened here and sealed for the fork.
-  NewSandbox wanted;
-  auto policy = spec.changes.network ? egress::Compile(*spec.changes.network) : PolicyOf(source);
-  if (!policy && !spec.changes.network) {
-    co_return Fail(Code::kConflict, "the network policy of \"" + source.name + "\" cannot be used (" +
-                                        policy.error().message + "): give the fork one of its own, or set another one");
+  // Everyone who asks while it boots gets the same session.
+  const std::string key = view.sandbox.team + "/" + view.sandbox.project + "/" + view.sandbox.name;
+  if (auto it = starting_.find(key); it != starting_.end()) {
+    auto outcome = it->second;
+    SB_CO_TRY(view, co_await outcome->Wait());
+    view.resumed = false;
+    co_return view;
   }
-  SB_CO_TRY(wanted.policy, std::move(policy));
-  fork.network.reset();
-  fork.env = spec.changes.env.value_or(OpenEnv(source));
-  // A fork's ports have names of their own.
-  if (!spec.changes.ports) {
-    spec.changes.ports.emplace();
-    for (const store::PortRoute& route : source.routes) spec.changes.ports->push_back(route.port);
-  }
-  fork.routes.clear();
-  SB_CO_TRYV(ApplyUpdate(spec.changes, core_.config, fork));
-  const bool asked = spec.changes.persistent.value_or(false);
-  fork.collect_after_ms = CollectAfter(fork, spec.name.has_value(), asked, core_.config.collect_unnamed_ms);
-  if (source.collect_after_ms > 0) {
-    auto claim = [key = store::KeyOf(source)](store::Store& store) { return Claim(store, key); };
-    SB_CO_TRYV(co_await core_.Db(std::move(claim)));
-  }
-  if (spec.live) {
-    wanted.record = std::move(fork);
-    co_return co_await ForkLive(std::move(scope), std::move(source), std::move(wanted));
-  }
-  Base& base = wanted.base;
-  if (source.current_snapshot.empty()) {
-    SB_CO_TRY(base.image, co_await ResolveImage(false, source.image, std::nullopt));
-  } else {
-    SB_CO_TRY(auto snapshot, co_await UsableSnapshot(scope, source.current_snapshot));
-    SB_CO_TRYV(co_await CheckFits(snapshot));
-    base = BaseOf(snapshot);
-  }
-  wanted.record = std::move(fork);
-  co_return co_await CreateFrom(std::move(scope), std::move(wanted));
+  auto outcome = std::make_shared<SharedResult<SandboxView>>(core_->ex);
+  starting_[key] = outcome;
+  auto work = Start(std::move(view.sandbox), from);
+  auto resumed = co_await RunToEnd(&core_->tasks, std::move(work));
+  starting_.erase(key);
+  outcome->Set(resumed);
+  co_return resumed;
+}
+
+Task<std::shared_ptr<Session>> Resumer::ResumeForUse(Scope scope, std::string name) {
+  SB_CO_TRY(SandboxView view, co_await Resume(scope, std::move(name), ResumeFrom::kEither));
+  co_return co_await records_->FindActive(std::move(scope), view.session.id);
 }
 
 }  // namespace sandbar::sandbox

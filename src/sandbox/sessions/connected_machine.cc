@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kReconnects = 6;
 constexpr std::chrono::milliseconds kFirstPause{20};
-constexpr std::chrono::milliseconds kFirstPatience{1'500};
+constexpr std::chrono::milliseconds kFirstHelloTimeout{1'500};
 // For agents of class 1: their guests write into the host's page cache, so a silent agent holds no files back. A guest
 // with a kernel of its own may hold files back and be slow; its agent gets the longer default of LinkDeadlines.
 constexpr std::chrono::milliseconds kSilence{3'000};
@@ -28,32 +28,34 @@ Error NotUp(Error why) {
 
 }  // namespace
 
-LiveMachine::LiveMachine(Core* core, std::unique_ptr<engine::Machine> machine)
+ConnectedMachine::ConnectedMachine(Core* core, std::unique_ptr<engine::Machine> machine)
     : core_(core),
       machine_(std::move(machine)),
       interceptor_(core->ex),
-      patience_(core->config.agent_timeout),
+      hello_timeout_(core->config.agent_timeout),
       agent_key_(machine_->AgentKey()),
       tasks_(core->ex) {}
 
-Task<std::unique_ptr<LiveMachine>> LiveMachine::Boot(Core* core, engine::BootRequest request, engine::Rootfs rootfs) {
+Task<std::unique_ptr<ConnectedMachine>> ConnectedMachine::Boot(Core* core, engine::BootRequest request,
+                                                               engine::Rootfs rootfs) {
   auto booting = core->deps.engine->Boot(request);
   co_return co_await Start(core, std::move(request), std::move(rootfs), std::move(booting));
 }
 
-Task<std::unique_ptr<LiveMachine>> LiveMachine::Start(Core* core, engine::BootRequest request, engine::Rootfs rootfs,
-                                                      Task<std::unique_ptr<engine::Machine>> booting) {
+Task<std::unique_ptr<ConnectedMachine>> ConnectedMachine::Start(Core* core, engine::BootRequest request,
+                                                                engine::Rootfs rootfs,
+                                                                Task<std::unique_ptr<engine::Machine>> booting) {
   rootfs.format = request.format;
   const bool apart = request.network != engine::AttachmentKind::kLocal;
   bool own_kernel = request.format == engine::RootfsFormat::kBlock;
   SB_CO_TRY(auto machine, co_await std::move(booting));
-  auto live = std::make_unique<LiveMachine>(core, std::move(machine));
+  auto live = std::make_unique<ConnectedMachine>(core, std::move(machine));
   live->Serve(egress::DenyAll());
-  live->apart_ = apart;
-  live->asleep_ = rootfs.memory;
+  live->has_own_kernel_ = apart;
+  live->restored_ = rootfs.memory;
   // An agent out of a saved memory has the key of the machine that was saved.
   if (rootfs.memory) live->agent_key_.clear();
-  if (own_kernel) live->patience_ = std::chrono::milliseconds(core->config.kernel_start_ms);
+  if (own_kernel) live->hello_timeout_ = std::chrono::milliseconds(core->config.kernel_start_ms);
   engine::MachineSpec spec;
   // The same for all: a pooled machine is configured before anyone has named it.
   spec.hostname = "sandbox";
@@ -72,12 +74,13 @@ Task<std::unique_ptr<LiveMachine>> LiveMachine::Start(Core* core, engine::BootRe
   co_return std::unexpected(std::move(configured).error());
 }
 
-Task<std::unique_ptr<LiveMachine>> LiveMachine::Attach(Core* core, store::Session owner, egress::PolicyRef policy) {
+Task<std::unique_ptr<ConnectedMachine>> ConnectedMachine::Attach(Core* core, store::Session owner,
+                                                                 egress::PolicyRef policy) {
   SB_CO_TRY(auto machine, co_await core->deps.engine->Attach(owner.machine_id));
-  auto live = std::make_unique<LiveMachine>(core, std::move(machine));
+  auto live = std::make_unique<ConnectedMachine>(core, std::move(machine));
   // On a busy host an emulated one takes its time to answer. Others may not hold up the server's start for so long.
-  live->asleep_ = owner.engine == "microvm-emulated";
-  live->apart_ = owner.engine != "namespaces";
+  live->restored_ = owner.engine == "microvm-emulated";
+  live->has_own_kernel_ = owner.engine != "namespaces";
   live->Identify(owner);
   live->Serve(policy);
   co_return live;
@@ -85,25 +88,25 @@ Task<std::unique_ptr<LiveMachine>> LiveMachine::Attach(Core* core, store::Sessio
 
 // QEMU may look at what we have sent only when something wakes it, which can take minutes when the guest is idle. A new
 // connection wakes it.
-Task<> LiveMachine::DialAsleep() {
-  patience_ = kFirstPatience;
+Task<> ConnectedMachine::DialRestored() {
+  hello_timeout_ = kFirstHelloTimeout;
   auto dialled = co_await Dial();
   while (!dialled && dialled.error().code == Code::kTimeout &&
-         patience_ < std::chrono::milliseconds(core_->config.kernel_start_ms) && !closing_) {
-    patience_ *= 2;
+         hello_timeout_ < std::chrono::milliseconds(core_->config.kernel_start_ms) && !closing_) {
+    hello_timeout_ *= 2;
     dialled = co_await Dial();
   }
   co_return dialled;
 }
 
-Task<> LiveMachine::Connect() {
-  auto dial = asleep_ ? DialAsleep() : Dial();
+Task<> ConnectedMachine::Connect() {
+  auto dial = restored_ ? DialRestored() : Dial();
   SB_CO_TRYV(co_await std::move(dial));
   tasks_.Spawn(WatchExit());
   co_return Result<>{};
 }
 
-Task<> LiveMachine::Renew(std::vector<wire::Renamed> commands, MachineListener* listener) {
+Task<> ConnectedMachine::Rekey(std::vector<wire::Renamed> commands, MachineListener* listener) {
   wire::Renew renew;
   renew.entropy.resize(wire::kMaxEntropy);
   FillRandom(renew.entropy.data(), renew.entropy.size());
@@ -117,10 +120,10 @@ Task<> LiveMachine::Renew(std::vector<wire::Renamed> commands, MachineListener* 
   agent_key_ = machine_->AgentKey();
   co_await link->Close();
   Listen(listener);
-  co_return co_await DialAsleep();
+  co_return co_await DialRestored();
 }
 
-void LiveMachine::Identify(const store::Session& owner) {
+void ConnectedMachine::Identify(const store::Session& owner) {
   egress::InterceptorOptions options;
   // The session's own: after a restart the machine still trusts what it was given.
   options.seed = core_->vault.Derive("machine CA " + owner.id);
@@ -131,38 +134,38 @@ void LiveMachine::Identify(const store::Session& owner) {
   interceptor_.Identify(std::move(options));
 }
 
-void LiveMachine::Serve(egress::PolicyRef policy) {
+void ConnectedMachine::Serve(egress::PolicyRef policy) {
   engine::NetworkSockets sockets = machine_->TakeNetwork();
   egress_ = egress::MakeEgress(core_->ex, std::move(sockets.tcp_listener), std::move(sockets.dns), std::move(policy),
                                core_->deps.egress, &interceptor_);
 }
 
-void LiveMachine::Listen(MachineListener* listener) {
+void ConnectedMachine::Listen(MachineListener* listener) {
   listener_ = listener;
   if (listener_ != nullptr && !lost_.empty()) listener_->OnLost(std::exchange(lost_, {}));
 }
 
-Task<> LiveMachine::Dial() {
+Task<> ConnectedMachine::Dial() {
   auto dial = machine_->Connect();
   SB_CO_TRY(auto socket, co_await WithTimeout(std::move(dial), core_->config.agent_timeout));
   connecting_ = true;
   closed_early_ = false;
   engine::LinkDeadlines deadlines;
-  deadlines.hello = patience_;
-  if (!apart_) deadlines.silence = kSilence;
+  deadlines.hello = hello_timeout_;
+  if (!has_own_kernel_) deadlines.silence = kSilence;
   std::string key = agent_key_;
   auto open = engine::OpenGuestLink(std::move(socket), this, deadlines, std::move(key));
-  auto link = co_await WithTimeout(std::move(open), patience_);
+  auto link = co_await WithTimeout(std::move(open), hello_timeout_);
   connecting_ = false;
   if (!link) co_return std::unexpected(std::move(link).error());
   link_ = *std::move(link);
-  patience_ = core_->config.agent_timeout;
+  hello_timeout_ = core_->config.agent_timeout;
   if (closed_early_) co_return Fail(Code::kClosed, "the agent closed the connection at once");
   if (listener_ != nullptr) listener_->OnConnected();
   co_return Result<>{};
 }
 
-Task<Fd> LiveMachine::DialPort(uint16_t port) {
+Task<Fd> ConnectedMachine::DialPort(uint16_t port) {
   auto fd = co_await machine_->Dial(port);
   if (fd || fd.error().code != Code::kUnsupported) co_return fd;
   auto link = link_;
@@ -171,7 +174,7 @@ Task<Fd> LiveMachine::DialPort(uint16_t port) {
   co_return fd;
 }
 
-Task<> LiveMachine::Reconnect() {
+Task<> ConnectedMachine::Reconnect() {
   co_await asio::this_coro::throw_if_cancelled(false);
   auto pause = kFirstPause;
   std::string why = "the agent does not answer";
@@ -190,7 +193,7 @@ Task<> LiveMachine::Reconnect() {
   co_return Result<>{};
 }
 
-Task<> LiveMachine::WatchExit() {
+Task<> ConnectedMachine::WatchExit() {
   co_await asio::this_coro::throw_if_cancelled(false);
   auto r = co_await machine_->WaitExit();
   if (closing_) co_return Result<>{};
@@ -200,8 +203,8 @@ Task<> LiveMachine::WatchExit() {
   co_return Result<>{};
 }
 
-Task<> LiveMachine::Lose(std::string why) {
-  if (apart_) {
+Task<> ConnectedMachine::Lose(std::string why) {
+  if (has_own_kernel_) {
     // What the host kills for want of memory there is the guest's kernel.
     auto usage = co_await machine_->GetUsage();
     out_of_memory_ = usage && usage->oom_kills > 0;
@@ -211,7 +214,7 @@ Task<> LiveMachine::Lose(std::string why) {
   co_return Result<>{};
 }
 
-void LiveMachine::Lost(const std::string& why) {
+void ConnectedMachine::Lost(const std::string& why) {
   if (closing_) return;
   if (listener_ == nullptr) {
     lost_ = why;
@@ -220,7 +223,7 @@ void LiveMachine::Lost(const std::string& why) {
   listener_->OnLost(why);
 }
 
-asio::awaitable<void> LiveMachine::Close() {
+asio::awaitable<void> ConnectedMachine::Close() {
   closing_ = true;
   co_await tasks_.Close();
   // The pointer stays: calls in flight hold it too and see it fail.
@@ -228,7 +231,7 @@ asio::awaitable<void> LiveMachine::Close() {
   if (egress_) co_await egress_->Close();
 }
 
-Task<engine::Usage> LiveMachine::Destroy(std::string keep_as) {
+Task<engine::Usage> ConnectedMachine::Destroy(std::string keep_as) {
   co_await Close();
   Result<engine::Usage> usage;
   auto pause = kFirstPause;
@@ -245,19 +248,19 @@ Task<engine::Usage> LiveMachine::Destroy(std::string keep_as) {
   co_return usage;
 }
 
-void LiveMachine::OnOutput(const std::string& command, uint64_t offset, uint8_t stream, std::string_view bytes) {
+void ConnectedMachine::OnOutput(const std::string& command, uint64_t offset, uint8_t stream, std::string_view bytes) {
   if (listener_ != nullptr) listener_->OnOutput(command, offset, stream, bytes);
 }
 
-void LiveMachine::OnGap(const std::string& command, uint64_t offset, uint64_t bytes) {
+void ConnectedMachine::OnGap(const std::string& command, uint64_t offset, uint64_t bytes) {
   if (listener_ != nullptr) listener_->OnGap(command, offset, bytes);
 }
 
-void LiveMachine::OnExit(const wire::Exit& exit) {
+void ConnectedMachine::OnExit(const wire::Exit& exit) {
   if (listener_ != nullptr) listener_->OnExit(exit);
 }
 
-void LiveMachine::OnClosed(const Error& why) {
+void ConnectedMachine::OnClosed(const Error& why) {
   // Before Dial has the link in hand there is nothing to replace: it reports the failure itself.
   if (connecting_) closed_early_ = true;
   if (closing_ || connecting_) return;

@@ -29,26 +29,26 @@ class MachineListener {
   virtual void OnLost(const std::string& why) = 0;
 };
 
-class LiveMachine final : private engine::GuestEvents {
+class ConnectedMachine final : private engine::GuestEvents {
  public:
   // Boot, Configure, connect, deny-all network. When any step fails, everything made so far is destroyed again.
-  static Task<std::unique_ptr<LiveMachine>> Boot(Core* core, engine::BootRequest request, engine::Rootfs rootfs);
+  static Task<std::unique_ptr<ConnectedMachine>> Boot(Core* core, engine::BootRequest request, engine::Rootfs rootfs);
   // The same with the engine's boot of that request given, perhaps begun long ago.
-  static Task<std::unique_ptr<LiveMachine>> Start(Core* core, engine::BootRequest request, engine::Rootfs rootfs,
-                                                  Task<std::unique_ptr<engine::Machine>> booting);
+  static Task<std::unique_ptr<ConnectedMachine>> Start(Core* core, engine::BootRequest request, engine::Rootfs rootfs,
+                                                       Task<std::unique_ptr<engine::Machine>> booting);
   // A machine that outlived an earlier daemon, network served, agent not yet connected: Connect does that, when the
   // listener is ready to hear what the agent replays.
-  static Task<std::unique_ptr<LiveMachine>> Attach(Core* core, store::Session owner, egress::PolicyRef policy);
-  LiveMachine(Core* core, std::unique_ptr<engine::Machine> machine);
-  LiveMachine(const LiveMachine&) = delete;
-  LiveMachine& operator=(const LiveMachine&) = delete;
-  ~LiveMachine() override = default;
+  static Task<std::unique_ptr<ConnectedMachine>> Attach(Core* core, store::Session owner, egress::PolicyRef policy);
+  ConnectedMachine(Core* core, std::unique_ptr<engine::Machine> machine);
+  ConnectedMachine(const ConnectedMachine&) = delete;
+  ConnectedMachine& operator=(const ConnectedMachine&) = delete;
+  ~ConnectedMachine() override = default;
 
   void Listen(MachineListener* listener);
   Task<> Connect();
   // For a machine that went on from a saved memory: its agent learns what its commands are called from now on, and
   // is connected anew. What it says before is not heard; from then on `listener` hears it.
-  Task<> Renew(std::vector<wire::Renamed> commands, MachineListener* listener);
+  Task<> Rekey(std::vector<wire::Renamed> commands, MachineListener* listener);
   const std::string& id() const { return machine_->id(); }
   engine::Machine& machine() { return *machine_; }
   // To a server in the machine, by the engine or through the agent.
@@ -61,7 +61,7 @@ class LiveMachine final : private engine::GuestEvents {
   // Null while the connection is down. Shared with calls in flight: a link that was replaced must outlive them.
   const std::shared_ptr<engine::GuestLink>& link() const { return link_; }
   // The guest has a kernel of its own: of its processes the host's kernel knows none.
-  bool has_own_kernel() const { return apart_; }
+  bool has_own_kernel() const { return has_own_kernel_; }
   // Once it is lost: whether the host has ended it for want of memory.
   bool out_of_memory() const { return out_of_memory_; }
 
@@ -78,7 +78,7 @@ class LiveMachine final : private engine::GuestEvents {
 
   Task<> Dial();
   // Again and again, each time with more patience: see the definition.
-  Task<> DialAsleep();
+  Task<> DialRestored();
   Task<> Reconnect();
   Task<> WatchExit();
   void Serve(egress::PolicyRef policy);
@@ -91,11 +91,11 @@ class LiveMachine final : private engine::GuestEvents {
   std::unique_ptr<egress::Egress> egress_;
   std::shared_ptr<engine::GuestLink> link_;
   MachineListener* listener_ = nullptr;
-  std::chrono::milliseconds patience_;  // with an agent that has not answered yet
-  std::string agent_key_;               // that the agent has to say; empty: whatever it says, until it was renewed
+  std::chrono::milliseconds hello_timeout_;  // with an agent that has not answered yet
+  std::string agent_key_;                    // that the agent has to say; empty: whatever it says, until it was renewed
   bool out_of_memory_ = false;
-  bool apart_ = false;   // has_own_kernel
-  bool asleep_ = false;  // its kernel ran before we came
+  bool has_own_kernel_ = false;  // has_own_kernel
+  bool restored_ = false;        // its kernel ran before we came
   bool closing_ = false;
   bool connecting_ = false;
   bool closed_early_ = false;

@@ -1,5 +1,5 @@
 // A machine's interceptor that knows only later whose machine it is: pools boot machines before anyone asks for one.
-// Made ready on first use, because most machines never need one. Single loop; owned by the LiveMachine.
+// Made ready on first use, because most machines never need one. Single loop; owned by the ConnectedMachine.
 #pragma once
 
 #include <memory>

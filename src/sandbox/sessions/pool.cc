@@ -26,7 +26,7 @@ engine::Rootfs RootfsOf(const store::Session& session) {
   rootfs.snapshots = session.snapshot_layers;
   rootfs.owner = OwnerOf(session);
   for (const store::SessionMount& mount : session.mounts) {
-    const std::string name = mount.writable ? mount.drive : StateName(mount.drive, mount.state);
+    const std::string name = mount.writable ? mount.drive : DriveSnapshotName(mount.drive, mount.state);
     rootfs.mounts.push_back({mount.path, name, mount.writable, session.uid, session.gid});
   }
   return rootfs;
@@ -34,7 +34,7 @@ engine::Rootfs RootfsOf(const store::Session& session) {
 
 engine::BootRequest BootOf(const Core& core, const std::string& engine, int vcpus) {
   engine::BootRequest request;
-  const engine::EngineInfo info = core.ladder.Of(engine);
+  const engine::EngineInfo info = core.engines.Of(engine);
   request.engine = engine;
   request.format = info.format;
   request.network = info.attachment;
@@ -63,25 +63,25 @@ size_t Pool::ready() const {
   return static_cast<size_t>(std::count_if(members_.begin(), members_.end(), [](const auto& m) { return !m->dead; }));
 }
 
-std::unique_ptr<LiveMachine> Pool::Take(const images::Image& image, int vcpus) {
+std::unique_ptr<ConnectedMachine> Pool::Take(const images::Image& image, int vcpus) {
   for (auto it = members_.begin(); it != members_.end(); ++it) {
     Member& m = **it;
-    if (m.dead || m.vcpus != vcpus || m.digest != image.digest || !m.live->link()) continue;
-    auto live = std::move(m.live);
-    live->Listen(nullptr);
+    if (m.dead || m.vcpus != vcpus || m.digest != image.digest || !m.connected->link()) continue;
+    auto connected = std::move(m.connected);
+    connected->Listen(nullptr);
     members_.erase(it);
     changed_.Notify();
-    return live;
+    return connected;
   }
   return nullptr;
 }
 
-void Pool::PutBack(const images::Image& image, int vcpus, std::unique_ptr<LiveMachine> live) {
+void Pool::PutBack(const images::Image& image, int vcpus, std::unique_ptr<ConnectedMachine> connected) {
   auto member = std::make_unique<Member>(this);
   member->digest = image.digest;
   member->vcpus = vcpus;
-  member->live = std::move(live);
-  member->live->Listen(member.get());
+  member->connected = std::move(connected);
+  member->connected->Listen(member.get());
   members_.push_back(std::move(member));
 }
 
@@ -139,12 +139,12 @@ Task<> Pool::Add(PoolTarget target) {
   store::PoolMember row{NewLabel("p-", 16), PinnedName(image), target.vcpus, NowMs()};
   auto insert = [row](store::Store& store) { return store.InsertPoolMember(row); };
   SB_CO_TRYV(co_await core_->Db(std::move(insert)));
-  engine::BootRequest request = BootOf(*core_, core_->ladder.usual().name, target.vcpus);
+  engine::BootRequest request = BootOf(*core_, core_->engines.default_engine().name, target.vcpus);
   request.machine_id = row.machine_id;
   auto rootfs = RootfsOf(image);
-  auto live = co_await LiveMachine::Boot(core_, std::move(request), std::move(rootfs));
-  if (live) {
-    PutBack(image, target.vcpus, *std::move(live));
+  auto connected = co_await ConnectedMachine::Boot(core_, std::move(request), std::move(rootfs));
+  if (connected) {
+    PutBack(image, target.vcpus, *std::move(connected));
     co_return Result<>{};
   }
   if (!core_->closing) {
@@ -152,12 +152,12 @@ Task<> Pool::Add(PoolTarget target) {
     auto removed = co_await core_->Db(std::move(remove));
     if (!removed) log::Error("pool: {}", removed.error().message);
   }
-  co_return std::unexpected(std::move(live).error());
+  co_return std::unexpected(std::move(connected).error());
 }
 
 Task<> Pool::Remove(std::unique_ptr<Member> member) {
-  const std::string id = member->live->id();
-  auto destroyed = co_await member->live->Destroy();
+  const std::string id = member->connected->id();
+  auto destroyed = co_await member->connected->Destroy();
   // Without the row nobody would destroy it at the next start.
   if (!destroyed) co_return std::unexpected(std::move(destroyed).error());
   auto remove = [id](store::Store& store) { return store.DeletePoolMember(id); };
@@ -180,7 +180,7 @@ Task<> Pool::Drain() {
 asio::awaitable<void> Pool::Close() {
   closing_ = true;
   co_await tasks_.Close();
-  for (auto& m : members_) co_await m->live->Close();
+  for (auto& m : members_) co_await m->connected->Close();
   members_.clear();
 }
 

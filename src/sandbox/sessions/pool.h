@@ -31,9 +31,9 @@ class Pool {
 
   void Start();
   // A ready machine of this kind, or null. Its pool row is still there: the caller's commit removes it.
-  std::unique_ptr<LiveMachine> Take(const images::Image& image, int vcpus);
+  std::unique_ptr<ConnectedMachine> Take(const images::Image& image, int vcpus);
   // A taken machine that was not claimed after all.
-  void PutBack(const images::Image& image, int vcpus, std::unique_ptr<LiveMachine> live);
+  void PutBack(const images::Image& image, int vcpus, std::unique_ptr<ConnectedMachine> connected);
   size_t ready() const;
 
   // While a hold exists no new machine is booted.
@@ -67,7 +67,7 @@ class Pool {
       pool->changed_.Notify();
     }
     Pool* pool;
-    std::unique_ptr<LiveMachine> live;
+    std::unique_ptr<ConnectedMachine> connected;
     std::string digest;
     int vcpus = 0;
     bool dead = false;

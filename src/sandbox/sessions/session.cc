@@ -6,6 +6,7 @@
 #include "base/ids.h"
 #include "base/log.h"
 #include "sandbox/engine_selector.h"
+#include "sandbox/sandboxes/boot_source.h"
 #include "sandbox/sessions/pool.h"
 #include "sandbox/snapshots/retention.h"
 
@@ -30,7 +31,7 @@ Session::Session(Core* core, store::Session row, std::map<std::string, std::stri
       row_(std::move(row)),
       env_(std::move(env)),
       stop_(std::move(stop)),
-      started_(std::make_shared<Outcome<bool>>(core->ex)),
+      started_(std::make_shared<SharedResult<bool>>(core->ex)),
       earlier_ingress_(row_.carried_ingress),
       earlier_egress_(row_.carried_egress),
       command_ended_(core->ex),
@@ -56,13 +57,13 @@ Result<> Session::Usable() const {
 
 Result<std::shared_ptr<engine::GuestLink>> Session::Link() const {
   SB_TRYV(Usable());
-  auto link = live_->link();
+  auto link = connected_->link();
   if (!link) return Fail(Code::kUnavailable, "the sandbox is reconnecting; try again");
   return link;
 }
 
 bool Session::CountBytes() {
-  const egress::EgressCounters now = live_->egress().counters();
+  const egress::EgressCounters now = connected_->egress().counters();
   const uint64_t in = earlier_ingress_ + now.ingress_bytes + previews_->written;
   const uint64_t out = earlier_egress_ + now.egress_bytes + previews_->read;
   const bool changed = in != row_.carried_ingress || out != row_.carried_egress;
@@ -98,14 +99,14 @@ Task<store::Sandbox> Session::SaveWith(store::SandboxEdit edit, std::function<Re
   co_return co_await core_->Db(std::move(write));
 }
 
-Task<> Session::Run(std::unique_ptr<LiveMachine> live, std::optional<SourceSpec> source,
-                    std::optional<Heritage> heritage) {
-  live_ = std::move(live);
-  live_->Identify(row_);
-  if (heritage) {
-    SB_CO_TRYV(co_await Inherit(*std::move(heritage)));
+Task<> Session::Run(std::unique_ptr<ConnectedMachine> live, std::optional<SourceSpec> source,
+                    std::optional<RestoredMemory> restored) {
+  connected_ = std::move(live);
+  connected_->Identify(row_);
+  if (restored) {
+    SB_CO_TRYV(co_await Inherit(*std::move(restored)));
   } else {
-    live_->Listen(this);
+    connected_->Listen(this);
   }
   // A pooled machine's row was written as running when it was claimed.
   const bool saved = row_.status == store::Status::kRunning;
@@ -131,7 +132,7 @@ Task<> Session::Run(std::unique_ptr<LiveMachine> live, std::optional<SourceSpec>
     SB_CO_TRYV(co_await SaveWith(std::move(current)));
   }
   // Only a policy that is on record may open the network.
-  live_->egress().SetPolicy(policy_);
+  connected_->egress().SetPolicy(policy_);
   SB_CO_TRYV(co_await TellInherited());
   phase_ = Phase::kRunning;
   tasks_.Spawn(Clock());
@@ -143,7 +144,7 @@ Task<> Session::Reattach(std::vector<store::Command> unfinished, bool present, b
   SB_CO_TRYV(co_await RecoverCommands(unfinished));
   if (!present) co_return Fail(Code::kNotFound, "it was gone when the server started");
   policy_ = RecordedPolicy();
-  SB_CO_TRY(live_, co_await LiveMachine::Attach(core_, row_, policy_));
+  SB_CO_TRY(connected_, co_await ConnectedMachine::Attach(core_, row_, policy_));
   if (!alive) co_return Fail(Code::kClosed, "it ended while the server was down");
   // It may stand still already, and then its agent does not answer.
   if (row_.status == store::Status::kStopping && !row_.snapshot_memory.empty()) {
@@ -151,10 +152,10 @@ Task<> Session::Reattach(std::vector<store::Command> unfinished, bool present, b
     started_->Set(true);
     co_return Result<>{};
   }
-  live_->Listen(this);
-  SB_CO_TRYV(co_await live_->Connect());
+  connected_->Listen(this);
+  SB_CO_TRYV(co_await connected_->Connect());
   // Commands that the agent has never heard of, or has forgotten, will not report.
-  const auto& known = live_->link()->known_commands();
+  const auto& known = connected_->link()->known_commands();
   for (const auto& command : unfinished) {
     const bool there = std::any_of(known.begin(), known.end(), [&](const auto& k) { return k.id == command.id; });
     auto run = Find(command.id);
@@ -172,7 +173,7 @@ Task<> Session::Reattach(std::vector<store::Command> unfinished, bool present, b
   if (phase_ == Phase::kRunning) {
     SB_CO_TRYV(co_await ArmDeadline());
     // What was killed for memory before is known already.
-    auto usage = co_await live_->machine().GetUsage();
+    auto usage = co_await connected_->machine().GetUsage();
     if (usage) oom_kills_ = usage->oom_kills;
     SB_CO_TRYV(co_await TellInherited());
     tasks_.Spawn(Clock());
@@ -186,7 +187,7 @@ Task<> Session::Reattach(std::vector<store::Command> unfinished, bool present, b
 Task<> Session::ArmDeadline() {
   const int64_t left = std::max<int64_t>(Deadline() - NowMs(), 0);
   const milliseconds deadline = milliseconds(left) + kDeadlineSlack;
-  co_return co_await live_->machine().SetDeadline(deadline);
+  co_return co_await connected_->machine().SetDeadline(deadline);
 }
 
 void Session::SetIdleTimeout(std::optional<int64_t> ms) {
@@ -268,10 +269,10 @@ Task<> Session::BeginStop(StopCause cause, std::string why, Keep keep) {
     if (!saved) log::Error("session {}: {}", row_.id, saved.error().message);
   }
   const milliseconds saving = row_.snapshot_memory.empty() ? milliseconds(0) : kMemorySaving;
-  if (live_ && cause != StopCause::kLost && Deadline() - NowMs() < (kStopMargin + saving).count()) {
+  if (connected_ && cause != StopCause::kLost && Deadline() - NowMs() < (kStopMargin + saving).count()) {
     // The supervisor must not cut the grace short.
     const milliseconds enough = core_->config.stop_grace + kStopMargin + saving;
-    auto r = co_await live_->machine().SetDeadline(enough);
+    auto r = co_await connected_->machine().SetDeadline(enough);
     if (!r) log::Warn("session {}: deadline: {}", row_.id, r.error().message);
   }
   co_return Result<>{};
@@ -283,13 +284,13 @@ Task<> Session::Drain(bool graceful) {
   // Copies: the table changes while we wait.
   auto running = commands_;
   for (auto& [id, run] : running) run->log->ReleasePins();
-  auto link = live_ ? live_->link() : nullptr;
+  auto link = connected_ ? connected_->link() : nullptr;
   if (graceful && link) {
     // Files that are kept have to reach the disk, which takes time. Quiesce gives up on an agent that is silent.
     const bool leaves_files = !row_.snapshot.empty() || HoldsDrive();
     const milliseconds enough = core_->config.stop_grace + (leaves_files ? kStopMargin : kShortMargin);
     auto quiesce = link->Quiesce(core_->config.stop_grace,
-                                 leaves_files || live_->has_own_kernel() ? milliseconds(0) : kShortSilence);
+                                 leaves_files || connected_->has_own_kernel() ? milliseconds(0) : kShortSilence);
     auto quiesced = co_await WithTimeout(std::move(quiesce), enough);
     if (!quiesced) log::Warn("session {}: quiesce: {}", row_.id, quiesced.error().message);
     // An agent that is silent will not report the exits of its commands either.
@@ -299,7 +300,7 @@ Task<> Session::Drain(bool graceful) {
   const int64_t until = NowMs() + kDrainTime.count();
   while (!commands_.empty() && NowMs() < until) {
     const bool recording = std::any_of(commands_.begin(), commands_.end(), [](auto& c) { return c.second->ending; });
-    const bool expected = graceful && live_ && live_->link();
+    const bool expected = graceful && connected_ && connected_->link();
     if (!recording && !expected) break;
     const milliseconds left(std::max<int64_t>(until - NowMs(), 1));
     auto ended = command_ended_.Wait();
@@ -310,7 +311,7 @@ Task<> Session::Drain(bool graceful) {
 }
 
 Task<bool> Session::EndMachine(engine::Usage* usage) {
-  if (!live_) {
+  if (!connected_) {
     // It was gone when we came, but perhaps an earlier daemon had seen its end and could not write it down any more.
     SB_CO_TRY(auto snapshots, co_await core_->deps.engine->ListSnapshots());
     co_return std::ranges::find(snapshots, row_.snapshot) != snapshots.end();
@@ -323,7 +324,7 @@ Task<bool> Session::EndMachine(engine::Usage* usage) {
   }
   const bool memory = !row_.snapshot_memory.empty();
   std::string keep_as = memory ? "" : row_.snapshot;
-  auto destroyed = co_await live_->Destroy(std::move(keep_as));
+  auto destroyed = co_await connected_->Destroy(std::move(keep_as));
   if (destroyed) *usage = *destroyed;
   if (destroyed) co_return true;
   // A shutdown came between: the row stays "stopping" and the next start finishes the job.
@@ -343,7 +344,7 @@ Task<> Session::SetInherited(uint64_t bytes) {
   inherited_bytes_ = bytes;
   corrected_ = true;
   // A machine that still starts is told by Run or Reattach.
-  if (live_ && phase_ == Phase::kRunning) co_await TellInherited();
+  if (connected_ && phase_ == Phase::kRunning) co_await TellInherited();
   co_return Result<>{};
 }
 
@@ -351,7 +352,7 @@ Task<> Session::TellInherited() {
   // SetInherited may be called again while SetLimits is under way.
   while (std::exchange(corrected_, false)) {
     const engine::Limits limits = BootOf(*core_, row_.engine, row_.vcpus).limits;
-    auto told = co_await live_->machine().SetLimits(limits, inherited_bytes_);
+    auto told = co_await connected_->machine().SetLimits(limits, inherited_bytes_);
     if (!told) log::Warn("disk limit of {}: {}", row_.id, told.error().message);
   }
   co_return Result<>{};
@@ -371,17 +372,9 @@ store::Snapshot Session::MakeSnapshot(const engine::Usage& usage) const {
   s.memory = row_.snapshot_memory;
   s.contexts = kept_contexts_;
   s.created_at = s.updated_at = s.last_used_at = *row_.stopped_at;
-  s.runtime = row_.runtime;
-  s.image = row_.image;
-  s.cwd = row_.cwd;
-  s.user = row_.user;
-  s.home = row_.home;
-  s.uid = row_.uid;
-  s.gid = row_.gid;
-  s.image_env = row_.image_env;
-  s.image_layers = row_.image_layers;
+  CopyImage(row_, s);
   s.snapshot_layers = row_.snapshot_layers;
-  const engine::EngineInfo engine = core_->ladder.Of(row_.engine);
+  const engine::EngineInfo engine = core_->engines.Of(row_.engine);
   s.engine = row_.engine;
   s.format = FormatName(engine.format);
   if (!s.snapshot_layers.empty() && engine.copies_snapshots) s.snapshot_layers.erase(s.snapshot_layers.begin());
@@ -393,14 +386,14 @@ Task<store::Sandbox> Session::End(StopCause cause, Keep keep) {
   if (!kept_) {
     SB_CO_TRY(kept_, co_await EndMachine(&usage_));
   }
-  SB_CO_TRYV(co_await FreezeDrives());
+  SB_CO_TRYV(co_await SnapshotDrives());
   if (!*kept_ && !row_.snapshot.empty()) {
     log::Error("session {}: its machine is gone, and what it wrote with it", row_.id);
     row_.snapshot.clear();
     cause = StopCause::kLost;
   }
   co_await tasks_.Close();
-  const bool oom = live_ && live_->out_of_memory();
+  const bool oom = connected_ && connected_->out_of_memory();
   DropContexts(oom ? "oom" : "killed", oom ? OutOfMemory() + ": the sandbox has stopped" : "the sandbox has stopped");
   auto lost = co_await FinishLostCommands();
   if (!lost) log::Error("session {}: {}", row_.id, lost.error().message);
@@ -411,7 +404,7 @@ Task<store::Sandbox> Session::End(StopCause cause, Keep keep) {
   row_.egress = row_.carried_egress;
   row_.status = store::Status::kStopped;
   if (cause == StopCause::kLost) {
-    row_.status = live_ ? store::Status::kFailed : store::Status::kAborted;
+    row_.status = connected_ ? store::Status::kFailed : store::Status::kAborted;
     row_.aborted_at = row_.stopped_at;
   }
   const int64_t duration = std::max<int64_t>(*row_.stopped_at - row_.started_at.value_or(*row_.stopped_at), 0);
@@ -433,8 +426,8 @@ Task<store::Sandbox> Session::End(StopCause cause, Keep keep) {
 Task<> Session::Discard() {
   phase_ = Phase::kEnded;
   Result<> out;
-  if (live_) {
-    auto destroyed = co_await live_->Destroy();
+  if (connected_) {
+    auto destroyed = co_await connected_->Destroy();
     if (!destroyed) out = std::unexpected(std::move(destroyed).error());
   }
   co_await tasks_.Close();
@@ -445,7 +438,7 @@ asio::awaitable<void> Session::Detach() {
   co_await tasks_.Close();
   DropContexts("killed", "the server is stopping");
   if (phase_ == Phase::kRunning && CountBytes()) co_await Save();
-  if (live_) co_await live_->Close();
+  if (connected_) co_await connected_->Close();
   for (auto& [id, run] : commands_) run->log->OnProgress({});
 }
 
@@ -485,8 +478,8 @@ void Session::OnLost(const std::string& why) {
 
 void Session::OnConnected() {
   for (auto& [id, run] : commands_) Ack(*run, true);
-  if (!live_ || !live_->link()) return;
-  for (const auto& id : std::exchange(unacked_exits_, {})) live_->link()->AckExit(id);
+  if (!connected_ || !connected_->link()) return;
+  for (const auto& id : std::exchange(unacked_exits_, {})) connected_->link()->AckExit(id);
 }
 
 }  // namespace sandbar::sandbox

@@ -14,6 +14,7 @@
 #include "sandbox/code/code_context.h"
 #include "sandbox/commands/command_log.h"
 #include "sandbox/core.h"
+#include "sandbox/memory/restored_memory.h"
 #include "sandbox/roles.h"
 #include "sandbox/sessions/connected_machine.h"
 #include "sandbox/shared_result.h"
@@ -24,7 +25,7 @@ namespace sandbar::sandbox {
 struct RunningCommand {
   store::Command row;
   std::shared_ptr<CommandLog> log;
-  std::shared_ptr<Outcome<store::Command>> done;
+  std::shared_ptr<SharedResult<store::Command>> done;
   uint64_t acked = 0;
   bool killed = false;  // by a caller: its 137 is not a mystery
   bool ending = false;  // its exit is being recorded
@@ -51,17 +52,6 @@ inline Keep KeepNothing() {
   return nothing;
 }
 
-// What a session that goes on from a saved memory takes over: the commands of the session whose memory it was.
-struct Heritage {
-  std::string session;   // whose it was
-  std::string snapshot;  // that has the memory
-  std::function<Task<std::unique_ptr<LogReader>>(std::string command)> open_log;
-  std::vector<KeptContext> contexts;
-};
-
-// Contexts that waited before and after, and did nothing in between.
-std::vector<KeptContext> StillIdle(std::vector<KeptContext> before, const std::vector<KeptContext>& after);
-
 class Session final : public MachineListener {
  public:
   enum class Phase { kStarting, kRunning, kStopping, kEnded };
@@ -74,20 +64,20 @@ class Session final : public MachineListener {
 
   const store::Session& row() const { return row_; }
   Phase phase() const { return phase_; }
-  LiveMachine* live() { return live_.get(); }
+  ConnectedMachine* connected() { return connected_.get(); }
   // Where bytes of connections to its ports are counted; shared with those that may outlive it.
   const std::shared_ptr<http::Traffic>& previews() const { return previews_; }
   const egress::PolicyRef& policy() const { return policy_; }
   // So many packets that were neither TCP nor DNS, as a refusal like others.
   egress::Denial DroppedPackets(uint64_t count);
   // Set when it runs, or with the error that kept it from running.
-  const std::shared_ptr<Outcome<bool>>& started() const { return started_; }
+  const std::shared_ptr<SharedResult<bool>>& started() const { return started_; }
   // Why nothing can be done with it now (kStopped, kStopping, kUnavailable), or success.
   Result<> Usable() const;
 
   // Takes the machine over and runs: source, policy, deadlines, row. On failure the caller destroys the session.
-  Task<> Run(std::unique_ptr<LiveMachine> live, std::optional<SourceSpec> source,
-             std::optional<Heritage> heritage = std::nullopt);
+  Task<> Run(std::unique_ptr<ConnectedMachine> live, std::optional<SourceSpec> source,
+             std::optional<RestoredMemory> restored = std::nullopt);
   // After a restart of the daemon: attaches to the machine and to the commands that are in it. A session whose stop
   // was under way is attached too (so that the stop can be finished), but does not become usable.
   // A machine that has ended or is gone leaves an error; the session can then only be stopped.
@@ -157,13 +147,13 @@ class Session final : public MachineListener {
   Task<> AwaitSource();
 
   // memory_session.cc
-  Task<> Inherit(Heritage heritage);
+  Task<> Inherit(RestoredMemory restored);
   Task<> TellInherited();
   // Under a new name; nothing when it is not one that was idle then.
-  std::optional<std::string> InheritContext(const Heritage& heritage, const std::string& driver);
+  std::optional<std::string> InheritContext(const RestoredMemory& restored, const std::string& driver);
   // Ends the machine's life with its memory in the snapshot. When that fails only the files are left to be kept.
   Task<> KeepMemory();
-  Task<std::string> InheritCommand(const Heritage* heritage, store::Command row, uint64_t produced);
+  Task<std::string> InheritCommand(const RestoredMemory* restored, store::Command row, uint64_t produced);
 
   Task<store::Sandbox> Save();
   Task<store::Sandbox> SaveWith(store::SandboxEdit edit, std::function<Result<>(store::Store&)> then = nullptr);
@@ -171,7 +161,7 @@ class Session final : public MachineListener {
   // Whether its processes go on after the stop: "asked", "kept" or "".
   std::string WantsMemory(StopCause cause, const Keep& keep) const;
   bool HoldsDrive() const;
-  Task<> FreezeDrives();
+  Task<> SnapshotDrives();
   // Ends the machine. False: it is gone, and what it wrote with it.
   Task<bool> EndMachine(engine::Usage* usage);
   store::Snapshot MakeSnapshot(const engine::Usage& usage) const;
@@ -225,8 +215,8 @@ class Session final : public MachineListener {
   std::map<std::string, std::string> env_;  // the sandbox's, for every command
   StopRequest stop_;
   Phase phase_ = Phase::kStarting;
-  std::shared_ptr<Outcome<bool>> started_;
-  std::unique_ptr<LiveMachine> live_;
+  std::shared_ptr<SharedResult<bool>> started_;
+  std::unique_ptr<ConnectedMachine> connected_;
   uint64_t inherited_bytes_ = 0;
   bool corrected_ = false;             // the machine has not been told `inherited_bytes_` yet
   std::unique_ptr<SourceRun> source_;  // while it is fetched

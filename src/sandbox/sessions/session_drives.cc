@@ -13,11 +13,11 @@ bool Session::HoldsDrive() const {
   return std::ranges::any_of(row_.mounts, &store::SessionMount::writable);
 }
 
-Task<> Session::FreezeDrives() {
+Task<> Session::SnapshotDrives() {
   // The row is not finished before all are done: whoever takes over after a crash does this again.
   for (const store::SessionMount& mount : row_.mounts) {
     if (!mount.writable) continue;
-    std::string state = StateName(mount.drive, mount.state);
+    std::string state = DriveSnapshotName(mount.drive, mount.state);
     std::string owner = OwnerOf(row_);
     auto frozen = co_await core_->deps.engine->FreezeDrive(mount.drive, std::move(state), std::move(owner));
     if (!frozen && frozen.error().code == Code::kNotFound) {

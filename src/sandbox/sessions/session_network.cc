@@ -39,9 +39,9 @@ egress::Denial Session::DroppedPackets(uint64_t count) {
 
 Task<> Session::TrustCa(egress::PolicyRef policy) {
   if (!policy->HasRules()) co_return Result<>{};
-  auto link = live_->link();
+  auto link = connected_->link();
   if (!link) co_return Fail(Code::kUnavailable, "the sandbox is reconnecting; try again");
-  std::string pem = live_->CaCertificate(*policy);
+  std::string pem = connected_->CaCertificate(*policy);
   if (pem.empty()) co_return Fail(Code::kInternal, "the proxy has no CA");
   auto install = InstallCa(std::move(link), std::move(pem));
   auto installed = co_await WithTimeout(std::move(install), core_->config.agent_timeout);
@@ -70,18 +70,18 @@ Task<> Session::SetNetwork(egress::PolicyRef policy) {
   policy_changed_.Notify();
   // What the new policy denies is denied from here on. The rest takes time: the record, and the CA in a machine that
   // may be hostile and delay it.
-  live_->egress().Tighten(policy);
+  connected_->egress().Tighten(policy);
   auto row_before = row_.network;
   row_.network = SealPolicy(core_->vault, policy->policy(), OwnerOf(row_));
   auto saved = co_await Save();
   SB_CO_TRYV(Usable());
   const bool newest = change == policy_changes_;
   if (!saved) {
-    live_->egress().Relax(policy);
+    connected_->egress().Relax(policy);
     // A change before this one may have stopped waiting for its CA because of this one.
     if (newest) {
       row_.network = std::move(row_before);
-      live_->egress().SetPolicy(policy_);
+      connected_->egress().SetPolicy(policy_);
       tasks_.Spawn(TrustCaAgain());
     }
     co_return std::unexpected(std::move(saved).error());
@@ -89,7 +89,7 @@ Task<> Session::SetNetwork(egress::PolicyRef policy) {
   // A later call has replaced it already.
   if (!newest) co_return Result<>{};
   policy_ = policy;
-  live_->egress().DropEarlier(policy);
+  connected_->egress().DropEarlier(policy);
   using namespace asio::experimental::awaitable_operators;
   auto install = TrustCa(policy);
   auto replaced = AwaitOtherPolicy(change);
@@ -98,14 +98,14 @@ Task<> Session::SetNetwork(egress::PolicyRef policy) {
   if (change != policy_changes_) co_return Result<>{};
   Result<> trusted = first.index() == 0 ? std::get<0>(std::move(first)) : std::get<1>(std::move(first));
   if (!trusted) {
-    live_->egress().FailChange(trusted.error().message);
+    connected_->egress().FailChange(trusted.error().message);
     log::Warn("session {}: {}", row_.id, trusted.error().message);
     co_return Fail(Code::kUnavailable,
                    "what the new network policy denies is denied, and it is on record, but what only it allows is not "
                    "open: " +
                        trusted.error().message + "; set the policy again");
   }
-  live_->egress().SetPolicy(policy_);
+  connected_->egress().SetPolicy(policy_);
   co_return Result<>{};
 }
 

@@ -26,7 +26,7 @@ Task<> Session::AwaitSource() {
 Task<> Session::FetchSource(SourceSpec spec) {
   SB_CO_TRY(SourcePlan plan, PlanSource(spec));
   SB_CO_TRYV(co_await TrustCa(plan.policy));
-  auto link = live_->link();
+  auto link = connected_->link();
   if (!link) co_return Fail(Code::kUnavailable, "the sandbox is reconnecting; try again");
   source_ = std::make_unique<SourceRun>(core_->ex);
   source_->id = NewId("src_");
@@ -38,7 +38,7 @@ Task<> Session::FetchSource(SourceSpec spec) {
   exec.uid = row_.uid;
   exec.gid = row_.gid;
   exec.user = row_.user;
-  live_->egress().SetPolicy(plan.policy);
+  connected_->egress().SetPolicy(plan.policy);
   auto started = co_await link->Exec(std::move(exec));
   Result<> ended;
   if (started) {
@@ -46,7 +46,7 @@ Task<> Session::FetchSource(SourceSpec spec) {
     auto wait = AwaitSource();
     ended = co_await WithTimeout(std::move(wait), limit);
   }
-  live_->egress().SetPolicy(egress::DenyAll());
+  connected_->egress().SetPolicy(egress::DenyAll());
   auto run = std::move(source_);
   if (!started) co_return std::unexpected(std::move(started).error().Context("source"));
   if (!ended && ended.error().code == Code::kTimeout) {

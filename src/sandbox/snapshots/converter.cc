@@ -73,7 +73,7 @@ Task<> Converter::Forget(std::string target, Task<> work) {
 Task<> Converter::Once(std::string target, Task<> work) {
   auto outcome = converting_[target];
   if (!outcome) {
-    outcome = std::make_shared<Outcome<void>>(core_->ex);
+    outcome = std::make_shared<SharedResult<void>>(core_->ex);
     converting_[target] = outcome;
     auto all = Forget(std::move(target), std::move(work));
     tasks_.Spawn(Produce(outcome, std::move(all)));
@@ -153,7 +153,7 @@ Task<> Converter::Drive(store::Session session, engine::DriveMount mount, Rootfs
 }
 
 Task<> Converter::Drives(store::Session session, engine::Rootfs* rootfs) {
-  const RootfsFormat need = core_->ladder.Of(session.engine).format;
+  const RootfsFormat need = core_->engines.Of(session.engine).format;
   for (engine::DriveMount& mount : rootfs->mounts) {
     SB_CO_TRY(auto have, co_await core_->deps.engine->DriveFormat(mount.name));
     if (!have || *have == need) continue;
@@ -172,8 +172,9 @@ Task<> Converter::Drives(store::Session session, engine::Rootfs* rootfs) {
   co_return Result<>{};
 }
 
-Task<std::unique_ptr<LiveMachine>> Converter::Boot(RootfsFormat format, engine::Rootfs rootfs, engine::Owner owner) {
-  const auto& engines = core_->ladder.engines();
+Task<std::unique_ptr<ConnectedMachine>> Converter::Boot(RootfsFormat format, engine::Rootfs rootfs,
+                                                        engine::Owner owner) {
+  const auto& engines = core_->engines.engines();
   auto usable = [format](const engine::EngineInfo& e) { return e.usable && e.format == format; };
   auto engine = std::ranges::find_if(engines, usable);
   if (engine == engines.end())
@@ -188,12 +189,12 @@ Task<std::unique_ptr<LiveMachine>> Converter::Boot(RootfsFormat format, engine::
   request.deadline = kLongest;
   // What is unpacked comes from a guest: it does not get the whole disk, where others may.
   if (request.limits.disk_bytes == 0) request.limits.disk_bytes = kUsualDisk;
-  auto live = co_await LiveMachine::Boot(core_, std::move(request), std::move(rootfs));
-  if (live || core_->closing) co_return live;
+  auto connected = co_await ConnectedMachine::Boot(core_, std::move(request), std::move(rootfs));
+  if (connected || core_->closing) co_return connected;
   auto remove = [id = row.machine_id](store::Store& store) { return store.DeletePoolMember(id); };
   auto removed = co_await core_->Db(std::move(remove));
   if (!removed) log::Error("{}", removed.error().message);
-  co_return live;
+  co_return connected;
 }
 
 Task<> Converter::Through(engine::Rootfs from, engine::Rootfs to, std::string where, std::string keep_as,
@@ -216,7 +217,7 @@ Task<> Converter::Through(engine::Rootfs from, engine::Rootfs to, std::string wh
   co_return done;
 }
 
-Task<> Converter::Fill(LiveMachine* source, engine::Rootfs to, std::string where, std::string keep_as,
+Task<> Converter::Fill(ConnectedMachine* source, engine::Rootfs to, std::string where, std::string keep_as,
                        engine::Owner owner) {
   SB_CO_TRY(auto target, co_await Boot(RootfsFormat::kDir, std::move(to), owner));
   auto done = co_await Carry(source, target.get(), std::move(where));
@@ -226,7 +227,7 @@ Task<> Converter::Fill(LiveMachine* source, engine::Rootfs to, std::string where
   co_return ended;
 }
 
-Task<> Converter::Carry(LiveMachine* from, LiveMachine* to, std::string where) {
+Task<> Converter::Carry(ConnectedMachine* from, ConnectedMachine* to, std::string where) {
   auto source = from->link(), target = to->link();
   if (!source || !target) co_return Fail(Code::kUnavailable, "a machine lost its agent");
   // Of its root only what it wrote: the image is below the other one too.
@@ -237,7 +238,7 @@ Task<> Converter::Carry(LiveMachine* from, LiveMachine* to, std::string where) {
   co_return Result<>{};
 }
 
-Task<> Converter::End(std::unique_ptr<LiveMachine> machine, std::string keep_as) {
+Task<> Converter::End(std::unique_ptr<ConnectedMachine> machine, std::string keep_as) {
   const std::string id = machine->id();
   if (core_->closing) {
     co_await machine->Close();

@@ -53,16 +53,16 @@ class Converter {
   Task<> Drive(store::Session session, engine::DriveMount mount, engine::RootfsFormat format, std::string target);
   Task<> DriveToDir(store::Session session, engine::DriveMount mount, std::string target);
 
-  Task<std::unique_ptr<LiveMachine>> Boot(engine::RootfsFormat format, engine::Rootfs rootfs, engine::Owner owner);
+  Task<std::unique_ptr<ConnectedMachine>> Boot(engine::RootfsFormat format, engine::Rootfs rootfs, engine::Owner owner);
   // `owner`: whose disk budget the machines and what stays of them count for.
   // Carries what is at `where` from a machine that reads devices to one with directories, which may stay as a snapshot.
   Task<> Through(engine::Rootfs from, engine::Rootfs to, std::string where, std::string keep_as, engine::Owner owner);
-  Task<> Fill(LiveMachine* source, engine::Rootfs to, std::string where, std::string keep_as, engine::Owner owner);
-  Task<> Carry(LiveMachine* from, LiveMachine* to, std::string where);
-  Task<> End(std::unique_ptr<LiveMachine> machine, std::string keep_as);
+  Task<> Fill(ConnectedMachine* source, engine::Rootfs to, std::string where, std::string keep_as, engine::Owner owner);
+  Task<> Carry(ConnectedMachine* from, ConnectedMachine* to, std::string where);
+  Task<> End(std::unique_ptr<ConnectedMachine> machine, std::string keep_as);
 
   Core* core_;
-  std::map<std::string, std::shared_ptr<Outcome<void>>> converting_;
+  std::map<std::string, std::shared_ptr<SharedResult<void>>> converting_;
   int busy_ = 0;
   Event freed_;
   TaskGroup tasks_;

@@ -254,11 +254,11 @@ TEST_F(DurabilityTest, ForksOfARaceThatWasCutShortAreRemovedAtTheNextStart) {
   spec.name = "race-abc";
   ASSERT_TRUE(world.Run(world.sandboxes->Fork(world.scope, "box", spec)));
   auto own = world.OpenStore();
-  ASSERT_TRUE(MarkForDeletion(*own, {{world.scope.team, world.scope.project, "race-abc"}, true}));
+  ASSERT_TRUE(AddPendingDeletion(*own, {{world.scope.team, world.scope.project, "race-abc"}, true}));
   world.Crash();
   ASSERT_TRUE(world.Start());
   ASSERT_TRUE(world.Until([&] { return Head("race-abc").starts_with("sandbox not found"); }));
-  ASSERT_TRUE(world.Until([&] { return MarkedForDeletion(*own)->empty(); }));
+  ASSERT_TRUE(world.Until([&] { return PendingDeletions(*own)->empty(); }));
   EXPECT_THAT(world.host.ids(), IsEmpty());
   EXPECT_TRUE(Resume("box"));
 }

@@ -1,91 +1,83 @@
-// Snapshots: making, listing, deleting, the tree, and what becomes of those that nobody needs.
-#include "base/ids.h"
-#include "base/log.h"
+#include "sandbox/snapshots/snapshots_impl.h"
+
 #include "sandbox/owner.h"
-#include "sandbox/service_impl.h"
 #include "sandbox/snapshots/retention.h"
 #include "sandbox/validate.h"
 
 namespace sandbar::sandbox {
-
 namespace {
 
-constexpr std::chrono::minutes kTidyEvery{1};
-
-std::unexpected<Error> NoSnapshot() {
-  return Fail(Code::kNotFound, "snapshot not found");
-}
+constexpr int kDiffTries = 300;
+constexpr std::chrono::milliseconds kDiffAgain{100};
 
 }  // namespace
 
-Task<SnapshotTaken> ServiceImpl::TakeSnapshot(Scope scope, std::string session, std::optional<int64_t> expiration_ms) {
+Task<SnapshotTaken> SnapshotsImpl::Take(Scope scope, std::string session, std::optional<int64_t> expiration_ms) {
   if (expiration_ms) SB_CO_TRYV(CheckSnapshotExpiration("expiration", *expiration_ms));
-  SB_CO_TRY(auto live, co_await FindLive(scope, session));
-  if (live->row().image_layers.empty())
+  SB_CO_TRY(auto active, co_await records_->FindActive(scope, session));
+  if (active->row().image_layers.empty())
     co_return Fail(Code::kUnsupported, "this session was started by an older server and cannot be kept");
   Keep keep;
   keep.what = Keep::What::kSnapshot;
   keep.expiration_ms = expiration_ms;
-  auto stop = RequestStop(session, StopCause::kRequested, "snapshot", keep);
+  auto stop = stopper_->Request(session, StopCause::kRequested, "snapshot", keep);
   if (!stop) co_return Fail(Code::kStopped, "the sandbox has stopped");
   SB_CO_TRYV(co_await stop->Wait());
   SnapshotTaken taken;
-  SB_CO_TRY(taken.session, co_await FindSession(scope, std::move(session)));
+  SB_CO_TRY(taken.session, co_await records_->FindSession(scope, std::move(session)));
   if (taken.session.snapshot.empty())
     co_return Fail(Code::kUnavailable, "the machine was lost before its files could be kept");
-  SB_CO_TRY(taken.snapshot, co_await GetSnapshot(std::move(scope), taken.session.snapshot));
+  SB_CO_TRY(taken.snapshot, co_await records_->FindSnapshot(std::move(scope), taken.session.snapshot));
   co_return taken;
 }
 
-Task<Page<store::Snapshot>> ServiceImpl::ListSnapshots(Scope scope, ListQuery query) {
-  SB_CO_TRY(auto filter, CheckList(scope, query, true));
-  auto list = [filter = std::move(filter)](store::Store& store) { return store.ListSnapshots(filter); };
-  SB_CO_TRY(auto listing, co_await core_.Db(std::move(list)));
-  Page<store::Snapshot> page;
-  page.items = std::move(listing.items);
-  page.next = std::move(listing.next);
-  co_return page;
+Task<Page<store::Snapshot>> SnapshotsImpl::List(Scope scope, ListQuery query) {
+  return records_->ListSnapshots(std::move(scope), std::move(query));
 }
 
-Task<store::Snapshot> ServiceImpl::GetSnapshot(Scope scope, std::string id) {
-  auto find = [id = std::move(id)](store::Store& store) { return store.FindSnapshot(id); };
-  SB_CO_TRY(auto found, co_await core_.Db(std::move(find)));
-  if (!found || !InScope(scope, found->team, found->project)) co_return NoSnapshot();
-  co_return *std::move(found);
+Task<store::Snapshot> SnapshotsImpl::Get(Scope scope, std::string id) {
+  return records_->FindSnapshot(std::move(scope), std::move(id));
 }
 
-Task<store::Snapshot> ServiceImpl::DeleteSnapshot(Scope scope, std::string id) {
-  SB_CO_TRY(auto snapshot, co_await GetSnapshot(std::move(scope), id));
+Task<store::Snapshot> SnapshotsImpl::Delete(Scope scope, std::string id) {
+  SB_CO_TRY(auto snapshot, co_await records_->FindSnapshot(std::move(scope), id));
   auto remove = [id](store::Store& store) { return MarkDeleted(store, id); };
-  SB_CO_TRY(snapshot, co_await core_.Db(std::move(remove)));
-  co_await ClearTraces();
+  SB_CO_TRY(snapshot, co_await core_->Db(std::move(remove)));
+  co_await traces_->Clear();
   co_return snapshot;
 }
 
-Task<SnapshotTreeNode> ServiceImpl::TreeNode(store::Snapshot snapshot) {
+Task<store::Snapshot> SnapshotsImpl::Verify(Scope scope, std::string id) {
+  SB_CO_TRY(auto snapshot, co_await records_->FindSnapshot(scope, id));
+  if (snapshot.deleted) co_return Fail(Code::kSnapshotGone, "snapshot " + snapshot.id + " was deleted");
+  SB_CO_TRYV(co_await layers_->CheckAll(snapshot.snapshot_layers));
+  co_return co_await records_->FindSnapshot(std::move(scope), std::move(id));
+}
+
+Task<SnapshotTreeNode> SnapshotsImpl::TreeNode(store::Snapshot snapshot) {
   SnapshotTreeNode node;
   if (!snapshot.parent.empty()) {
     auto children = [parent = snapshot.parent](store::Store& store) { return store.SnapshotChildren(parent); };
-    SB_CO_TRY(node.siblings, co_await core_.Db(std::move(children)));
+    SB_CO_TRY(node.siblings, co_await core_->Db(std::move(children)));
     std::erase_if(node.siblings, [&](const store::Snapshot& s) { return s.id == snapshot.id; });
   }
   node.snapshot = std::move(snapshot);
   co_return node;
 }
 
-Task<SnapshotTree> ServiceImpl::GetSnapshotTree(Scope scope, std::string id, int limit, bool descendants) {
+Task<SnapshotTree> SnapshotsImpl::Tree(Scope scope, std::string id, int limit, bool descendants) {
   SnapshotTree tree;
-  SB_CO_TRY(auto at, co_await GetSnapshot(scope, std::move(id)));
+  SB_CO_TRY(auto at, co_await records_->FindSnapshot(scope, std::move(id)));
   SB_CO_TRY(tree.anchor, co_await TreeNode(at));
   while (static_cast<int>(tree.nodes.size()) < limit) {
     if (descendants) {
       auto children = [parent = at.id](store::Store& store) { return store.SnapshotChildren(parent); };
-      SB_CO_TRY(auto next, co_await core_.Db(std::move(children)));
+      SB_CO_TRY(auto next, co_await core_->Db(std::move(children)));
       if (next.empty()) co_return tree;
       at = std::move(next.front());
     } else {
       if (at.parent.empty()) co_return tree;
-      auto parent = co_await GetSnapshot(scope, at.parent);
+      auto parent = co_await records_->FindSnapshot(scope, at.parent);
       if (!parent) co_return tree;
       at = *std::move(parent);
     }
@@ -96,111 +88,49 @@ Task<SnapshotTree> ServiceImpl::GetSnapshotTree(Scope scope, std::string id, int
   bool more = !at.parent.empty();
   if (descendants) {
     auto children = [parent = at.id](store::Store& store) { return store.SnapshotChildren(parent); };
-    SB_CO_TRY(auto next, co_await core_.Db(std::move(children)));
+    SB_CO_TRY(auto next, co_await core_->Db(std::move(children)));
     more = !next.empty();
   }
   if (more) tree.next = at.id;
   co_return tree;
 }
 
-// One pass: what has expired is marked, what nothing can ask for any more is removed from disk.
-Task<> ServiceImpl::Tidy() {
-  SB_CO_TRY(auto on_disk, co_await core_.deps.engine->ListSnapshots());
-  auto find = [on_disk = std::move(on_disk)](store::Store& store) -> Result<std::vector<std::string>> {
-    SB_TRYV(ExpireSnapshots(store, NowMs()));
-    return UnusedLayers(store, on_disk);
-  };
-  SB_CO_TRY(auto unused, co_await core_.Db(std::move(find)));
-  for (auto& layer : unused) {
-    SB_CO_TRYV(co_await core_.deps.engine->RemoveSnapshot(layer));
-    auto forget = [layer](store::Store& store) { return store.DeleteLayer(layer); };
-    SB_CO_TRYV(co_await core_.Db(std::move(forget)));
-  }
-  co_return Result<>{};
-}
-
-// Rows that were deleted are still in the database's log. Once per round, however many there were.
-Task<> ServiceImpl::PurgeLog() {
-  if (!std::exchange(purge_, false)) co_return Result<>{};
-  auto purge = [](store::Store& store) { return store.PurgeLog(); };
-  auto purged = co_await core_.Db(std::move(purge));
-  if (!purged) purge_ = true;
-  co_return purged;
-}
-
-// After something was deleted. Memory goes at once: it may hold secrets, and the rounds of tidying may take a while.
-Task<> ServiceImpl::ClearTraces() {
-  purge_ = true;
-  auto tidied = co_await TidyMemory();
-  if (!tidied && !core_.closing) log::Warn("memory of deleted snapshots: {}", tidied.error().message);
-  Collect();
-  co_return Result<>{};
-}
-
-Task<bool> ServiceImpl::AllGood(std::vector<std::string> layers) {
-  for (std::string& name : layers) {
-    SB_CO_TRY(auto layer, co_await CheckLayer(std::move(name)));
-    if (!layer.damage.empty()) co_return false;
-  }
-  co_return true;
-}
-
-Task<> ServiceImpl::FlattenLongChains() {
-  while (!core_.closing) {
-    auto find = [limit = core_.config.flatten_at, except = unflattened_](store::Store& store) {
-      return FindLongChain(store, limit, except);
-    };
-    SB_CO_TRY(auto snapshot, co_await core_.Db(std::move(find)));
-    if (!snapshot) co_return Result<>{};
-    // What is damaged must not get a new manifest that vouches for it.
-    auto good = co_await AllGood(snapshot->snapshot_layers);
-    // Nor what can never be read.
-    const bool unreadable = !good && good.error().code == Code::kUnsupported;
-    if (!good && !unreadable) co_return std::unexpected(std::move(good).error());
-    if (unreadable || !*good) {
-      unflattened_.insert(snapshot->id);
-      continue;
+Task<engine::LayerStack> SnapshotsImpl::StackOf(Scope scope, std::string what, bool base) {
+  engine::LayerStack stack;
+  auto find = [what](store::Store& store) { return store.FindSnapshot(what); };
+  SB_CO_TRY(auto snapshot, co_await core_->Db(std::move(find)));
+  if (!snapshot || !InScope(scope, snapshot->team, snapshot->project)) {
+    SB_CO_TRY(auto sandbox, co_await records_->FindSandbox(scope, std::move(what)));
+    if (sandbox.current_snapshot.empty() && !base)
+      co_return Fail(Code::kConflict, "\"" + sandbox.name + "\" has no snapshot yet: stop it, or take one");
+    if (sandbox.current_snapshot.empty()) {
+      SB_CO_TRY(auto session, co_await records_->FindSession(std::move(scope), sandbox.current_session));
+      stack.image = std::move(session.image_layers);
+      co_return stack;
     }
-    const std::string layer = "flat_" + snapshot->id;
-    std::string owner = OwnerOf(*snapshot);
-    auto flattened = co_await core_.deps.engine->FlattenSnapshots(snapshot->snapshot_layers, layer, std::move(owner));
-    if (!flattened && flattened.error().code == Code::kUnsupported) {
-      // Not for this format: it stays as long as it is, and the others get their turn.
-      unflattened_.insert(snapshot->id);
-      continue;
-    }
-    if (!flattened) co_return flattened;
-    log::Info("snapshot {}: {} layers made into one", snapshot->id, snapshot->snapshot_layers.size());
-    auto replace = [snapshot = *std::move(snapshot), layer](store::Store& store) {
-      return ReplaceLayers(store, snapshot, layer);
-    };
-    SB_CO_TRYV(co_await core_.Db(std::move(replace)));
-    Seal();
+    SB_CO_TRY(snapshot, co_await records_->FindSnapshot(std::move(scope), sandbox.current_snapshot));
   }
-  co_return Result<>{};
+  if (snapshot->deleted) co_return Fail(Code::kSnapshotGone, "snapshot " + snapshot->id + " was deleted");
+  stack.image = snapshot->image_layers;
+  // What is on a block device only a machine of its kind can tell.
+  if (!base) {
+    SB_CO_TRY(stack.snapshots, co_await converter_->Layers(*std::move(snapshot), engine::RootfsFormat::kDir));
+  }
+  co_return stack;
 }
 
-Task<> ServiceImpl::KeepSnapshotsTidy() {
-  co_await asio::this_coro::throw_if_cancelled(false);
-  while (!core_.closing) {
-    // Each for itself: one that fails must not let the garbage of the others grow.
-    auto flattened = co_await FlattenLongChains();
-    auto snapshots = co_await Tidy();
-    auto drives = co_await TidyDrives();
-    auto live = co_await TidyLiveSnapshots();
-    auto memory = co_await TidyMemory();
-    auto records = co_await RemoveDisposable();
-    auto unclaimed = co_await RemoveUnclaimed();
-    auto purged = co_await PurgeLog();
-    for (const Result<>* done : {&flattened, &snapshots, &drives, &live, &memory, &records, &unclaimed, &purged}) {
-      if (!*done && !core_.closing) log::Warn("tidying up: {}", done->error().message);
-    }
-    auto again = co_await collect_.Wait(kTidyEvery);
-    if (!again) break;
-    auto paused = co_await Sleep(core_.config.tidy_pause);
-    if (!paused) break;
+Task<engine::LayerDiff> SnapshotsImpl::Diff(Scope scope, std::string before, std::string after) {
+  const bool base = before.empty();
+  std::string first = base ? after : std::move(before);
+  SB_CO_TRY(auto old, co_await StackOf(scope, std::move(first), base));
+  std::string owner = OwnerOf(scope);
+  SB_CO_TRY(auto now, co_await StackOf(std::move(scope), std::move(after), false));
+  // A project has few places for readers: whoever comes later waits for one.
+  for (int tries = 0;; ++tries) {
+    auto diff = co_await core_->deps.engine->Diff(old, now, owner);
+    if (diff || diff.error().code != Code::kTooMany || tries >= kDiffTries) co_return diff;
+    SB_CO_TRYV(co_await Sleep(kDiffAgain));
   }
-  co_return Result<>{};
 }
 
 }  // namespace sandbar::sandbox

@@ -1,0 +1,95 @@
+#include "sandbox/records.h"
+
+#include "sandbox/validate.h"
+
+namespace sandbar::sandbox {
+namespace {
+
+// Unknown and foreign ids answer alike.
+std::unexpected<Error> NoSession() {
+  return Fail(Code::kNotFound, "session not found");
+}
+
+template <class T>
+Page<T> ToPage(store::Listing<T> listing) {
+  return {std::move(listing.items), std::move(listing.next)};
+}
+
+}  // namespace
+
+Task<store::Sandbox> Records::FindSandbox(Scope scope, std::string name) {
+  if (scope.project.empty() || scope.team.empty()) co_return Fail(Code::kBadRequest, "projectId: is required");
+  auto find = [key = store::SandboxKey{scope.team, scope.project, name}](store::Store& store) {
+    return store.FindSandbox(key);
+  };
+  SB_CO_TRY(auto found, co_await core_->Db(std::move(find)));
+  if (!found) co_return Fail(Code::kNotFound, "sandbox not found: " + name.substr(0, 128));
+  co_return *std::move(found);
+}
+
+Task<store::Session> Records::FindSession(Scope scope, std::string id) {
+  if (const auto session = active_->Find(id)) {
+    const auto& row = session->row();
+    if (!InScope(scope, row.team, row.project)) co_return NoSession();
+    co_return row;
+  }
+  auto find = [id](store::Store& store) { return store.FindSession(id); };
+  SB_CO_TRY(auto found, co_await core_->Db(std::move(find)));
+  if (!found || !InScope(scope, found->team, found->project)) co_return NoSession();
+  co_return *std::move(found);
+}
+
+Task<store::Snapshot> Records::FindSnapshot(Scope scope, std::string id) {
+  auto find = [id = std::move(id)](store::Store& store) { return store.FindSnapshot(id); };
+  SB_CO_TRY(auto found, co_await core_->Db(std::move(find)));
+  if (!found || !InScope(scope, found->team, found->project)) co_return Fail(Code::kNotFound, "snapshot not found");
+  co_return *std::move(found);
+}
+
+Task<std::shared_ptr<Session>> Records::FindActive(Scope scope, std::string id) {
+  SB_CO_TRY(auto row, co_await FindSession(std::move(scope), id));
+  auto session = active_->Find(id);
+  if (!session) co_return Fail(Code::kStopped, "the sandbox has stopped");
+  if (session->phase() == Session::Phase::kStarting) {
+    SB_CO_TRYV(co_await session->started()->Wait());
+  }
+  SB_CO_TRYV(session->Usable());
+  co_return session;
+}
+
+Task<store::Sandbox> Records::SandboxOf(store::Session session) {
+  auto find = [key = store::KeyOf(session)](store::Store& store) { return store.FindSandbox(key); };
+  SB_CO_TRY(auto found, co_await core_->Db(std::move(find)));
+  if (!found) co_return NoSession();
+  co_return *std::move(found);
+}
+
+Task<Page<store::Sandbox>> Records::ListSandboxes(Scope scope, ListQuery query) {
+  SB_CO_TRY(auto filter, CheckList(scope, query, false));
+  auto list = [filter = std::move(filter)](store::Store& store) { return store.ListSandboxes(filter); };
+  SB_CO_TRY(auto listing, co_await core_->Db(std::move(list)));
+  co_return ToPage(std::move(listing));
+}
+
+Task<Page<store::Session>> Records::ListSessions(Scope scope, ListQuery query) {
+  SB_CO_TRY(auto filter, CheckList(scope, query, true));
+  auto list = [filter = std::move(filter)](store::Store& store) { return store.ListSessions(filter); };
+  SB_CO_TRY(auto listing, co_await core_->Db(std::move(list)));
+  co_return ToPage(std::move(listing));
+}
+
+Task<Page<store::Snapshot>> Records::ListSnapshots(Scope scope, ListQuery query) {
+  SB_CO_TRY(auto filter, CheckList(scope, query, true));
+  auto list = [filter = std::move(filter)](store::Store& store) { return store.ListSnapshots(filter); };
+  SB_CO_TRY(auto listing, co_await core_->Db(std::move(list)));
+  co_return ToPage(std::move(listing));
+}
+
+Task<std::vector<store::Notice>> Records::ListNotices(Scope scope, std::string sandbox) {
+  auto list = [key = store::SandboxKey{scope.team, scope.project, std::move(sandbox)}](store::Store& store) {
+    return store.Notices(key);
+  };
+  co_return co_await core_->Db(std::move(list));
+}
+
+}  // namespace sandbar::sandbox
