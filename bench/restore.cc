@@ -26,17 +26,17 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "base/vm_config.h"
 #include "os/openat.h"
 #include "os/process.h"
+#include "protocol/guest_frames.h"
 #include "spawner/machines/initramfs.h"
 #include "spawner/machines/microvm.h"
 #include "spawner/machines/vm_template.h"
-#include "wire/guest_frames.h"
 
 namespace {
 
 using namespace sandbar;
+using namespace sandbar::protocol;
 using Clock = std::chrono::steady_clock;
 
 [[noreturn]] void Die(const std::string& what) {
@@ -161,10 +161,10 @@ class Machine {
          control_.second.get()});
     agent_ = listener_.Connect();
     const uint64_t nonce = 42;
-    Send(wire::Encode(wire::HostFrame(wire::Hello{wire::kGuestProtocolVersion, nonce})));
+    Send(protocol::Encode(protocol::HostFrame(protocol::Hello{protocol::kGuestProtocolVersion, nonce})));
     for (;;) {
-      wire::GuestFrame frame = Next();
-      if (auto* ack = std::get_if<wire::HelloAck>(&frame); ack != nullptr && ack->nonce == nonce) break;
+      protocol::GuestFrame frame = Next();
+      if (auto* ack = std::get_if<protocol::HelloAck>(&frame); ack != nullptr && ack->nonce == nonce) break;
     }
     started_ms = MsSince(begin);
   }
@@ -174,20 +174,20 @@ class Machine {
 
   double Run(std::vector<std::string> argv) {
     auto begin = Clock::now();
-    wire::Exec exec;
+    protocol::Exec exec;
     exec.id = "c" + std::to_string(++commands_);
     exec.argv = std::move(argv);
     exec.env = {"PATH=/vercel/runtimes/node24/bin:/usr/local/bin:/usr/bin:/bin"};
     exec.cwd = "/tmp";
-    Send(wire::EncodeForStream(wire::HostFrame(exec)));
+    Send(protocol::EncodeForStream(protocol::HostFrame(exec)));
     for (;;) {
-      wire::GuestFrame frame = Next();
-      if (std::holds_alternative<wire::ExecFailed>(frame)) Die(std::get<wire::ExecFailed>(frame).message);
-      auto* exit = std::get_if<wire::Exit>(&frame);
+      protocol::GuestFrame frame = Next();
+      if (std::holds_alternative<protocol::ExecFailed>(frame)) Die(std::get<protocol::ExecFailed>(frame).message);
+      auto* exit = std::get_if<protocol::Exit>(&frame);
       if (exit == nullptr) continue;
       if (exit->code != 0) Die(exec.argv[0] + " failed with " + std::to_string(exit->code));
       double took = MsSince(begin);
-      Send(wire::EncodeForStream(wire::HostFrame(wire::ExitAck{exec.id})));
+      Send(protocol::EncodeForStream(protocol::HostFrame(protocol::ExitAck{exec.id})));
       return took;
     }
   }
@@ -204,9 +204,9 @@ class Machine {
     if (::send(agent_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(bytes.size()))
       Die("tell the agent");
   }
-  wire::GuestFrame Next() {
+  protocol::GuestFrame Next() {
     for (;;) {
-      wire::GuestFrame frame;
+      protocol::GuestFrame frame;
       if (Must(decoder_.Next(frame))) return frame;
       std::array<char, 65536> piece{};
       ssize_t n = ::recv(agent_.get(), piece.data(), piece.size(), 0);
@@ -219,7 +219,7 @@ class Machine {
   std::pair<Fd, Fd> config_, control_;
   pid_t pid_ = 0;
   Fd agent_;
-  wire::FrameDecoder<wire::GuestFrame> decoder_;
+  protocol::FrameDecoder<protocol::GuestFrame> decoder_;
   int commands_ = 0;
 };
 

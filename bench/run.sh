@@ -120,7 +120,7 @@ if [[ " $what " == *" engines "* ]]; then
   mount -t overlay -o "lowerdir=$lowers,upperdir=$work/upper,workdir=$work/overlay" overlay "$work/writable"
   lib=$(dirname "$(dirname "$bin")")
   clang++-19 -std=c++23 -O2 -Wall -Wextra -Werror -Wno-missing-field-initializers -D_GNU_SOURCE -Isrc bench/restore.cc -o build/bench/restore \
-    "$lib"/libsb_spawner.a "$lib"/libsb_wire.a "$lib"/libsb_os.a "$lib"/libsb_base.a -lboost_json -lboost_container -lz -lseccomp -lcap -lnftables -lmnl -lfmt
+    "$lib"/libsb_spawner.a "$lib"/libsb_os.a "$lib"/libsb_protocol.a "$lib"/libsb_base.a -lboost_json -lboost_container -lz -lseccomp -lcap -lnftables -lmnl -lfmt
   SANDBAR_URL="http://127.0.0.1:$port" SANDBAR_TOKEN="$token" ROUNDS="${ROUNDS:-5}" "${apart[@]}" node bench/engines.mjs --data "$work/data" \
     --rootfs "$work/writable" --work "$work/engines" --restore build/bench/restore --bin "$(dirname "$bin")" --kernel "$(dirname "$SANDBAR_IMAGES")/kernel"
 fi

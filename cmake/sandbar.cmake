@@ -148,14 +148,13 @@ endfunction()
 # Its code is compiled a second time for that; the unit tests use the sanitized copy.
 function(sb_guest_program)
   set(sources ${CMAKE_SOURCE_DIR}/src/guest/main.cc)
-  foreach(m base wire guest)
+  foreach(m base wire protocol guest)
     get_property(s GLOBAL PROPERTY SB_SOURCES_${m})
     list(APPEND sources ${s})
   endforeach()
   list(APPEND sources ${CMAKE_SOURCE_DIR}/src/os/openat.cc ${CMAKE_SOURCE_DIR}/src/os/overlay_view.cc
        ${CMAKE_SOURCE_DIR}/src/os/unix_socket.cc ${CMAKE_SOURCE_DIR}/src/os/entry.cc
-       ${CMAKE_SOURCE_DIR}/src/os/entry_messages.cc ${CMAKE_SOURCE_DIR}/src/os/caps.cc
-       ${CMAKE_SOURCE_DIR}/src/os/seccomp_load.cc)
+       ${CMAKE_SOURCE_DIR}/src/os/caps.cc ${CMAKE_SOURCE_DIR}/src/os/seccomp_load.cc)
   # Only codecs that the agent speaks: keeps Boost.JSON and HTTP out of it.
   list(FILTER sources EXCLUDE REGEX "/wire/(http|json|ndjson|client_hello|dns)")
   add_executable(sandbar-guest ${sources})

@@ -29,7 +29,8 @@ THIRD_PARTY = {
     "zstd.h": {"cli"},
 }
 # The privileged process parses no guest or network bytes: these must never reach it.
-SPAWNER_ONLY = {"spawner": {"base", "os", "spawner"}}
+SPAWNER_ONLY = {"spawner": {"base", "protocol", "os", "spawner"}}
+SPAWNER_NEVER = {"protocol/guest_frames.h"}
 
 # Folder -> what only its tests may include besides: filled by modules().
 TEST_USES = {}
@@ -70,6 +71,8 @@ def check(path, folder, text, table):
                 problems.append(f'{path}:{number}: "{own.group(1)}" names no module (write "folder/file.h")')
             elif target != folder and target not in table[folder] | (TEST_USES[folder] if is_test else set()):
                 problems.append(f"{path}:{number}: {folder} may not include {target} (cmake/modules.cmake)")
+            elif folder in SPAWNER_ONLY and not is_test and own.group(1) in SPAWNER_NEVER:
+                problems.append(f"{path}:{number}: {folder} reads no bytes of guests: {own.group(1)}")
         other = re.match(r"\s*#\s*include\s+<([^>]+)>", line)
         if other:
             for prefix, folders in THIRD_PARTY.items():
@@ -125,6 +128,9 @@ def self_test():
     assert check("x", "base", "#include <sqlite3.h>\n", table)
     assert check("x", "base", '#include "a.h"\n', table)
     assert not check("x", "api", '#include "api/v1/a.h"\n', table)
+    table = modules("sb_module(protocol)\nsb_module(spawner uses protocol)\n")
+    assert check("x.cc", "spawner", '#include "protocol/guest_frames.h"\n', table)
+    assert not check("x.cc", "spawner", '#include "protocol/vm_config.h"\n', table)
     table = modules("sb_module(base)\nsb_module(api tests base)\n")
     assert check("x.cc", "api", '#include "base/a.h"\n', table)
     assert not check("x_test.cc", "api", '#include "base/a.h"\n', table)

@@ -12,7 +12,7 @@
 #include "cli/output.h"
 #include "cli/server_process.h"
 #include "os/unix_socket.h"
-#include "spawner/protocol.h"
+#include "protocol/spawner_messages.h"
 
 namespace sandbar::daemon {
 namespace {
@@ -133,8 +133,8 @@ namespace {
 
 Result<> RequestShutdown(const Fd& socket) {
   for (const auto& request :
-       {spawner::TaggedRequest{1, spawner::HelloReq{}}, spawner::TaggedRequest{2, spawner::ShutdownReq{}}}) {
-    SB_TRY(bool sent, os::SendPacket(socket.get(), spawner::Encode(request), {}));
+       {protocol::TaggedRequest{1, protocol::HelloReq{}}, protocol::TaggedRequest{2, protocol::ShutdownReq{}}}) {
+    SB_TRY(bool sent, os::SendPacket(socket.get(), protocol::Encode(request), {}));
     if (!sent) return Fail(Code::kUnavailable, "the spawner does not read");
   }
   // It closes the connection when it is done.
@@ -143,7 +143,7 @@ Result<> RequestShutdown(const Fd& socket) {
     int n = ::poll(&p, 1, kShutdownMs);
     if (n < 0 && errno == EINTR) continue;
     if (n == 0) return Fail(Code::kTimeout, "the spawner did not end in time");
-    auto packet = os::ReceivePacket(socket.get(), spawner::kMaxMessage, false);
+    auto packet = os::ReceivePacket(socket.get(), protocol::kMaxSpawnerMessage, false);
     if (!packet) return {};
   }
 }

@@ -17,9 +17,9 @@
 #include <type_traits>
 
 #include "base/log.h"
-#include "base/vm_config.h"
 #include "guest/vm_init.h"
 #include "guest/vm_net.h"
+#include "protocol/vm_config.h"
 
 namespace sandbar::guest {
 namespace {
@@ -103,7 +103,7 @@ bool Agent::full() const {
   return connection_ && connection_->queued() >= kFull;
 }
 
-void Agent::Send(const wire::GuestFrame& frame) {
+void Agent::Send(const protocol::GuestFrame& frame) {
   if (connection_) connection_->Send(frame);
 }
 
@@ -128,7 +128,7 @@ void Agent::OnAccept() {
 
 void Agent::Serve(Fd fd, Connection::Kind kind) {
   connection_ = std::make_unique<Connection>(
-      loop_, std::move(fd), kind, [this](wire::HostFrame& frame) { OnFrame(frame); }, [this] { OnDrained(); });
+      loop_, std::move(fd), kind, [this](protocol::HostFrame& frame) { OnFrame(frame); }, [this] { OnDrained(); });
 }
 
 void Agent::OpenStream() {
@@ -162,9 +162,9 @@ void Agent::OnDrained() {
   dials_.Pump();
 }
 
-void Agent::OnFrame(wire::HostFrame& frame) {
-  if (const auto* hello = std::get_if<wire::Hello>(&frame)) return OnHello(*hello);
-  if (std::holds_alternative<wire::Gone>(frame) && options_.stream) {
+void Agent::OnFrame(protocol::HostFrame& frame) {
+  if (const auto* hello = std::get_if<protocol::Hello>(&frame)) return OnHello(*hello);
+  if (std::holds_alternative<protocol::Gone>(frame) && options_.stream) {
     EndSession();
     return connection_->DropQueue();
   }
@@ -172,47 +172,48 @@ void Agent::OnFrame(wire::HostFrame& frame) {
   Dispatch(frame);
 }
 
-void Agent::OnHello(const wire::Hello& hello) {
+void Agent::OnHello(const protocol::Hello& hello) {
   if (options_.stream) {
     EndSession();
     connection_->DropQueue();
   }
   if (hello_) return Violation("second hello");
   ++generation_;
-  connection_->Send(wire::HelloAck{wire::kGuestProtocolVersion, hello.nonce, commands_.States(), options_.machine_key});
-  if (hello.version != wire::kGuestProtocolVersion) return Violation("protocol version");
+  connection_->Send(
+      protocol::HelloAck{protocol::kGuestProtocolVersion, hello.nonce, commands_.States(), options_.machine_key});
+  if (hello.version != protocol::kGuestProtocolVersion) return Violation("protocol version");
   hello_ = true;
   files_.OnConnected();
   commands_.OnConnected();
   commands_.Pump();
 }
 
-void Agent::Dispatch(wire::HostFrame& frame) {
+void Agent::Dispatch(protocol::HostFrame& frame) {
   std::visit(
       [this](auto& m) {
         using M = std::decay_t<decltype(m)>;
-        if constexpr (std::is_same_v<M, wire::Exec>) commands_.Exec(std::move(m));
-        if constexpr (std::is_same_v<M, wire::Ack>) commands_.Ack(m);
-        if constexpr (std::is_same_v<M, wire::ExitAck>) commands_.ExitAck(m);
-        if constexpr (std::is_same_v<M, wire::Kill>) commands_.Kill(m);
-        if constexpr (std::is_same_v<M, wire::Input>) commands_.Input(m);
-        if constexpr (std::is_same_v<M, wire::Dial>) {
+        if constexpr (std::is_same_v<M, protocol::Exec>) commands_.Exec(std::move(m));
+        if constexpr (std::is_same_v<M, protocol::Ack>) commands_.Ack(m);
+        if constexpr (std::is_same_v<M, protocol::ExitAck>) commands_.ExitAck(m);
+        if constexpr (std::is_same_v<M, protocol::Kill>) commands_.Kill(m);
+        if constexpr (std::is_same_v<M, protocol::Input>) commands_.Input(m);
+        if constexpr (std::is_same_v<M, protocol::Dial>) {
           if (files_.TakeId(m.stream)) dials_.Open(m);
         }
         if constexpr (requires { dials_.Take(m); }) {
           if (dials_.Take(m)) return;
         }
-        if constexpr (std::is_same_v<M, wire::Credit>) files_.OnCredit(m);
-        if constexpr (std::is_same_v<M, wire::ReadFile>) files_.Open(std::move(m));
-        if constexpr (std::is_same_v<M, wire::WriteTar>) files_.Open(std::move(m));
-        if constexpr (std::is_same_v<M, wire::MakeDir>) files_.Open(std::move(m));
-        if constexpr (std::is_same_v<M, wire::PackTree>) files_.Open(std::move(m));
-        if constexpr (std::is_same_v<M, wire::UnpackTree>) files_.Open(std::move(m));
-        if constexpr (std::is_same_v<M, wire::Data>) files_.OnData(m);
-        if constexpr (std::is_same_v<M, wire::End>) files_.OnEnd(m);
-        if constexpr (std::is_same_v<M, wire::Abort>) files_.OnAbort(m);
-        if constexpr (std::is_same_v<M, wire::Renew>) Renew(m);
-        if constexpr (std::is_same_v<M, wire::Quiesce>) {
+        if constexpr (std::is_same_v<M, protocol::Credit>) files_.OnCredit(m);
+        if constexpr (std::is_same_v<M, protocol::ReadFile>) files_.Open(std::move(m));
+        if constexpr (std::is_same_v<M, protocol::WriteTar>) files_.Open(std::move(m));
+        if constexpr (std::is_same_v<M, protocol::MakeDir>) files_.Open(std::move(m));
+        if constexpr (std::is_same_v<M, protocol::PackTree>) files_.Open(std::move(m));
+        if constexpr (std::is_same_v<M, protocol::UnpackTree>) files_.Open(std::move(m));
+        if constexpr (std::is_same_v<M, protocol::Data>) files_.OnData(m);
+        if constexpr (std::is_same_v<M, protocol::End>) files_.OnEnd(m);
+        if constexpr (std::is_same_v<M, protocol::Abort>) files_.OnAbort(m);
+        if constexpr (std::is_same_v<M, protocol::Renew>) Renew(m);
+        if constexpr (std::is_same_v<M, protocol::Quiesce>) {
           if (m.go_on) return quiescer_.WriteOut();
           commands_.RefuseNew();
           files_.RefuseNew();
@@ -222,16 +223,16 @@ void Agent::Dispatch(wire::HostFrame& frame) {
       frame);
 }
 
-void Agent::Renew(const wire::Renew& renew) {
+void Agent::Renew(const protocol::Renew& renew) {
   // Only a machine with a kernel of its own was ever somebody else's.
   if (!options_.own_kernel) return Violation("nothing to renew");
   // Two machines that draw the same random numbers must not both go on.
   if (auto r = RefreshKernel(renew.entropy, static_cast<int64_t>(renew.clock_ns)); !r)
     return Violation(r.error().message.c_str());
   options_.machine_key = renew.machine_key;
-  if (auto r = ChangeMac(VmMac(renew.machine_key)); !r) return Violation(r.error().message.c_str());
+  if (auto r = ChangeMac(protocol::VmMac(renew.machine_key)); !r) return Violation(r.error().message.c_str());
   commands_.Rename(renew.commands);
-  connection_->Send(wire::Renewed{});
+  connection_->Send(protocol::Renewed{});
   EndSession();
 }
 

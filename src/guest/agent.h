@@ -1,5 +1,5 @@
-// sandbar-guest: PID 1 of a machine. Reaps, runs commands, serves files, and speaks wire/guest_frames.h with whichever
-// daemon connected last. Single thread; owns everything below it.
+// sandbar-guest: PID 1 of a machine. Reaps, runs commands, serves files, and speaks protocol/guest_frames.h with
+// whichever daemon connected last. Single thread; owns everything below it.
 //
 // Nothing here trusts a name in the guest's file system: what the agent needs for itself it opened before any guest
 // code ran. It installs no signal handlers, so that guest root's signals to PID 1 are dropped by the kernel.
@@ -32,7 +32,7 @@ struct AgentOptions {
   std::string elevate_at;    // where processes ask for it: a socket's path; empty: nowhere
   bool own_kernel = false;   // the machine is a virtual one
   Fd written;                // see ChildSetup
-  std::string machine_key;   // see wire::HelloAck
+  std::string machine_key;   // see protocol::HelloAck
   std::chrono::milliseconds worker_stall{20000};
 };
 
@@ -45,16 +45,16 @@ class Agent : private Outlet {
   bool live() const override { return hello_ && connection_ && !connection_->closed(); }
   bool full() const override;
   uint64_t generation() const override { return generation_; }
-  void Send(const wire::GuestFrame& frame) override;
+  void Send(const protocol::GuestFrame& frame) override;
   void Violation(const char* what) override;
 
   void OnAccept();
   void OpenStream();
   void Serve(Fd fd, Connection::Kind kind);
-  void OnFrame(wire::HostFrame& frame);
-  void OnHello(const wire::Hello& hello);
-  void Dispatch(wire::HostFrame& frame);
-  void Renew(const wire::Renew& renew);
+  void OnFrame(protocol::HostFrame& frame);
+  void OnHello(const protocol::Hello& hello);
+  void Dispatch(protocol::HostFrame& frame);
+  void Renew(const protocol::Renew& renew);
   void OnDrained();
   void EndSession();
   void DropConnection();

@@ -27,17 +27,18 @@ uint64_t Millis(Clock::duration d) {
 
 }  // namespace
 
-void Commands::Exec(wire::Exec request) {
-  auto refuse = [&](wire::ExecFailure kind, std::string message) {
-    outlet_->Send(wire::ExecFailed{request.id, kind, std::move(message)});
+void Commands::Exec(protocol::Exec request) {
+  auto refuse = [&](protocol::ExecFailure kind, std::string message) {
+    outlet_->Send(protocol::ExecFailed{request.id, kind, std::move(message)});
   };
-  if (refuse_new_) return refuse(wire::ExecFailure::kQuiescing, "the machine is stopping");
-  if (commands_.contains(request.id)) return refuse(wire::ExecFailure::kDuplicate, "command id is in use");
-  if (commands_.size() >= wire::kMaxCommands) return refuse(wire::ExecFailure::kNoResources, "too many commands");
+  if (refuse_new_) return refuse(protocol::ExecFailure::kQuiescing, "the machine is stopping");
+  if (commands_.contains(request.id)) return refuse(protocol::ExecFailure::kDuplicate, "command id is in use");
+  if (commands_.size() >= protocol::kMaxCommands)
+    return refuse(protocol::ExecFailure::kNoResources, "too many commands");
   auto launched = Launch(*setup_, request);
   if (!launched) {
     bool bad = launched.error().code == Code::kBadRequest;
-    return refuse(bad ? wire::ExecFailure::kOther : wire::ExecFailure::kNoResources, launched.error().message);
+    return refuse(bad ? protocol::ExecFailure::kOther : protocol::ExecFailure::kNoResources, launched.error().message);
   }
   auto& slot = commands_[request.id];
   slot = std::make_unique<Command>();
@@ -83,7 +84,7 @@ void Commands::OnStatus(Command& c, bool child_gone) {
   if (n == static_cast<ssize_t>(sizeof failure)) return FailLaunch(c, failure);
   c.running = true;
   if (outlet_->live() && outlet_->generation() == c.generation)
-    outlet_->Send(wire::ExecStarted{c.request.id, static_cast<int32_t>(c.pid)});
+    outlet_->Send(protocol::ExecStarted{c.request.id, static_cast<int32_t>(c.pid)});
   UpdateReading(c);
 }
 
@@ -96,7 +97,7 @@ void Commands::FailLaunch(Command& c, const LaunchFailure& failure) {
     return Erase(id);
   }
   // Who asked is gone, and a later connection was told that the command exists: it ends as a shell would end it.
-  c.code = failed.kind == wire::ExecFailure::kNotFound ? 127 : 126;
+  c.code = failed.kind == protocol::ExecFailure::kNotFound ? 127 : 126;
   c.running = c.reaped = true;
   c.duration_ms = Millis(Clock::now() - c.started);
   for (auto& side : c.sides) side.Close();
@@ -110,7 +111,7 @@ void Commands::OnTimeout(Command& c) {
   ::kill(c.running ? -c.pid : c.pid, SIGKILL);
 }
 
-void Commands::Kill(const wire::Kill& kill) {
+void Commands::Kill(const protocol::Kill& kill) {
   auto it = commands_.find(kill.id);
   // Not after the main process was reaped: its number may belong to somebody else by now.
   if (it == commands_.end() || it->second->reaped) return;
@@ -152,12 +153,12 @@ bool Commands::OnReaped(pid_t pid, int status) {
   return true;
 }
 
-void Commands::Input(const wire::Input& input) {
+void Commands::Input(const protocol::Input& input) {
   auto it = commands_.find(input.id);
   if (it == commands_.end() || it->second->reaped || !it->second->sides[2].fd) return;
   Command& c = *it->second;
   // What does not listen is not worth more memory.
-  if (input.bytes.size() > wire::kMaxInput - c.input.size()) {
+  if (input.bytes.size() > protocol::kMaxInput - c.input.size()) {
     ::kill(c.running ? -c.pid : c.pid, SIGKILL);
     return;
   }
@@ -208,7 +209,7 @@ void Commands::ReadChannel(Command& c) {
 
 size_t Commands::Allowance(const Command& c) const {
   if (!outlet_->live()) return kMaxRead;
-  uint64_t limit = c.spool.acked() + wire::kOutputWindow;
+  uint64_t limit = c.spool.acked() + protocol::kOutputWindow;
   if (c.spool.end() >= limit) return 0;
   // Everybody may always have a little, or one slow reader would stop all commands.
   if (held_ >= kSpoolBudget && c.spool.cost() >= kMaxRead) return 0;
@@ -252,7 +253,7 @@ bool Commands::ReadSide(Command& c, size_t index, size_t max) {
 void Commands::Store(Command& c, uint8_t stream, std::string_view bytes) {
   size_t before = c.spool.cost();
   c.spool.Append(stream, bytes);
-  if (!outlet_->live()) c.spool.Trim(wire::kSpoolHead + wire::kSpoolTail);
+  if (!outlet_->live()) c.spool.Trim(protocol::kSpoolHead + protocol::kSpoolTail);
   Account(before, c);
   if (!outlet_->live() && held_ > kSpoolBudget) TrimForBudget();
   UpdateReading(c);

@@ -19,11 +19,11 @@
 #include "guest/launch.h"
 #include "guest/loop.h"
 #include "guest/spool.h"
-#include "wire/guest_frames.h"
+#include "protocol/guest_frames.h"
 
 namespace sandbar::guest {
 
-// Over all commands; a single one has at most wire::kSpoolHead + wire::kSpoolTail of it.
+// Over all commands; a single one has at most protocol::kSpoolHead + protocol::kSpoolTail of it.
 inline constexpr size_t kSpoolBudget = 64 << 20;
 inline constexpr size_t kMaxRead = 64 << 10;  // at once
 
@@ -31,14 +31,14 @@ class Commands {
  public:
   Commands(Loop* loop, const ChildSetup* setup, Outlet* outlet) : loop_(loop), setup_(setup), outlet_(outlet) {}
 
-  void Exec(wire::Exec request);
-  void Ack(const wire::Ack& ack);
-  void ExitAck(const wire::ExitAck& ack);
-  void Kill(const wire::Kill& kill);
-  void Input(const wire::Input& input);
+  void Exec(protocol::Exec request);
+  void Ack(const protocol::Ack& ack);
+  void ExitAck(const protocol::ExitAck& ack);
+  void Kill(const protocol::Kill& kill);
+  void Input(const protocol::Input& input);
   void RefuseNew() { refuse_new_ = true; }
   // They go on under other ids.
-  void Rename(const std::vector<wire::Renamed>& ids);
+  void Rename(const std::vector<protocol::Renamed>& ids);
 
   // A child was reaped; false when it was none of ours.
   bool OnReaped(pid_t pid, int status);
@@ -47,7 +47,7 @@ class Commands {
   // Sends output and exits as far as windows and the connection allow.
   void Pump();
 
-  std::vector<wire::CommandState> States() const;
+  std::vector<protocol::CommandState> States() const;
   // To every group whose main process is not reaped yet.
   void SignalAll(int signal);
   bool AnyRunning() const { return !by_pid_.empty(); }
@@ -67,7 +67,7 @@ class Commands {
     }
   };
   struct Command {
-    wire::Exec request;  // only id and argv[0] are kept once it runs
+    protocol::Exec request;  // only id and argv[0] are kept once it runs
     uint64_t generation = 0;
     pid_t pid = 0;
     Fd status;

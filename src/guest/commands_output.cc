@@ -12,7 +12,7 @@ constexpr size_t kPiece = 64 << 10;
 
 }  // namespace
 
-void Commands::Ack(const wire::Ack& ack) {
+void Commands::Ack(const protocol::Ack& ack) {
   auto it = commands_.find(ack.id);
   if (it == commands_.end()) return;
   Command& c = *it->second;
@@ -25,7 +25,7 @@ void Commands::Ack(const wire::Ack& ack) {
   Pump();
 }
 
-void Commands::ExitAck(const wire::ExitAck& ack) {
+void Commands::ExitAck(const protocol::ExitAck& ack) {
   auto it = commands_.find(ack.id);
   if (it == commands_.end()) return;
   if (!it->second->exit_sent) return outlet_->Violation("acknowledged an exit that was never sent");
@@ -76,20 +76,20 @@ void Commands::OnDisconnected() {
 bool Commands::PumpOne(Command& c) {
   if (!c.running) return false;
   Spool::Piece piece;
-  uint64_t limit = c.spool.acked() + wire::kOutputWindow;
+  uint64_t limit = c.spool.acked() + protocol::kOutputWindow;
   if (c.spool.sent() < limit && c.spool.Peek(std::min<uint64_t>(kPiece, limit - c.spool.sent()), piece)) {
     if (piece.gap > 0) {
-      outlet_->Send(wire::Gap{c.request.id, piece.offset, piece.gap});
+      outlet_->Send(protocol::Gap{c.request.id, piece.offset, piece.gap});
       c.spool.Advance(piece.gap);
     } else {
-      outlet_->Send(wire::Output{c.request.id, piece.offset, piece.stream, std::string(piece.bytes)});
+      outlet_->Send(protocol::Output{c.request.id, piece.offset, piece.stream, std::string(piece.bytes)});
       c.spool.Advance(piece.bytes.size());
     }
     return true;
   }
   if (!c.finished || c.exit_sent || c.spool.sent() < c.spool.end()) return false;
   c.exit_sent = true;
-  outlet_->Send(wire::Exit{c.request.id, c.code, c.timed_out, c.duration_ms, c.spool.end(), c.out_of_memory});
+  outlet_->Send(protocol::Exit{c.request.id, c.code, c.timed_out, c.duration_ms, c.spool.end(), c.out_of_memory});
   return true;
 }
 
@@ -105,13 +105,13 @@ void Commands::Pump() {
   }
 }
 
-std::vector<wire::CommandState> Commands::States() const {
-  std::vector<wire::CommandState> out;
-  for (const auto& [id, c] : commands_) out.push_back(wire::CommandState{id, c->spool.end(), c->finished});
+std::vector<protocol::CommandState> Commands::States() const {
+  std::vector<protocol::CommandState> out;
+  for (const auto& [id, c] : commands_) out.push_back(protocol::CommandState{id, c->spool.end(), c->finished});
   return out;
 }
 
-void Commands::Rename(const std::vector<wire::Renamed>& ids) {
+void Commands::Rename(const std::vector<protocol::Renamed>& ids) {
   for (const auto& [from, to] : ids) {
     if (!commands_.contains(from) || commands_.contains(to)) continue;
     auto node = commands_.extract(from);

@@ -28,8 +28,8 @@ TEST_F(Command, RunsAsPidOneWithSeparateStreams) {
 
 TEST_F(Command, StartedComesBeforeOutput) {
   client_.Send(TestClient::Command("a", {"echo", "hi"}));
-  EXPECT_EQ(client_.Expect<wire::ExecStarted>().id, "a");
-  auto out = client_.Expect<wire::Output>();
+  EXPECT_EQ(client_.Expect<protocol::ExecStarted>().id, "a");
+  auto out = client_.Expect<protocol::Output>();
   EXPECT_EQ(out.bytes, "hi\n");
   EXPECT_EQ(out.offset, 0u);
 }
@@ -62,17 +62,17 @@ TEST_F(Command, StdinIsEmptyAndNothingElseIsInherited) {
   EXPECT_THAT(r.out, HasSubstr("SigIgn:\t0000000000000000"));
 }
 
-wire::Exec WithChannel(const std::string& script) {
+protocol::Exec WithChannel(const std::string& script) {
   auto e = TestClient::Command("c", {"bash", "-c", script});
-  e.channel = wire::Channel::kDescriptor3;
+  e.channel = protocol::Channel::kDescriptor3;
   return e;
 }
 
 TEST_F(Command, AChannelGoesBothWaysBesideTheOutput) {
   client_.Send(WithChannel("read -r -u 3 line; echo out; echo \"got $line\" >&3; ls /proc/self/fd | tr '\\n' ' '"));
-  EXPECT_EQ(client_.Expect<wire::ExecStarted>().id, "c");
-  client_.Send(wire::Input{"c", "a li"});
-  client_.Send(wire::Input{"c", "ne\nmore"});
+  EXPECT_EQ(client_.Expect<protocol::ExecStarted>().id, "c");
+  client_.Send(protocol::Input{"c", "a li"});
+  client_.Send(protocol::Input{"c", "ne\nmore"});
   auto r = client_.Finish("c");
   EXPECT_EQ(r.channel, "got a line\n");
   // ls has its directory open as 4: descriptor 3 is the channel, and there is no other.
@@ -82,10 +82,10 @@ TEST_F(Command, AChannelGoesBothWaysBesideTheOutput) {
 TEST_F(Command, TheChannelCanBeItsStandardInput) {
   auto e =
       TestClient::Command("c", {"bash", "-c", "read -r line; echo \"got $line\" >&0; ls /proc/self/fd | tr '\\n' ' '"});
-  e.channel = wire::Channel::kStandardInput;
+  e.channel = protocol::Channel::kStandardInput;
   client_.Send(e);
-  EXPECT_EQ(client_.Expect<wire::ExecStarted>().id, "c");
-  client_.Send(wire::Input{"c", "a line\n"});
+  EXPECT_EQ(client_.Expect<protocol::ExecStarted>().id, "c");
+  client_.Send(protocol::Input{"c", "a line\n"});
   auto r = client_.Finish("c");
   EXPECT_EQ(r.channel, "got a line\n");
   EXPECT_EQ(r.out, "0 1 2 3 ");
@@ -93,8 +93,8 @@ TEST_F(Command, TheChannelCanBeItsStandardInput) {
 
 TEST_F(Command, WithoutAChannelThereIsNoneAndInputIsDropped) {
   client_.Send(TestClient::Command("c", {"bash", "-c", "echo x >&3 || echo none"}));
-  client_.Send(wire::Input{"c", "to nobody"});
-  client_.Send(wire::Input{"unknown", "to nobody"});
+  client_.Send(protocol::Input{"c", "to nobody"});
+  client_.Send(protocol::Input{"unknown", "to nobody"});
   auto r = client_.Finish("c");
   EXPECT_EQ(r.out, "none\n");
   EXPECT_EQ(r.channel, "");
@@ -102,21 +102,21 @@ TEST_F(Command, WithoutAChannelThereIsNoneAndInputIsDropped) {
 
 TEST_F(Command, WhatTheChannelSaysNeverOvertakesWhatWasPrintedBefore) {
   client_.Send(WithChannel("for i in {1..500}; do echo out $i; echo err $i >&2; echo mark $i >&3; done"));
-  EXPECT_EQ(client_.Expect<wire::ExecStarted>().id, "c");
+  EXPECT_EQ(client_.Expect<protocol::ExecStarted>().id, "c");
   std::string out, err, channel;
   for (bool ended = false; !ended;) {
     auto frame = client_.Receive();
     ASSERT_TRUE(frame);
-    if (auto* o = std::get_if<wire::Output>(&*frame)) {
+    if (auto* o = std::get_if<protocol::Output>(&*frame)) {
       (o->stream == 1 ? out : o->stream == 2 ? err : channel) += o->bytes;
-      client_.Send(wire::Ack{"c", o->offset + o->bytes.size()});
+      client_.Send(protocol::Ack{"c", o->offset + o->bytes.size()});
       const std::string last = channel.substr(0, channel.rfind('\n'));
       const std::string n = last.substr(last.rfind(' ') + 1);
       if (n.empty()) continue;
       ASSERT_THAT(out, HasSubstr("out " + n + "\n"));
       ASSERT_THAT(err, HasSubstr("err " + n + "\n"));
     }
-    ended = std::holds_alternative<wire::Exit>(*frame);
+    ended = std::holds_alternative<protocol::Exit>(*frame);
   }
   EXPECT_THAT(channel, ::testing::EndsWith("mark 500\n"));
 }
@@ -125,13 +125,13 @@ TEST_F(Command, ADaemonThatWithholdsAcksHoldsTheChannelBackToo) {
   client_.Send(WithChannel("head -c 3000000 /dev/zero; echo done >&3"));
   uint64_t bytes = 0;
   while (auto frame = client_.Receive(500)) {
-    if (auto* o = std::get_if<wire::Output>(&*frame)) {
+    if (auto* o = std::get_if<protocol::Output>(&*frame)) {
       EXPECT_EQ(o->stream, 1);
       bytes += o->bytes.size();
     }
   }
-  EXPECT_EQ(bytes, wire::kOutputWindow);
-  client_.Send(wire::Ack{"c", bytes});
+  EXPECT_EQ(bytes, protocol::kOutputWindow);
+  client_.Send(protocol::Ack{"c", bytes});
   auto r = client_.Finish("c");
   EXPECT_EQ(bytes + r.out.size(), 3000000u);
   EXPECT_EQ(r.channel, "done\n");
@@ -139,13 +139,13 @@ TEST_F(Command, ADaemonThatWithholdsAcksHoldsTheChannelBackToo) {
 
 TEST_F(Command, LargeInputIsDeliveredAndWhatNobodyReadsEndsTheCommand) {
   client_.Send(WithChannel("head -c 3000000 <&3 | cksum | cut -d' ' -f2"));
-  for (int i = 0; i < 30; ++i) client_.Send(wire::Input{"c", std::string(100000, 'x')});
+  for (int i = 0; i < 30; ++i) client_.Send(protocol::Input{"c", std::string(100000, 'x')});
   EXPECT_EQ(client_.Finish("c").out, "3000000\n");
   auto deaf = WithChannel("sleep 1000");
   deaf.id = "deaf";
   client_.Send(deaf);
-  for (size_t sent = 0; sent < 2 * wire::kMaxInput; sent += wire::kMaxData)
-    client_.Send(wire::Input{"deaf", std::string(wire::kMaxData, 'x')});
+  for (size_t sent = 0; sent < 2 * protocol::kMaxInput; sent += protocol::kMaxData)
+    client_.Send(protocol::Input{"deaf", std::string(protocol::kMaxData, 'x')});
   EXPECT_EQ(client_.Finish("deaf").exit.code, 137);
 }
 
@@ -175,10 +175,10 @@ TEST(CommandWithoutCgroup, DoesNotRun) {
   options.break_join = true;
   TestMachine machine(options);
   TestClient client(machine);
-  EXPECT_EQ(client.Run({"true"}).failure.kind, wire::ExecFailure::kNoResources);
+  EXPECT_EQ(client.Run({"true"}).failure.kind, protocol::ExecFailure::kNoResources);
   // Nor does a file worker.
-  client.Send(wire::ReadFile{1, "/etc/passwd", "/", 0, 0, ""});
-  client.Expect<wire::FileError>();
+  client.Send(protocol::ReadFile{1, "/etc/passwd", "/", 0, 0, ""});
+  client.Expect<protocol::FileError>();
 }
 
 TEST_F(Command, FailuresAreTyped) {
@@ -193,17 +193,18 @@ TEST_F(Command, FailuresAreTyped) {
   WriteWhole(machine_.dir() + "/orphan", "#!/no/such/interpreter\n");
   ::chmod((machine_.dir() + "/orphan").c_str(), 0755);
   auto missing = kind({"no-such-program"});
-  EXPECT_EQ(missing.kind, wire::ExecFailure::kNotFound);
+  EXPECT_EQ(missing.kind, protocol::ExecFailure::kNotFound);
   EXPECT_THAT(missing.message, HasSubstr("no-such-program"));
-  EXPECT_EQ(kind({"/no/such/program"}).kind, wire::ExecFailure::kNotFound);
-  EXPECT_EQ(kind({""}).kind, wire::ExecFailure::kNotFound);
-  EXPECT_EQ(kind({machine_.dir() + "/plain"}).kind, wire::ExecFailure::kNotExecutable);
-  EXPECT_EQ(kind({machine_.dir() + "/orphan"}).kind, wire::ExecFailure::kNotExecutable);
-  EXPECT_EQ(kind({machine_.dir()}).kind, wire::ExecFailure::kNotExecutable);
-  EXPECT_EQ(kind({"true"}, "/no/such/dir").kind, wire::ExecFailure::kBadCwd);
-  EXPECT_EQ(kind({"true"}, "/etc/passwd").kind, wire::ExecFailure::kBadCwd);
-  EXPECT_EQ(kind({std::string("tr\0ue", 5)}).kind, wire::ExecFailure::kOther);
-  EXPECT_EQ(kind({"true", std::string(200 << 10, 'x')}).kind, wire::ExecFailure::kOther);  // over the kernel's limit
+  EXPECT_EQ(kind({"/no/such/program"}).kind, protocol::ExecFailure::kNotFound);
+  EXPECT_EQ(kind({""}).kind, protocol::ExecFailure::kNotFound);
+  EXPECT_EQ(kind({machine_.dir() + "/plain"}).kind, protocol::ExecFailure::kNotExecutable);
+  EXPECT_EQ(kind({machine_.dir() + "/orphan"}).kind, protocol::ExecFailure::kNotExecutable);
+  EXPECT_EQ(kind({machine_.dir()}).kind, protocol::ExecFailure::kNotExecutable);
+  EXPECT_EQ(kind({"true"}, "/no/such/dir").kind, protocol::ExecFailure::kBadCwd);
+  EXPECT_EQ(kind({"true"}, "/etc/passwd").kind, protocol::ExecFailure::kBadCwd);
+  EXPECT_EQ(kind({std::string("tr\0ue", 5)}).kind, protocol::ExecFailure::kOther);
+  EXPECT_EQ(kind({"true", std::string(200 << 10, 'x')}).kind,
+            protocol::ExecFailure::kOther);  // over the kernel's limit
   EXPECT_EQ(client_.Run({"true"}).exit.code, 0);
 }
 
@@ -220,9 +221,9 @@ TEST_F(Command, LooksAlongThePathPastWhatCannotRun) {
   e.env = {"PATH=" + d + "/closed:" + d + "/none:" + d + "/one:" + d + "/two"};
   EXPECT_EQ(client_.RunExec(e).out, "script arg\n");
   e.env = {"PATH=" + d + "/one"};
-  EXPECT_EQ(client_.RunExec(e).failure.kind, wire::ExecFailure::kNotExecutable);
+  EXPECT_EQ(client_.RunExec(e).failure.kind, protocol::ExecFailure::kNotExecutable);
   e.env = {"PATH=" + d + "/closed"};
-  EXPECT_EQ(client_.RunExec(e).failure.kind, wire::ExecFailure::kNotFound);
+  EXPECT_EQ(client_.RunExec(e).failure.kind, protocol::ExecFailure::kNotFound);
   e.env = {"PATH=:" + d + "/none"};  // an empty part is the current directory
   e.cwd = d + "/two";
   EXPECT_EQ(client_.RunExec(e).out, "script arg\n");
@@ -237,13 +238,13 @@ TEST_F(Command, ExitCodesAreLikeAShells) {
 
 TEST_F(Command, KillReachesTheWholeGroup) {
   client_.Send(TestClient::Command("a", {"sh", "-c", "sleep 1000 & echo $!; wait"}));
-  client_.Expect<wire::ExecStarted>();
-  int child = std::atoi(client_.Expect<wire::Output>().bytes.c_str());
-  client_.Send(wire::Kill{"a", 15});
+  client_.Expect<protocol::ExecStarted>();
+  int child = std::atoi(client_.Expect<protocol::Output>().bytes.c_str());
+  client_.Send(protocol::Kill{"a", 15});
   EXPECT_EQ(client_.Finish("a").exit.code, 143);
   auto gone = "! kill -0 " + std::to_string(child) + " 2>/dev/null";
   EXPECT_TRUE(Eventually([&] { return client_.Shell(gone).exit.code == 0; }));
-  client_.Send(wire::Kill{"a", 9});  // ended and forgotten: no effect, no complaint
+  client_.Send(protocol::Kill{"a", 9});  // ended and forgotten: no effect, no complaint
   EXPECT_EQ(client_.Run({"true"}).exit.code, 0);
 }
 
@@ -284,8 +285,8 @@ TEST_F(Command, TwoRunAtOnce) {
   while (exits < 2) {
     auto frame = client_.Receive();
     ASSERT_TRUE(frame);
-    if (auto* o = std::get_if<wire::Output>(&*frame)) (o->id == "a" ? a : b) += o->bytes;
-    if (std::holds_alternative<wire::Exit>(*frame)) ++exits;
+    if (auto* o = std::get_if<protocol::Output>(&*frame)) (o->id == "a" ? a : b) += o->bytes;
+    if (std::holds_alternative<protocol::Exit>(*frame)) ++exits;
   }
   EXPECT_EQ(a, "a1\na2\n");
   EXPECT_EQ(b, "b\n");
@@ -293,9 +294,9 @@ TEST_F(Command, TwoRunAtOnce) {
 
 TEST_F(Command, DuplicateIdIsRefused) {
   client_.Send(TestClient::Command("a", {"sleep", "1000"}));
-  client_.Expect<wire::ExecStarted>();
+  client_.Expect<protocol::ExecStarted>();
   client_.Send(TestClient::Command("a", {"true"}));
-  EXPECT_EQ(client_.Expect<wire::ExecFailed>().kind, wire::ExecFailure::kDuplicate);
+  EXPECT_EQ(client_.Expect<protocol::ExecFailed>().kind, protocol::ExecFailure::kDuplicate);
 }
 
 TEST_F(Command, OrphansAreReaped) {
@@ -322,45 +323,45 @@ TEST_F(Command, WithheldAckStopsTheCommandAndLosesNothing) {
   constexpr uint64_t kTotal = 100 << 20;
   client_.Send(
       TestClient::Command("a", {"sh", "-c", "head -c 104857600 /dev/zero; touch " + machine_.dir() + "/written"}));
-  client_.Expect<wire::ExecStarted>();
+  client_.Expect<protocol::ExecStarted>();
   uint64_t received = 0;
   // Without Acks the window fills, then nothing more comes, however long one waits.
-  while (received < wire::kOutputWindow) {
-    auto o = client_.Expect<wire::Output>();
+  while (received < protocol::kOutputWindow) {
+    auto o = client_.Expect<protocol::Output>();
     ASSERT_EQ(o.offset, received);
     received += o.bytes.size();
   }
-  EXPECT_EQ(received, wire::kOutputWindow);
+  EXPECT_EQ(received, protocol::kOutputWindow);
   EXPECT_FALSE(client_.Receive(300));
   EXPECT_FALSE(std::filesystem::exists(machine_.dir() + "/written"));
-  client_.Send(wire::Ack{"a", received});
+  client_.Send(protocol::Ack{"a", received});
   for (;;) {
     auto frame = client_.Receive();
     ASSERT_TRUE(frame);
-    if (auto* e = std::get_if<wire::Exit>(&*frame)) {
+    if (auto* e = std::get_if<protocol::Exit>(&*frame)) {
       EXPECT_EQ(e->final_offset, kTotal);
       break;
     }
-    auto& o = std::get<wire::Output>(*frame);
+    auto& o = std::get<protocol::Output>(*frame);
     ASSERT_EQ(o.offset, received);
     received += o.bytes.size();
-    if (received % 7 != 0 || received == kTotal) client_.Send(wire::Ack{"a", received});
-    if (received % 7 == 0) client_.Send(wire::Ack{"a", received - 1});
+    if (received % 7 != 0 || received == kTotal) client_.Send(protocol::Ack{"a", received});
+    if (received % 7 == 0) client_.Send(protocol::Ack{"a", received - 1});
   }
   EXPECT_EQ(received, kTotal);
 }
 
 TEST_F(Command, OutputOfAnEndedCommandIsCompleteUnderBackPressure) {
   // Window plus what a pipe holds: the tail sits in the pipe when the main process ends.
-  client_.Send(TestClient::Command("a", {"head", "-c", std::to_string(wire::kOutputWindow + 60000), "/dev/zero"}));
-  client_.Expect<wire::ExecStarted>();
+  client_.Send(TestClient::Command("a", {"head", "-c", std::to_string(protocol::kOutputWindow + 60000), "/dev/zero"}));
+  client_.Expect<protocol::ExecStarted>();
   uint64_t received = 0;
-  while (received < wire::kOutputWindow) received += client_.Expect<wire::Output>().bytes.size();
+  while (received < protocol::kOutputWindow) received += client_.Expect<protocol::Output>().bytes.size();
   EXPECT_FALSE(client_.Receive(300));
-  client_.Send(wire::Ack{"a", received});
+  client_.Send(protocol::Ack{"a", received});
   auto r = client_.Finish("a");
   EXPECT_EQ(r.out.size(), 60000u);
-  EXPECT_EQ(r.exit.final_offset, wire::kOutputWindow + 60000);
+  EXPECT_EQ(r.exit.final_offset, protocol::kOutputWindow + 60000);
 }
 
 TEST(Elevated, OneProgramRunsAsItsOwnerAndOnlyWhenItIsWhatItShouldBe) {

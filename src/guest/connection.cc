@@ -32,13 +32,13 @@ void Connection::Close() {
 
 void Connection::Refuse() {
   // On a stream nobody sees a close; an answer to nothing is what ends the daemon's side.
-  if (kind_ == Kind::kStream) Send(wire::HelloAck{});
+  if (kind_ == Kind::kStream) Send(protocol::HelloAck{});
   Close();
 }
 
-void Connection::Send(const wire::GuestFrame& frame) {
+void Connection::Send(const protocol::GuestFrame& frame) {
   if (closed_) return;
-  out_ += kind_ == Kind::kStream ? wire::EncodeForStream(frame) : wire::Encode(frame);
+  out_ += kind_ == Kind::kStream ? protocol::EncodeForStream(frame) : protocol::Encode(frame);
   Flush();
 }
 
@@ -69,7 +69,7 @@ void Connection::ReadSome() {
 }
 
 void Connection::DecodeSome() {
-  wire::HostFrame frame;
+  protocol::HostFrame frame;
   while (!closed_ && queued() < kStopReading) {
     auto got = decoder_.Next(frame);
     if (!got) {

@@ -2,7 +2,7 @@
 //
 // Loop thread; owned by Agent, which feeds it readiness and drops it after it says closed(). It never blocks, and it
 // stops reading while its peer does not read. A peer that breaks the protocol is closed. On a stream
-// (wire/guest_frames.h) closing is only the end of this object: whoever holds the other end stays connected.
+// (protocol/guest_frames.h) closing is only the end of this object: whoever holds the other end stays connected.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 #include "base/fd.h"
 #include "guest/loop.h"
-#include "wire/guest_frames.h"
+#include "protocol/guest_frames.h"
 
 namespace sandbar::guest {
 
@@ -22,18 +22,18 @@ class Outlet {
   virtual bool live() const = 0;
   virtual bool full() const = 0;
   virtual uint64_t generation() const = 0;  // of the live connection; a later one has a higher number
-  virtual void Send(const wire::GuestFrame& frame) = 0;
+  virtual void Send(const protocol::GuestFrame& frame) = 0;
   // The daemon broke the protocol: ends the connection.
   virtual void Violation(const char* what) = 0;
 };
 
 class Connection {
  public:
-  using OnFrame = std::function<void(wire::HostFrame&)>;
+  using OnFrame = std::function<void(protocol::HostFrame&)>;
   enum class Kind { kSocket, kStream };
   Connection(Loop& loop, Fd fd, Kind kind, OnFrame on_frame, std::function<void()> on_drained);
 
-  void Send(const wire::GuestFrame& frame);
+  void Send(const protocol::GuestFrame& frame);
   size_t queued() const { return out_.size() - out_start_; }
   bool closed() const { return closed_; }
   bool hung_up() const { return hung_up_; }  // closed, and by the other side
@@ -54,7 +54,7 @@ class Connection {
   Kind kind_;
   OnFrame on_frame_;
   std::function<void()> on_drained_;
-  wire::FrameDecoder<wire::HostFrame> decoder_;
+  protocol::FrameDecoder<protocol::HostFrame> decoder_;
   std::string out_;
   size_t out_start_ = 0;
   bool closed_ = false;

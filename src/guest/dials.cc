@@ -33,9 +33,9 @@ int StartConnect(int fd, uint16_t port, bool ipv6) {
   return ::connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof to);
 }
 
-wire::FileErrorKind KindOf(int error) {
-  if (error == ECONNREFUSED) return wire::FileErrorKind::kNotFound;
-  return error == ETIMEDOUT ? wire::FileErrorKind::kTimeout : wire::FileErrorKind::kOther;
+protocol::FileErrorKind KindOf(int error) {
+  if (error == ECONNREFUSED) return protocol::FileErrorKind::kNotFound;
+  return error == ETIMEDOUT ? protocol::FileErrorKind::kTimeout : protocol::FileErrorKind::kOther;
 }
 
 }  // namespace
@@ -50,8 +50,8 @@ Dials::Dial* Dials::Find(uint32_t id) {
   return it == dials_.end() ? nullptr : it->second.get();
 }
 
-void Dials::Open(const wire::Dial& request) {
-  if (dials_.size() >= wire::kMaxDials) return outlet_->Violation("too many dials");
+void Dials::Open(const protocol::Dial& request) {
+  if (dials_.size() >= protocol::kMaxDials) return outlet_->Violation("too many dials");
   auto& slot = dials_[request.stream];
   slot = std::make_unique<Dial>();
   slot->id = request.stream;
@@ -81,7 +81,7 @@ bool Dials::Connected(Dial& d) {
   if (::getsockopt(d.fd.get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;
   if (error != 0) return Fail(d, error);
   d.connected = true;
-  outlet_->Send(wire::Dialed{d.id});
+  outlet_->Send(protocol::Dialed{d.id});
   return true;
 }
 
@@ -92,7 +92,7 @@ bool Dials::Fail(Dial& d, int error) {
     return Connect(d);
   }
   if (!d.connected && d.ipv6 && (error == EAFNOSUPPORT || error == EADDRNOTAVAIL)) error = ECONNREFUSED;
-  outlet_->Send(wire::FileError{d.id, KindOf(error), std::strerror(error)});
+  outlet_->Send(protocol::FileError{d.id, KindOf(error), std::strerror(error)});
   dials_.erase(d.id);
   return false;
 }
@@ -106,13 +106,13 @@ bool Dials::Read(Dial& d) {
     if (n < 0) return Fail(d, errno);
     if (n == 0) {
       d.server_ended = true;
-      outlet_->Send(wire::End{d.id});
+      outlet_->Send(protocol::End{d.id});
       if (!d.shut) break;
       dials_.erase(d.id);
       return false;
     }
     d.credit -= static_cast<uint64_t>(n);
-    outlet_->Send(wire::Data{d.id, std::string(buffer.data(), static_cast<size_t>(n))});
+    outlet_->Send(protocol::Data{d.id, std::string(buffer.data(), static_cast<size_t>(n))});
   }
   Arm(d);
   return true;
@@ -133,7 +133,7 @@ bool Dials::Write(Dial& d) {
   }
   if (d.granted_later >= kGrantStep && !d.host_ended) {
     d.window += d.granted_later;
-    outlet_->Send(wire::Credit{d.id, static_cast<uint32_t>(std::exchange(d.granted_later, 0))});
+    outlet_->Send(protocol::Credit{d.id, static_cast<uint32_t>(std::exchange(d.granted_later, 0))});
   }
   if (d.host_ended && d.down.empty() && !d.shut) {
     d.shut = true;
@@ -154,7 +154,7 @@ void Dials::Arm(Dial& d) {
   d.watch.Set(events);
 }
 
-bool Dials::Take(wire::Data& data) {
+bool Dials::Take(protocol::Data& data) {
   Dial* d = Find(data.stream);
   if (d == nullptr) return false;
   if (!d->connected || d->host_ended || data.bytes.size() > d->window) {
@@ -167,7 +167,7 @@ bool Dials::Take(wire::Data& data) {
   return true;
 }
 
-bool Dials::Take(const wire::End& end) {
+bool Dials::Take(const protocol::End& end) {
   Dial* d = Find(end.stream);
   if (d == nullptr) return false;
   if (!d->connected || std::exchange(d->host_ended, true)) {
@@ -178,11 +178,11 @@ bool Dials::Take(const wire::End& end) {
   return true;
 }
 
-bool Dials::Take(const wire::Credit& credit) {
+bool Dials::Take(const protocol::Credit& credit) {
   Dial* d = Find(credit.stream);
   if (d == nullptr) return false;
   d->credit += credit.bytes;
-  if (d->credit > wire::kStreamWindow) {
+  if (d->credit > protocol::kStreamWindow) {
     outlet_->Violation("too much credit");
     return true;
   }
@@ -190,10 +190,10 @@ bool Dials::Take(const wire::Credit& credit) {
   return true;
 }
 
-bool Dials::Take(const wire::Abort& abort) {
+bool Dials::Take(const protocol::Abort& abort) {
   Dial* d = Find(abort.stream);
   if (d == nullptr) return false;
-  outlet_->Send(wire::FileError{d->id, wire::FileErrorKind::kOther, "aborted"});
+  outlet_->Send(protocol::FileError{d->id, protocol::FileErrorKind::kOther, "aborted"});
   dials_.erase(d->id);
   return true;
 }

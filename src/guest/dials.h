@@ -1,5 +1,5 @@
 // Connections to servers in the machine, for engines whose host cannot reach its loopback: the agent connects, and
-// relays bytes as Data frames with credit both ways (wire/guest_frames.h, Dial).
+// relays bytes as Data frames with credit both ways (protocol/guest_frames.h, Dial).
 //
 // Loop thread; owned by Agent. They belong to a session and die with it. Nothing is buffered beyond one window.
 #pragma once
@@ -19,12 +19,12 @@ class Dials {
  public:
   Dials(Loop* loop, Outlet* outlet) : loop_(loop), outlet_(outlet) {}
 
-  void Open(const wire::Dial& request);
+  void Open(const protocol::Dial& request);
   // False: not one of ours.
-  bool Take(wire::Data& data);
-  bool Take(const wire::End& end);
-  bool Take(const wire::Credit& credit);
-  bool Take(const wire::Abort& abort);
+  bool Take(protocol::Data& data);
+  bool Take(const protocol::End& end);
+  bool Take(const protocol::Credit& credit);
+  bool Take(const protocol::Abort& abort);
 
   void AbortAll() { dials_.clear(); }
   // The connection has room again.
@@ -37,13 +37,13 @@ class Dials {
     uint16_t port = 0;
     bool ipv6 = false;
     bool connected = false;
-    bool server_ended = false;              // our End went out
-    bool host_ended = false;                // its End came
-    bool shut = false;                      // and the server was told
-    uint64_t credit = wire::kStreamWindow;  // what we may send
-    uint64_t window = wire::kStreamWindow;  // what the daemon may send
-    uint64_t granted_later = 0;             // passed on, not yet credited back
-    std::string down;                       // from the daemon, for the server
+    bool server_ended = false;                  // our End went out
+    bool host_ended = false;                    // its End came
+    bool shut = false;                          // and the server was told
+    uint64_t credit = protocol::kStreamWindow;  // what we may send
+    uint64_t window = protocol::kStreamWindow;  // what the daemon may send
+    uint64_t granted_later = 0;                 // passed on, not yet credited back
+    std::string down;                           // from the daemon, for the server
     size_t down_start = 0;
     Fd fd;
     Watch watch;

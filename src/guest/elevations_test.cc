@@ -70,7 +70,7 @@ class Elevation : public testing::Test {
 
   // `up` through the door; the script is quoted by '.
   std::string Up(const std::string& script) const { return "./ask -p -c '" + script + "'"; }
-  wire::Exec Script(const std::string& script, uint32_t uid = kUser) {
+  protocol::Exec Script(const std::string& script, uint32_t uid = kUser) {
     WriteWhole(dir_ + "/ask", "#!/bin/bash\nexec -a " + std::string(kElevateWord) + " " + dir_ + "/agent " + dir_ +
                                   "/door up \"$@\"\n");
     Require(::chmod((dir_ + "/ask").c_str(), 0755) == 0, "chmod");
@@ -133,7 +133,7 @@ TEST_F(Elevation, GoesWithItsCaller) {
   auto e = Script(Up("echo $$ > pid; sleep 1000; true"));
   client_.Send(e);
   ASSERT_TRUE(Eventually([&] { return ReadWhole(dir_ + "/pid").ends_with("\n"); }));
-  client_.Send(wire::Kill{e.id, SIGKILL});
+  client_.Send(protocol::Kill{e.id, SIGKILL});
   EXPECT_EQ(client_.Finish(e.id).exit.code, 137);
   TestClient other(machine_);
   EXPECT_TRUE(Eventually([&] { return other.Shell("! grep -qx sleep /proc/[0-9]*/comm").exit.code == 0; }));

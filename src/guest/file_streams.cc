@@ -24,8 +24,8 @@ bool FileStreams::TakeId(uint32_t id) {
 void FileStreams::Open(FileRequest request) {
   uint32_t id = std::visit([](const auto& r) { return r.stream; }, request);
   if (!TakeId(id)) return;
-  if (streams_.size() >= wire::kMaxStreams) return outlet_->Violation("too many streams");
-  if (refuse_new_) return outlet_->Send(wire::FileError{id, wire::FileErrorKind::kOther, kStopping});
+  if (streams_.size() >= protocol::kMaxStreams) return outlet_->Violation("too many streams");
+  if (refuse_new_) return outlet_->Send(protocol::FileError{id, protocol::FileErrorKind::kOther, kStopping});
   auto worker = StartWorker(*setup_, request);
   if (!worker) return outlet_->Send(ToFileError(id, worker.error()));
   auto& slot = streams_[id];
@@ -51,7 +51,7 @@ FileStreams::Stream* FileStreams::Find(uint32_t id) {
   return nullptr;
 }
 
-void FileStreams::OnData(wire::Data& data) {
+void FileStreams::OnData(protocol::Data& data) {
   Stream* s = Find(data.stream);
   if (s == nullptr) return;
   if (!s->upload || s->down_ended) return outlet_->Violation("data on a stream that takes none");
@@ -61,7 +61,7 @@ void FileStreams::OnData(wire::Data& data) {
   FlushDown(*s);
 }
 
-void FileStreams::OnEnd(const wire::End& end) {
+void FileStreams::OnEnd(const protocol::End& end) {
   Stream* s = Find(end.stream);
   if (s == nullptr) return;
   if (!s->upload || s->down_ended) return outlet_->Violation("unexpected end of stream");
@@ -69,18 +69,18 @@ void FileStreams::OnEnd(const wire::End& end) {
   FlushDown(*s);
 }
 
-void FileStreams::OnCredit(const wire::Credit& credit) {
+void FileStreams::OnCredit(const protocol::Credit& credit) {
   Stream* s = Find(credit.stream);
   if (s == nullptr) return;
   s->credit += credit.bytes;
-  if (s->upload || s->credit > wire::kStreamWindow) return outlet_->Violation("too much credit");
+  if (s->upload || s->credit > protocol::kStreamWindow) return outlet_->Violation("too much credit");
   Watchdog(*s);
   Relay(*s);
 }
 
-void FileStreams::OnAbort(const wire::Abort& abort) {
+void FileStreams::OnAbort(const protocol::Abort& abort) {
   Stream* s = Find(abort.stream);
-  if (s != nullptr) Fail(*s, wire::FileErrorKind::kOther, "aborted");
+  if (s != nullptr) Fail(*s, protocol::FileErrorKind::kOther, "aborted");
 }
 
 void FileStreams::FlushDown(Stream& s) {
@@ -107,7 +107,7 @@ void FileStreams::FlushDown(Stream& s) {
   }
   if (s.granted_later >= kGrantStep && !s.down_ended) {
     s.window += s.granted_later;
-    outlet_->Send(wire::Credit{s.id, static_cast<uint32_t>(s.granted_later)});
+    outlet_->Send(protocol::Credit{s.id, static_cast<uint32_t>(s.granted_later)});
     s.granted_later = 0;
   }
   if (!s.down) return;
@@ -129,7 +129,7 @@ void FileStreams::OnUp(Stream& s) {
     Relay(s);
     return;
   }
-  Fail(s, wire::FileErrorKind::kOther, "the file worker was killed");
+  Fail(s, protocol::FileErrorKind::kOther, "the file worker was killed");
 }
 
 bool FileStreams::Relay(Stream& s) {
@@ -139,41 +139,41 @@ bool FileStreams::Relay(Stream& s) {
       return true;
     }
     if (!s.held) {
-      wire::GuestFrame frame;
+      protocol::GuestFrame frame;
       auto got = s.decoder.Next(frame);
-      if (!got) return Fail(s, wire::FileErrorKind::kOther, "the file worker is confused"), false;
+      if (!got) return Fail(s, protocol::FileErrorKind::kOther, "the file worker is confused"), false;
       if (!*got) {
         s.up_watch.Set(EPOLLIN);
         return true;
       }
       s.held = std::move(frame);
     }
-    auto* data = std::get_if<wire::Data>(&*s.held);
+    auto* data = std::get_if<protocol::Data>(&*s.held);
     if (data != nullptr && data->bytes.size() > s.credit) {
       s.up_watch.Set(0);
       s.stall.Reset();  // now the daemon is the one to wait for
       return true;
     }
-    wire::GuestFrame frame = *std::exchange(s.held, std::nullopt);
+    protocol::GuestFrame frame = *std::exchange(s.held, std::nullopt);
     if (!Forward(s, frame)) return false;
   }
 }
 
 // The worker runs as the guest's user: what it says is checked like anything from there.
-bool FileStreams::Forward(Stream& s, wire::GuestFrame& frame) {
+bool FileStreams::Forward(Stream& s, protocol::GuestFrame& frame) {
   uint32_t id = s.id;
-  if (auto* data = std::get_if<wire::Data>(&frame); data != nullptr && !s.upload) {
+  if (auto* data = std::get_if<protocol::Data>(&frame); data != nullptr && !s.upload) {
     s.credit -= data->bytes.size();
     data->stream = id;
     outlet_->Send(frame);
     return true;
   }
-  if (std::holds_alternative<wire::End>(frame)) {
-    outlet_->Send(wire::End{id});
-  } else if (auto* error = std::get_if<wire::FileError>(&frame)) {
-    outlet_->Send(wire::FileError{id, error->kind, std::move(error->message)});
+  if (std::holds_alternative<protocol::End>(frame)) {
+    outlet_->Send(protocol::End{id});
+  } else if (auto* error = std::get_if<protocol::FileError>(&frame)) {
+    outlet_->Send(protocol::FileError{id, error->kind, std::move(error->message)});
   } else {
-    outlet_->Send(wire::FileError{id, wire::FileErrorKind::kOther, "the file worker is confused"});
+    outlet_->Send(protocol::FileError{id, protocol::FileErrorKind::kOther, "the file worker is confused"});
   }
   Close(id);
   return false;
@@ -183,12 +183,12 @@ void FileStreams::Watchdog(Stream& s) {
   s.stall = loop_->After(stall_, [this, &s] {
     // An upload that waits for the daemon's next bytes is not the worker's fault.
     if (s.upload && s.down_buffer.empty() && !s.down_ended) return Watchdog(s);
-    Fail(s, wire::FileErrorKind::kTimeout, "the file system does not answer");
+    Fail(s, protocol::FileErrorKind::kTimeout, "the file system does not answer");
   });
 }
 
-void FileStreams::Fail(Stream& s, wire::FileErrorKind kind, std::string message) {
-  outlet_->Send(wire::FileError{s.id, kind, std::move(message)});
+void FileStreams::Fail(Stream& s, protocol::FileErrorKind kind, std::string message) {
+  outlet_->Send(protocol::FileError{s.id, kind, std::move(message)});
   Close(s.id);
 }
 
@@ -205,7 +205,7 @@ void FileStreams::AbortAll() {
 
 void FileStreams::RefuseNew() {
   refuse_new_ = true;
-  while (!streams_.empty()) Fail(*streams_.begin()->second, wire::FileErrorKind::kOther, kStopping);
+  while (!streams_.empty()) Fail(*streams_.begin()->second, protocol::FileErrorKind::kOther, kStopping);
 }
 
 bool FileStreams::OnReaped(pid_t pid) {

@@ -25,10 +25,10 @@ class FileStreams {
   // Ids are one sequence for files and dials; false after a violation.
   bool TakeId(uint32_t id);
   void Open(FileRequest request);
-  void OnData(wire::Data& data);
-  void OnEnd(const wire::End& end);
-  void OnCredit(const wire::Credit& credit);
-  void OnAbort(const wire::Abort& abort);
+  void OnData(protocol::Data& data);
+  void OnEnd(const protocol::End& end);
+  void OnCredit(const protocol::Credit& credit);
+  void OnAbort(const protocol::Abort& abort);
 
   // The connection is gone: kills all workers.
   void AbortAll();
@@ -46,12 +46,12 @@ class FileStreams {
     bool upload = false;
     Fd up, down;
     Watch up_watch, down_watch;
-    wire::FrameDecoder<wire::GuestFrame> decoder{true};
-    std::optional<wire::GuestFrame> held;   // decoded, waiting for credit
-    uint64_t credit = wire::kStreamWindow;  // what we may send
-    uint64_t window = wire::kStreamWindow;  // what the daemon may send
-    uint64_t granted_later = 0;             // consumed, not yet credited back
-    std::string down_buffer;                // from the daemon, for the worker
+    protocol::FrameDecoder<protocol::GuestFrame> decoder{true};
+    std::optional<protocol::GuestFrame> held;   // decoded, waiting for credit
+    uint64_t credit = protocol::kStreamWindow;  // what we may send
+    uint64_t window = protocol::kStreamWindow;  // what the daemon may send
+    uint64_t granted_later = 0;                 // consumed, not yet credited back
+    std::string down_buffer;                    // from the daemon, for the worker
     size_t down_start = 0;
     bool down_ended = false;
     Timer stall;
@@ -62,10 +62,10 @@ class FileStreams {
   void OnUp(Stream& s);
   // Forwards what credit allows; false when the stream has ended (and is gone).
   bool Relay(Stream& s);
-  bool Forward(Stream& s, wire::GuestFrame& frame);
+  bool Forward(Stream& s, protocol::GuestFrame& frame);
   void FlushDown(Stream& s);
   void Watchdog(Stream& s);
-  void Fail(Stream& s, wire::FileErrorKind kind, std::string message);
+  void Fail(Stream& s, protocol::FileErrorKind kind, std::string message);
   void Close(uint32_t id);
 
   Loop* loop_;

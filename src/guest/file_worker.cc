@@ -24,8 +24,8 @@ constexpr int kDown = 4;
 constexpr int kWritten = 5;
 constexpr int kPipe = 256 << 10;  // fewer turns between agent and worker; the default serves where it is refused
 
-wire::FileErrorKind KindOf(const Error& error) {
-  using wire::FileErrorKind;
+protocol::FileErrorKind KindOf(const Error& error) {
+  using protocol::FileErrorKind;
   if (error.code == Code::kBadRequest) return FileErrorKind::kBadArchive;
   if (error.code == Code::kTooLarge) return FileErrorKind::kTooLarge;
   switch (error.sys_errno) {
@@ -66,7 +66,7 @@ Result<> Enter(const std::string& cwd, const std::string& path) {
 }
 
 Result<> Pack(const std::string& path, FrameOut& out) {
-  auto send = [&out](std::string_view bytes) { return out.Send(wire::Data{out.stream(), std::string(bytes)}); };
+  auto send = [&out](std::string_view bytes) { return out.Send(protocol::Data{out.stream(), std::string(bytes)}); };
   if (!path.empty()) {
     Fd dir(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!dir) return FailErrno("open " + path);
@@ -82,14 +82,14 @@ Result<> Pack(const std::string& path, FrameOut& out) {
 }
 
 Result<> Perform(const FileRequest& request, FrameOut& out) {
-  if (const auto* read = std::get_if<wire::ReadFile>(&request)) {
+  if (const auto* read = std::get_if<protocol::ReadFile>(&request)) {
     SB_TRYV(Enter(read->cwd, read->path));
     return ReadFileTo(read->path, out);
   }
-  if (const auto* write = std::get_if<wire::WriteTar>(&request)) return ExtractFrom(kDown, write->gzip, write->cwd);
-  if (const auto* pack = std::get_if<wire::PackTree>(&request)) return Pack(pack->path, out);
-  if (const auto* unpack = std::get_if<wire::UnpackTree>(&request)) return UnpackFrom(kDown, unpack->path);
-  const auto& make = std::get<wire::MakeDir>(request);
+  if (const auto* write = std::get_if<protocol::WriteTar>(&request)) return ExtractFrom(kDown, write->gzip, write->cwd);
+  if (const auto* pack = std::get_if<protocol::PackTree>(&request)) return Pack(pack->path, out);
+  if (const auto* unpack = std::get_if<protocol::UnpackTree>(&request)) return UnpackFrom(kDown, unpack->path);
+  const auto& make = std::get<protocol::MakeDir>(request);
   SB_TRYV(Enter(make.cwd, make.path));
   return MakeDirectory(make.path, make.recursive);
 }
@@ -123,7 +123,7 @@ bool KeepOnly(const ChildSetup& setup, int up, int down, bool written) {
         return Who{0, 0, root};
       },
       request);
-  const bool written = std::holds_alternative<wire::PackTree>(request);
+  const bool written = std::holds_alternative<protocol::PackTree>(request);
   if (!JoinCgroups(setup) || ::setsid() < 0 || !KeepOnly(setup, up, down, written)) ::_exit(1);
   ::prctl(PR_SET_NAME, "sandbar-file");
   ResetSignals();
@@ -136,7 +136,7 @@ bool KeepOnly(const ChildSetup& setup, int up, int down, bool written) {
     done = Perform(request, out);
   }
   if (done) {
-    [[maybe_unused]] auto sent = out.Send(wire::End{out.stream()});
+    [[maybe_unused]] auto sent = out.Send(protocol::End{out.stream()});
   } else {
     [[maybe_unused]] auto sent = out.Send(ToFileError(out.stream(), done.error()));
   }
@@ -157,12 +157,12 @@ Result<Fd> OpenRegular(const std::string& path, struct stat& st) {
 
 }  // namespace
 
-wire::FileError ToFileError(uint32_t stream, const Error& error) {
-  return wire::FileError{stream, KindOf(error), error.message.substr(0, wire::kMaxMessage)};
+protocol::FileError ToFileError(uint32_t stream, const Error& error) {
+  return protocol::FileError{stream, KindOf(error), error.message.substr(0, protocol::kMaxErrorText)};
 }
 
-Result<> FrameOut::Send(const wire::GuestFrame& frame) {
-  std::string bytes = wire::Encode(frame);
+Result<> FrameOut::Send(const protocol::GuestFrame& frame) {
+  std::string bytes = protocol::Encode(frame);
   std::string_view rest = bytes;
   while (!rest.empty()) {
     ssize_t n = ::write(fd_, rest.data(), rest.size());
@@ -180,7 +180,7 @@ Result<> ReadFileTo(const std::string& path, FrameOut& out) {
   // A file that grows while it is read ends where it ended when it was opened.
   bool sized = st.st_size > 0;
   uint64_t left = sized ? static_cast<uint64_t>(st.st_size) : kMaxUnsized;
-  wire::Data data{out.stream(), {}};
+  protocol::Data data{out.stream(), {}};
   while (left > 0) {
     data.bytes.resize(std::min<uint64_t>(left, kWorkerChunk));
     ssize_t n = ::read(fd.get(), data.bytes.data(), data.bytes.size());

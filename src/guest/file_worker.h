@@ -12,15 +12,16 @@
 #include "base/fd.h"
 #include "base/result.h"
 #include "guest/launch.h"
-#include "wire/guest_frames.h"
+#include "protocol/guest_frames.h"
 
 namespace sandbar::guest {
 
-using FileRequest = std::variant<wire::ReadFile, wire::WriteTar, wire::MakeDir, wire::PackTree, wire::UnpackTree>;
+using FileRequest =
+    std::variant<protocol::ReadFile, protocol::WriteTar, protocol::MakeDir, protocol::PackTree, protocol::UnpackTree>;
 
 // Its bytes come from the daemon.
 inline bool IsUpload(const FileRequest& request) {
-  return std::holds_alternative<wire::WriteTar>(request) || std::holds_alternative<wire::UnpackTree>(request);
+  return std::holds_alternative<protocol::WriteTar>(request) || std::holds_alternative<protocol::UnpackTree>(request);
 }
 
 inline constexpr size_t kWorkerChunk = 64 << 10;
@@ -40,14 +41,14 @@ class FrameOut;
 Result<> ReadFileTo(const std::string& path, FrameOut& out);
 Result<> ExtractFrom(int in, bool gzip, const std::string& cwd);
 Result<> MakeDirectory(const std::string& path, bool recursive);
-wire::FileError ToFileError(uint32_t stream, const Error& error);
+protocol::FileError ToFileError(uint32_t stream, const Error& error);
 
 // Blocking writer of frames of one stream.
 class FrameOut {
  public:
   FrameOut(int fd, uint32_t stream) : fd_(fd), stream_(stream) {}
   uint32_t stream() const { return stream_; }
-  Result<> Send(const wire::GuestFrame& frame);
+  Result<> Send(const protocol::GuestFrame& frame);
 
  private:
   int fd_;

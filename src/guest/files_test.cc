@@ -9,8 +9,8 @@
 namespace sandbar::guest {
 namespace {
 
+using protocol::FileErrorKind;
 using ::testing::HasSubstr;
-using wire::FileErrorKind;
 
 constexpr uint32_t kUser = 12345;
 
@@ -47,7 +47,7 @@ std::string Noise(size_t n) {
 
 struct FileResult {
   std::string bytes;
-  std::optional<wire::FileError> error;
+  std::optional<protocol::FileError> error;
 };
 
 class Files : public ::testing::Test {
@@ -56,13 +56,13 @@ class Files : public ::testing::Test {
   FileResult Collect(uint32_t stream) {
     FileResult r;
     while (auto frame = client_.Receive()) {
-      if (auto* d = std::get_if<wire::Data>(&*frame)) {
+      if (auto* d = std::get_if<protocol::Data>(&*frame)) {
         EXPECT_EQ(d->stream, stream);
         r.bytes += d->bytes;
-        client_.Send(wire::Credit{stream, static_cast<uint32_t>(d->bytes.size())});
+        client_.Send(protocol::Credit{stream, static_cast<uint32_t>(d->bytes.size())});
       }
-      if (std::holds_alternative<wire::End>(*frame)) return r;
-      if (auto* e = std::get_if<wire::FileError>(&*frame)) {
+      if (std::holds_alternative<protocol::End>(*frame)) return r;
+      if (auto* e = std::get_if<protocol::FileError>(&*frame)) {
         r.error = *e;
         return r;
       }
@@ -72,7 +72,7 @@ class Files : public ::testing::Test {
   }
   FileResult Read(const std::string& path, uint32_t uid = kUser, const std::string& cwd = "/") {
     uint32_t id = next_++;
-    client_.Send(wire::ReadFile{id, path, cwd, uid, uid, ""});
+    client_.Send(protocol::ReadFile{id, path, cwd, uid, uid, ""});
     return Collect(id);
   }
   FileErrorKind ReadError(const std::string& path, uint32_t uid = kUser) {
@@ -82,22 +82,22 @@ class Files : public ::testing::Test {
     return r.error ? r.error->kind : FileErrorKind::kOther;
   }
   // Sends an archive, keeping to the credit.
-  std::optional<wire::FileError> Write(const std::string& archive, const std::string& cwd, uint32_t uid = kUser,
-                                       bool gzip = true) {
+  std::optional<protocol::FileError> Write(const std::string& archive, const std::string& cwd, uint32_t uid = kUser,
+                                           bool gzip = true) {
     uint32_t id = next_++;
-    client_.Send(wire::WriteTar{id, cwd, uid, uid, "", gzip});
-    uint64_t credit = wire::kStreamWindow;
+    client_.Send(protocol::WriteTar{id, cwd, uid, uid, "", gzip});
+    uint64_t credit = protocol::kStreamWindow;
     size_t at = 0;
     bool ended = false;
     for (;;) {
       while (at < archive.size() && credit > 0) {
-        size_t n = std::min<uint64_t>({archive.size() - at, credit, wire::kMaxData});
-        client_.Send(wire::Data{id, archive.substr(at, n)});
+        size_t n = std::min<uint64_t>({archive.size() - at, credit, protocol::kMaxData});
+        client_.Send(protocol::Data{id, archive.substr(at, n)});
         at += n;
         credit -= n;
       }
       if (at == archive.size() && !ended) {
-        client_.Send(wire::End{id});
+        client_.Send(protocol::End{id});
         ended = true;
       }
       auto frame = client_.Receive();
@@ -105,16 +105,16 @@ class Files : public ::testing::Test {
         ADD_FAILURE() << "connection ended";
         return std::nullopt;
       }
-      if (auto* c = std::get_if<wire::Credit>(&*frame)) credit += c->bytes;
-      if (auto* e = std::get_if<wire::FileError>(&*frame)) return *e;
-      if (std::holds_alternative<wire::End>(*frame)) return std::nullopt;
+      if (auto* c = std::get_if<protocol::Credit>(&*frame)) credit += c->bytes;
+      if (auto* e = std::get_if<protocol::FileError>(&*frame)) return *e;
+      if (std::holds_alternative<protocol::End>(*frame)) return std::nullopt;
     }
   }
   std::optional<FileErrorKind> MakeDir(const std::string& path, bool recursive = false, uint32_t uid = kUser) {
-    client_.Send(wire::MakeDir{next_++, path, machine_.dir(), uid, uid, "", recursive});
+    client_.Send(protocol::MakeDir{next_++, path, machine_.dir(), uid, uid, "", recursive});
     auto frame = client_.Receive();
-    if (frame && std::holds_alternative<wire::End>(*frame)) return std::nullopt;
-    if (auto* e = frame ? std::get_if<wire::FileError>(&*frame) : nullptr) return e->kind;
+    if (frame && std::holds_alternative<protocol::End>(*frame)) return std::nullopt;
+    if (auto* e = frame ? std::get_if<protocol::FileError>(&*frame) : nullptr) return e->kind;
     ADD_FAILURE() << "no answer";
     return FileErrorKind::kOther;
   }
@@ -155,15 +155,15 @@ TEST_F(Files, ReadsFiftyMegabytesByteForByte) {
 
 TEST_F(Files, ReadWaitsForCredit) {
   WriteWhole(dir() + "/big", std::string(4 << 20, 'x'));
-  client_.Send(wire::ReadFile{next_, dir() + "/big", "/", kUser, kUser, ""});
+  client_.Send(protocol::ReadFile{next_, dir() + "/big", "/", kUser, kUser, ""});
   uint64_t got = 0;
-  while (auto frame = client_.Receive(300)) got += std::get<wire::Data>(*frame).bytes.size();
-  EXPECT_LE(got, wire::kStreamWindow);
-  EXPECT_GT(got, wire::kStreamWindow - (128 << 10));
+  while (auto frame = client_.Receive(300)) got += std::get<protocol::Data>(*frame).bytes.size();
+  EXPECT_LE(got, protocol::kStreamWindow);
+  EXPECT_GT(got, protocol::kStreamWindow - (128 << 10));
   // Longer than the stall limit without credit is the daemon's business, not an error.
   EXPECT_FALSE(client_.Receive(3000));
-  client_.Send(wire::Credit{next_, static_cast<uint32_t>(got)});
-  EXPECT_GT(client_.Expect<wire::Data>().bytes.size(), 0u);
+  client_.Send(protocol::Credit{next_, static_cast<uint32_t>(got)});
+  EXPECT_GT(client_.Expect<protocol::Data>().bytes.size(), 0u);
 }
 
 TEST_F(Files, WhatIsNotARegularFileIsRefusedAtOnce) {
@@ -205,7 +205,7 @@ TEST_F(Files, FileWithoutASizeThatNeverEndsHitsTheCap) {
   WriteWhole(dir() + "/sized", "1234");
   client_.Send(TestClient::Command(
       "w", {"sh", "-c", "while :; do cat /dev/zero | head -c 60000000; sleep 1; done > " + dir() + "/grows"}));
-  client_.Expect<wire::ExecStarted>();
+  client_.Expect<protocol::ExecStarted>();
   ASSERT_TRUE(Eventually([&] { return std::filesystem::file_size(dir() + "/grows") > (20 << 20); }));
   // Sized by now: it ends where it ended when it was opened.
   auto r = Read(dir() + "/grows");
@@ -215,28 +215,29 @@ TEST_F(Files, FileWithoutASizeThatNeverEndsHitsTheCap) {
 
 TEST_F(Files, AbortedReadEndsOnceAndLeavesNoWorker) {
   WriteWhole(dir() + "/big", std::string(8 << 20, 'x'));
-  client_.Send(wire::ReadFile{1, dir() + "/big", "/", kUser, kUser, ""});
-  client_.Expect<wire::Data>();
-  client_.Send(wire::Abort{1});
+  client_.Send(protocol::ReadFile{1, dir() + "/big", "/", kUser, kUser, ""});
+  client_.Expect<protocol::Data>();
+  client_.Send(protocol::Abort{1});
   int ends = 0;
-  while (auto frame = client_.Receive(500)) ends += std::holds_alternative<wire::FileError>(*frame) ? 1 : 0;
+  while (auto frame = client_.Receive(500)) ends += std::holds_alternative<protocol::FileError>(*frame) ? 1 : 0;
   EXPECT_EQ(ends, 1);
-  client_.Send(wire::Abort{1});  // crossed on the way: ignored
+  client_.Send(protocol::Abort{1});  // crossed on the way: ignored
   EXPECT_TRUE(Eventually([&] { return client_.Shell("! pgrep sandbar-file").exit.code == 0; }));
 }
 
 TEST_F(Files, WorkerKilledByTheGuestIsAnError) {
   WriteWhole(dir() + "/big", std::string(8 << 20, 'x'));
-  client_.Send(wire::ReadFile{1, dir() + "/big", "/", kUser, kUser, ""});
-  for (uint64_t got = 0; got < wire::kStreamWindow - (64 << 10);) got += client_.Expect<wire::Data>().bytes.size();
+  client_.Send(protocol::ReadFile{1, dir() + "/big", "/", kUser, kUser, ""});
+  for (uint64_t got = 0; got < protocol::kStreamWindow - (64 << 10);)
+    got += client_.Expect<protocol::Data>().bytes.size();
   auto e = TestClient::Command("k", {"pkill", "-KILL", "sandbar-file"});
   e.uid = e.gid = kUser;
   EXPECT_EQ(client_.RunExec(e).exit.code, 0);
-  client_.Send(wire::Credit{1, 512 << 10});
+  client_.Send(protocol::Credit{1, 512 << 10});
   for (;;) {
     auto frame = client_.Receive();
     ASSERT_TRUE(frame);
-    if (auto* error = std::get_if<wire::FileError>(&*frame)) {
+    if (auto* error = std::get_if<protocol::FileError>(&*frame)) {
       EXPECT_EQ(error->kind, FileErrorKind::kOther);
       break;
     }
@@ -245,17 +246,17 @@ TEST_F(Files, WorkerKilledByTheGuestIsAnError) {
 
 TEST_F(Files, WorkerThatHangsIsKilledAtTheDeadline) {
   WriteWhole(dir() + "/big", std::string(8 << 20, 'x'));
-  client_.Send(wire::ReadFile{1, dir() + "/big", "/", kUser, kUser, ""});
+  client_.Send(protocol::ReadFile{1, dir() + "/big", "/", kUser, kUser, ""});
   uint64_t got = 0;
-  while (auto frame = client_.Receive(200)) got += std::get<wire::Data>(*frame).bytes.size();
+  while (auto frame = client_.Receive(200)) got += std::get<protocol::Data>(*frame).bytes.size();
   auto e = TestClient::Command("k", {"pkill", "-STOP", "sandbar-file"});
   e.uid = e.gid = kUser;
   client_.RunExec(e);
-  client_.Send(wire::Credit{1, static_cast<uint32_t>(got)});
+  client_.Send(protocol::Credit{1, static_cast<uint32_t>(got)});
   for (;;) {
     auto frame = client_.Receive();
     ASSERT_TRUE(frame);
-    if (auto* error = std::get_if<wire::FileError>(&*frame)) {
+    if (auto* error = std::get_if<protocol::FileError>(&*frame)) {
       EXPECT_EQ(error->kind, FileErrorKind::kTimeout);
       break;
     }
@@ -327,7 +328,7 @@ TEST_F(Files, OverwritesExistingFilesAndRunningPrograms) {
   std::filesystem::copy_file("/bin/sleep", dir() + "/prog");
   ASSERT_EQ(::chown((dir() + "/prog").c_str(), kUser, kUser), 0);
   client_.Send(TestClient::Command("p", {dir() + "/prog", "1000"}));
-  client_.Expect<wire::ExecStarted>();
+  client_.Expect<protocol::ExecStarted>();
   EXPECT_EQ(Write(Gzip(File("old", "new") + File("prog", "changed", 0755) + wire::TarEnd()), dir()), std::nullopt);
   EXPECT_EQ(ReadWhole(dir() + "/old"), "new");
   EXPECT_EQ(ReadWhole(dir() + "/prog"), "changed");
@@ -413,8 +414,8 @@ TEST_F(Files, MakesDirectories) {
 
 TEST_F(Files, DisconnectEndsTheWorkers) {
   WriteWhole(dir() + "/big", std::string(8 << 20, 'x'));
-  client_.Send(wire::ReadFile{1, dir() + "/big", "/", kUser, kUser, ""});
-  client_.Expect<wire::Data>();
+  client_.Send(protocol::ReadFile{1, dir() + "/big", "/", kUser, kUser, ""});
+  client_.Expect<protocol::Data>();
   TestClient fresh(machine_);
   EXPECT_TRUE(Eventually([&] { return fresh.Shell("! pgrep sandbar-file").exit.code == 0; }));
 }
@@ -422,13 +423,13 @@ TEST_F(Files, DisconnectEndsTheWorkers) {
 TEST_F(Files, ManyAtOnce) {
   WriteWhole(dir() + "/f", "abc");
   constexpr uint32_t kMany = 32;
-  for (uint32_t i = 1; i <= kMany; ++i) client_.Send(wire::ReadFile{i, dir() + "/f", "/", kUser, kUser, ""});
+  for (uint32_t i = 1; i <= kMany; ++i) client_.Send(protocol::ReadFile{i, dir() + "/f", "/", kUser, kUser, ""});
   std::map<uint32_t, std::string> got;
   for (uint32_t ends = 0; ends < kMany;) {
     auto frame = client_.Receive();
     ASSERT_TRUE(frame);
-    if (auto* d = std::get_if<wire::Data>(&*frame)) got[d->stream] += d->bytes;
-    if (std::holds_alternative<wire::End>(*frame)) ++ends;
+    if (auto* d = std::get_if<protocol::Data>(&*frame)) got[d->stream] += d->bytes;
+    if (std::holds_alternative<protocol::End>(*frame)) ++ends;
   }
   EXPECT_EQ(got.size(), kMany);
   for (auto& [id, text] : got) EXPECT_EQ(text, "abc");

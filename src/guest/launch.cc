@@ -38,7 +38,7 @@ LaunchFailure TryExec(const std::string& path, const std::vector<std::string>& a
   return LaunchFailure{LaunchStep::kExec, exists, err};
 }
 
-std::string_view PathOf(const wire::Exec& request) {
+std::string_view PathOf(const protocol::Exec& request) {
   std::string_view path = kDefaultPath;
   for (std::string_view e : request.env) {
     if (e.starts_with("PATH=")) path = e.substr(5);
@@ -46,7 +46,7 @@ std::string_view PathOf(const wire::Exec& request) {
   return path;
 }
 
-LaunchFailure ExecInPath(const wire::Exec& request) {
+LaunchFailure ExecInPath(const protocol::Exec& request) {
   LaunchFailure failure{LaunchStep::kExec, false, ENOENT};
   auto env = Pointers(request.env);
   const std::string& file = request.argv[0];
@@ -71,7 +71,7 @@ LaunchFailure ExecInPath(const wire::Exec& request) {
 }
 
 // The command is that program, by its full name or as the first of its name on PATH.
-bool MeansElevated(const std::string& elevated, const wire::Exec& request) {
+bool MeansElevated(const std::string& elevated, const protocol::Exec& request) {
   if (elevated.empty() || request.uid == 0) return false;
   const std::string& file = request.argv[0];
   if (file.empty() || file.contains('/')) return file == elevated;
@@ -85,7 +85,7 @@ bool MeansElevated(const std::string& elevated, const wire::Exec& request) {
   return false;
 }
 
-LaunchFailure RunElevated(const std::string& elevated, const wire::Exec& request) {
+LaunchFailure RunElevated(const std::string& elevated, const protocol::Exec& request) {
   if (Fd file = OpenElevated(elevated))
     return LaunchFailure{LaunchStep::kExec, true, ExecElevated(file, request.uid, request.argv, request.env)};
   if (::setresuid(request.uid, request.uid, request.uid) != 0) return LaunchFailure{LaunchStep::kUser, false, errno};
@@ -103,7 +103,7 @@ struct ChildEnds {
 };
 
 // Runs in the child. The agent has one thread, so allocating after fork is safe here.
-[[noreturn]] void RunChild(const ChildSetup& setup, const wire::Exec& request, const ChildEnds& ends) {
+[[noreturn]] void RunChild(const ChildSetup& setup, const protocol::Exec& request, const ChildEnds& ends) {
   // What becomes descriptor 3 may not push aside what is still needed.
   int status = ends.channel >= 0 ? ::fcntl(ends.status, F_DUPFD_CLOEXEC, 10) : ends.status;
   auto check = [&](bool ok, LaunchStep step) {
@@ -149,7 +149,7 @@ Result<Pipe> MakePipe() {
   return p;
 }
 
-Result<Launched> Launch(const ChildSetup& setup, const wire::Exec& request) {
+Result<Launched> Launch(const ChildSetup& setup, const protocol::Exec& request) {
   if (HasNul(request.argv) || HasNul(request.env) || request.cwd.find('\0') != std::string::npos)
     return Fail(Code::kBadRequest, "NUL in an argument");
   SB_TRY(Pipe out, MakePipe());
@@ -160,7 +160,7 @@ Result<Launched> Launch(const ChildSetup& setup, const wire::Exec& request) {
     [[maybe_unused]] int r = ::fchown(fd, request.uid, request.gid);
   }
   Fd ours, theirs;
-  if (request.channel != wire::Channel::kNone) {
+  if (request.channel != protocol::Channel::kNone) {
     int fds[2];
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0) return FailErrno("socketpair");
     ours = Fd(fds[0]);
@@ -171,41 +171,41 @@ Result<Launched> Launch(const ChildSetup& setup, const wire::Exec& request) {
   if (pid < 0) return FailErrno("fork");
   if (pid == 0) {
     ChildEnds ends{out.write.get(), err.write.get(), status.write.get(), -1, setup.null.get()};
-    if (request.channel == wire::Channel::kDescriptor3) ends.channel = theirs.get();
-    if (request.channel == wire::Channel::kStandardInput) ends.in = theirs.get();
+    if (request.channel == protocol::Channel::kDescriptor3) ends.channel = theirs.get();
+    if (request.channel == protocol::Channel::kStandardInput) ends.in = theirs.get();
     RunChild(setup, request, ends);
   }
   return Launched{pid, std::move(out.read), std::move(err.read), std::move(status.read), std::move(ours)};
 }
 
-wire::ExecFailed Describe(const wire::Exec& request, const LaunchFailure& failure) {
-  wire::ExecFailed out{request.id, wire::ExecFailure::kOther, {}};
+protocol::ExecFailed Describe(const protocol::Exec& request, const LaunchFailure& failure) {
+  protocol::ExecFailed out{request.id, protocol::ExecFailure::kOther, {}};
   std::string why = std::strerror(failure.err);
   std::string name = request.argv[0].substr(0, 1024);
   switch (failure.step) {
     case LaunchStep::kJoin:
     case LaunchStep::kSession:
-      out.kind = wire::ExecFailure::kNoResources;
+      out.kind = protocol::ExecFailure::kNoResources;
       out.message = "cannot prepare a process: " + why;
       return out;
     case LaunchStep::kUser:
       out.message = "cannot become user " + std::to_string(request.uid) + ": " + why;
       return out;
     case LaunchStep::kCwd:
-      out.kind = wire::ExecFailure::kBadCwd;
+      out.kind = protocol::ExecFailure::kBadCwd;
       out.message = "cannot enter directory " + request.cwd.substr(0, 1024) + ": " + why;
       return out;
     case LaunchStep::kExec:
       break;
   }
   if (failure.err == ENOENT || failure.err == ENOTDIR) {
-    out.kind = wire::ExecFailure::kNotFound;
+    out.kind = protocol::ExecFailure::kNotFound;
     out.message = "executable file not found in $PATH: " + name;
   } else if (failure.err == EACCES || failure.err == ENOEXEC || failure.err == EPERM || failure.err == EISDIR) {
-    out.kind = wire::ExecFailure::kNotExecutable;
+    out.kind = protocol::ExecFailure::kNotExecutable;
     out.message = "cannot execute " + name + ": " + why;
   } else if (failure.err == ENOMEM || failure.err == EAGAIN) {
-    out.kind = wire::ExecFailure::kNoResources;
+    out.kind = protocol::ExecFailure::kNoResources;
     out.message = "cannot execute " + name + ": " + why;
   } else {
     out.message = "cannot execute " + name + ": " + why;

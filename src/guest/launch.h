@@ -15,7 +15,7 @@
 
 #include "base/fd.h"
 #include "base/result.h"
-#include "wire/guest_frames.h"
+#include "protocol/guest_frames.h"
 
 namespace sandbar::guest {
 
@@ -48,8 +48,8 @@ struct Launched {
   Fd channel;           // our end of it, when it was asked for
 };
 
-Result<Launched> Launch(const ChildSetup& setup, const wire::Exec& request);
-wire::ExecFailed Describe(const wire::Exec& request, const LaunchFailure& failure);
+Result<Launched> Launch(const ChildSetup& setup, const protocol::Exec& request);
+protocol::ExecFailed Describe(const protocol::Exec& request, const LaunchFailure& failure);
 
 // For forked children: into the cgroups.
 bool JoinCgroups(const ChildSetup& setup);

@@ -122,7 +122,7 @@ void Quiescer::Report() {
   phase_ = Phase::kIdle;
   timer_.Reset();
   // A daemon that lost its connection meanwhile asks again and finds nothing left to do.
-  if (outlet_->live()) outlet_->Send(wire::Quiesced{clean_, killed_});
+  if (outlet_->live()) outlet_->Send(protocol::Quiesced{clean_, killed_});
 }
 
 }  // namespace sandbar::guest

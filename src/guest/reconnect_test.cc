@@ -16,8 +16,8 @@ TEST(Reconnect, OutputAndExitOfTheTimeBetweenAreReplayed) {
     EXPECT_TRUE(first.hello().commands.empty());
     first.Send(TestClient::Command(
         "a", {"sh", "-c", "echo one; while [ ! -e " + go + " ]; do sleep 0.02; done; echo two; exit 3"}));
-    first.Expect<wire::ExecStarted>();
-    EXPECT_EQ(first.Expect<wire::Output>().bytes, "one\n");
+    first.Expect<protocol::ExecStarted>();
+    EXPECT_EQ(first.Expect<protocol::Output>().bytes, "one\n");
   }
   WriteWhole(go, "");
   auto done = [&] {
@@ -51,13 +51,13 @@ TEST(Reconnect, ReplayBeginsAtTheLastAck) {
   {
     TestClient first(machine);
     first.Send(TestClient::Command("a", {"sh", "-c", "printf 0123456789; sleep 1000"}));
-    first.Expect<wire::ExecStarted>();
-    EXPECT_EQ(first.Expect<wire::Output>().bytes, "0123456789");
-    first.Send(wire::Ack{"a", 4});
+    first.Expect<protocol::ExecStarted>();
+    EXPECT_EQ(first.Expect<protocol::Output>().bytes, "0123456789");
+    first.Send(protocol::Ack{"a", 4});
     first.Run({"true"});  // so that the Ack was surely handled
   }
   TestClient second(machine);
-  auto o = second.Expect<wire::Output>();
+  auto o = second.Expect<protocol::Output>();
   EXPECT_EQ(o.offset, 4u);
   EXPECT_EQ(o.bytes, "456789");
 }
@@ -71,7 +71,7 @@ TEST(Reconnect, CommandNeverBlocksWhileNobodyReads) {
                                          "i=0; while [ $i -lt 400 ]; do printf '%08d' $i; head -c 99992 /dev/zero; "
                                          "i=$((i+1)); done; touch " +
                                              flag}));
-    first.Expect<wire::ExecStarted>();
+    first.Expect<protocol::ExecStarted>();
   }
   EXPECT_TRUE(Eventually([&] { return std::filesystem::exists(flag); }));
   TestClient second(machine);
@@ -83,8 +83,8 @@ TEST(Reconnect, CommandNeverBlocksWhileNobodyReads) {
   EXPECT_EQ(r.out.substr(100000, 8), "00000001");
   EXPECT_EQ(r.out.substr(r.out.size() - 100000, 8), "00000399");
   // Both ends of the output are there, about as much as promised.
-  EXPECT_GT(r.out.size(), (wire::kSpoolHead + wire::kSpoolTail) / 4 * 3);
-  EXPECT_LE(r.out.size(), wire::kSpoolHead + wire::kSpoolTail);
+  EXPECT_GT(r.out.size(), (protocol::kSpoolHead + protocol::kSpoolTail) / 4 * 3);
+  EXPECT_LE(r.out.size(), protocol::kSpoolHead + protocol::kSpoolTail);
 }
 
 TEST(Reconnect, SpoolsOfAllCommandsShareOneBudget) {
@@ -100,7 +100,7 @@ TEST(Reconnect, SpoolsOfAllCommandsShareOneBudget) {
                                               " ]; do sleep 0.02; done; head -c 20000000 /dev/zero; "
                                               "touch " +
                                               machine.dir() + "/w" + id}));
-      first.Expect<wire::ExecStarted>();
+      first.Expect<protocol::ExecStarted>();
     }
   }
   WriteWhole(go, "");
@@ -117,12 +117,12 @@ TEST(Reconnect, SpoolsOfAllCommandsShareOneBudget) {
   while (exits < kCommands) {
     auto frame = second.Receive();
     ASSERT_TRUE(frame);
-    if (auto* o = std::get_if<wire::Output>(&*frame)) {
+    if (auto* o = std::get_if<protocol::Output>(&*frame)) {
       held += o->bytes.size();
-      second.Send(wire::Ack{o->id, o->offset + o->bytes.size()});
+      second.Send(protocol::Ack{o->id, o->offset + o->bytes.size()});
     }
-    if (auto* g = std::get_if<wire::Gap>(&*frame)) second.Send(wire::Ack{g->id, g->offset + g->bytes});
-    if (auto* e = std::get_if<wire::Exit>(&*frame)) {
+    if (auto* g = std::get_if<protocol::Gap>(&*frame)) second.Send(protocol::Ack{g->id, g->offset + g->bytes});
+    if (auto* e = std::get_if<protocol::Exit>(&*frame)) {
       EXPECT_EQ(e->final_offset, 20000000u);
       ++exits;
     }
@@ -135,7 +135,7 @@ TEST(Reconnect, NewestConnectionWins) {
   TestMachine machine;
   TestClient old(machine);
   old.Send(TestClient::Command("a", {"sleep", "1000"}));
-  old.Expect<wire::ExecStarted>();
+  old.Expect<protocol::ExecStarted>();
   TestClient fresh(machine);
   EXPECT_EQ(fresh.hello().commands.size(), 1u);
   EXPECT_TRUE(old.Closed());
@@ -160,8 +160,8 @@ TEST(Reconnect, GarbageBeforeTheMagicIsSkipped) {
   TestMachine machine;
   TestClient client(machine, false);
   client.SendRaw("half a frame \x7fSAN\x7fSANDBA");
-  client.SendRaw(wire::Encode(wire::Hello{wire::kGuestProtocolVersion, 5}));
-  EXPECT_EQ(client.Expect<wire::HelloAck>().nonce, 5u);
+  client.SendRaw(protocol::Encode(protocol::Hello{protocol::kGuestProtocolVersion, 5}));
+  EXPECT_EQ(client.Expect<protocol::HelloAck>().nonce, 5u);
 }
 
 class Violation : public ::testing::TestWithParam<std::function<void(TestClient&)>> {};
@@ -179,48 +179,50 @@ TEST_P(Violation, ClosesTheConnectionAndNothingElse) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, Violation,
-    ::testing::Values([](TestClient& c) { c.Send(wire::Hello{}); },  // its magic is no frame
+    ::testing::Values([](TestClient& c) { c.Send(protocol::Hello{}); },  // its magic is no frame
                       [](TestClient& c) { c.SendRaw(std::string("\xff\xff\xff\xff", 4)); },
                       [](TestClient& c) { c.SendRaw(std::string("\0\0\0\0", 4)); },
                       [](TestClient& c) { c.SendRaw(std::string("\1\0\0\0\x63", 5)); },
-                      [](TestClient& c) { c.Send(wire::Data{9, "x"}); }, [](TestClient& c) { c.Send(wire::End{9}); },
-                      [](TestClient& c) { c.Send(wire::Abort{9}); }, [](TestClient& c) { c.Send(wire::Credit{9, 1}); },
+                      [](TestClient& c) { c.Send(protocol::Data{9, "x"}); },
+                      [](TestClient& c) { c.Send(protocol::End{9}); },
+                      [](TestClient& c) { c.Send(protocol::Abort{9}); },
+                      [](TestClient& c) { c.Send(protocol::Credit{9, 1}); },
                       [](TestClient& c) {
                         c.Send(TestClient::Command("a", {"sleep", "1000"}));
-                        c.Send(wire::Ack{"a", 1});
+                        c.Send(protocol::Ack{"a", 1});
                       },
                       [](TestClient& c) {
                         c.Send(TestClient::Command("a", {"sleep", "1000"}));
-                        c.Send(wire::ExitAck{"a"});
+                        c.Send(protocol::ExitAck{"a"});
                       },
                       [](TestClient& c) {
-                        c.Send(wire::ReadFile{5, "/proc/uptime", "/", 0, 0, ""});
-                        c.Send(wire::ReadFile{5, "/proc/uptime", "/", 0, 0, ""});
+                        c.Send(protocol::ReadFile{5, "/proc/uptime", "/", 0, 0, ""});
+                        c.Send(protocol::ReadFile{5, "/proc/uptime", "/", 0, 0, ""});
                       },
                       [](TestClient& c) {
-                        c.Send(wire::WriteTar{5, "/", 0, 0, "", false});
-                        c.Send(wire::Credit{5, 1});  // an upload takes none
+                        c.Send(protocol::WriteTar{5, "/", 0, 0, "", false});
+                        c.Send(protocol::Credit{5, 1});  // an upload takes none
                       },
                       [](TestClient& c) {
                         // A worker that reads nothing: more than the window is more than was allowed.
                         c.Shell("while ! pkill -STOP sandbar-file; do sleep 0.01; done & sleep 0.1");
-                        c.Send(wire::WriteTar{5, "/", 0, 0, "", false});
+                        c.Send(protocol::WriteTar{5, "/", 0, 0, "", false});
                         c.Shell("until ps -e -o comm=,stat= | grep -q 'sandbar-file *T'; do sleep 0.01; done");
-                        for (int i = 0; i < 11; ++i) c.Send(wire::Data{5, std::string(wire::kMaxData, 'x')});
+                        for (int i = 0; i < 11; ++i) c.Send(protocol::Data{5, std::string(protocol::kMaxData, 'x')});
                       }));
 
 TEST(Protocol, OtherVersionIsToldOursThenClosed) {
   TestMachine machine;
   TestClient client(machine, false);
-  client.Send(wire::Hello{99, 1});
-  EXPECT_EQ(client.Expect<wire::HelloAck>().version, wire::kGuestProtocolVersion);
+  client.Send(protocol::Hello{99, 1});
+  EXPECT_EQ(client.Expect<protocol::HelloAck>().version, protocol::kGuestProtocolVersion);
   EXPECT_TRUE(client.Closed());
 }
 
 TEST(Protocol, NothingBeforeHello) {
   TestMachine machine;
   TestClient client(machine, false);
-  client.SendRaw(wire::kGuestMagic);
+  client.SendRaw(protocol::kGuestMagic);
   client.Send(TestClient::Command("a", {"true"}));
   EXPECT_TRUE(client.Closed());
 }
@@ -231,36 +233,36 @@ TEST(Quiesce, EndsEverythingOnSigtermAndReportsClean) {
   client.Send(TestClient::Command("a", {"sh", "-c",
                                         "trap 'echo bye; exit 5' TERM; sleep 1000 & "
                                         "until grep -q sleep /proc/$!/comm; do :; done; echo up; wait"}));
-  client.Expect<wire::ExecStarted>();
-  EXPECT_EQ(client.Expect<wire::Output>().bytes, "up\n");
-  client.Send(wire::Quiesce{60000});
+  client.Expect<protocol::ExecStarted>();
+  EXPECT_EQ(client.Expect<protocol::Output>().bytes, "up\n");
+  client.Send(protocol::Quiesce{60000});
   client.Send(TestClient::Command("b", {"true"}));
   // The last words of the one and the refusal of the other come in any order.
   auto r = client.Finish("a");
-  auto refused = r.refused ? *r.refused : client.Expect<wire::ExecFailed>();
-  EXPECT_EQ(refused.kind, wire::ExecFailure::kQuiescing);
+  auto refused = r.refused ? *r.refused : client.Expect<protocol::ExecFailed>();
+  EXPECT_EQ(refused.kind, protocol::ExecFailure::kQuiescing);
   EXPECT_EQ(r.out, "bye\n");
   EXPECT_EQ(r.exit.code, 5);
-  auto q = client.Expect<wire::Quiesced>();
+  auto q = client.Expect<protocol::Quiesced>();
   EXPECT_TRUE(q.clean);
   EXPECT_EQ(q.killed, 0u);
-  client.Send(wire::ReadFile{1, "/etc/passwd", "/", 0, 0, ""});
-  EXPECT_THAT(client.Expect<wire::FileError>().message, HasSubstr("stopping"));
-  client.Send(wire::Quiesce{60000});  // again: nothing left to do
-  EXPECT_TRUE(client.Expect<wire::Quiesced>().clean);
+  client.Send(protocol::ReadFile{1, "/etc/passwd", "/", 0, 0, ""});
+  EXPECT_THAT(client.Expect<protocol::FileError>().message, HasSubstr("stopping"));
+  client.Send(protocol::Quiesce{60000});  // again: nothing left to do
+  EXPECT_TRUE(client.Expect<protocol::Quiesced>().clean);
 }
 
 TEST(Quiesce, WritingOutEndsNothing) {
   TestMachine machine;
   TestClient client(machine);
   client.Send(TestClient::Command("a", {"sh", "-c", "echo up; sleep 1000"}));
-  client.Expect<wire::ExecStarted>();
-  EXPECT_EQ(client.Expect<wire::Output>().bytes, "up\n");
-  client.Send(wire::Quiesce{0, true});
-  EXPECT_TRUE(client.Expect<wire::Quiesced>().clean);
+  client.Expect<protocol::ExecStarted>();
+  EXPECT_EQ(client.Expect<protocol::Output>().bytes, "up\n");
+  client.Send(protocol::Quiesce{0, true});
+  EXPECT_TRUE(client.Expect<protocol::Quiesced>().clean);
   client.Send(TestClient::Command("b", {"true"}));
   EXPECT_EQ(client.Finish("b").exit.code, 0);
-  client.Send(wire::Kill{"a", 9});
+  client.Send(protocol::Kill{"a", 9});
   EXPECT_EQ(client.Finish("a").exit.code, 137);
 }
 
@@ -268,12 +270,12 @@ TEST(Quiesce, KillsWhatIgnoresSigterm) {
   TestMachine machine;
   TestClient client(machine);
   client.Send(TestClient::Command("a", {"sh", "-c", "trap '' TERM; setsid sleep 1000 & echo up; sleep 1000"}));
-  client.Expect<wire::ExecStarted>();
-  EXPECT_EQ(client.Expect<wire::Output>().bytes, "up\n");
-  client.Send(wire::Quiesce{50});
+  client.Expect<protocol::ExecStarted>();
+  EXPECT_EQ(client.Expect<protocol::Output>().bytes, "up\n");
+  client.Send(protocol::Quiesce{50});
   auto r = client.Finish("a");
   EXPECT_EQ(r.exit.code, 137);
-  auto q = client.Expect<wire::Quiesced>();
+  auto q = client.Expect<protocol::Quiesced>();
   EXPECT_FALSE(q.clean);
   EXPECT_GE(q.killed, 2u);  // the shell may not have started its last child yet
 }
@@ -282,27 +284,27 @@ TEST(Quiesce, StoppedProcessesEndToo) {
   TestMachine machine;
   TestClient client(machine);
   client.Send(TestClient::Command("a", {"sh", "-c", "echo up; kill -STOP $$"}));
-  client.Expect<wire::ExecStarted>();
-  EXPECT_EQ(client.Expect<wire::Output>().bytes, "up\n");
-  client.Send(wire::Quiesce{60000});
+  client.Expect<protocol::ExecStarted>();
+  EXPECT_EQ(client.Expect<protocol::Output>().bytes, "up\n");
+  client.Send(protocol::Quiesce{60000});
   EXPECT_EQ(client.Finish("a").exit.code, 143);
-  EXPECT_TRUE(client.Expect<wire::Quiesced>().clean);
+  EXPECT_TRUE(client.Expect<protocol::Quiesced>().clean);
 }
 
 TEST(Quiesce, WithoutADaemonThatTakesTheOutputItStillReports) {
   TestMachine machine;
   TestClient client(machine);
   client.Send(TestClient::Command("a", {"head", "-c", "3000000", "/dev/zero"}));
-  client.Expect<wire::ExecStarted>();
-  for (uint64_t got = 0; got < wire::kOutputWindow;) got += client.Expect<wire::Output>().bytes.size();
+  client.Expect<protocol::ExecStarted>();
+  for (uint64_t got = 0; got < protocol::kOutputWindow;) got += client.Expect<protocol::Output>().bytes.size();
   EXPECT_FALSE(client.Receive(300));  // by now the pipe holds more
-  client.Send(wire::Quiesce{10});
+  client.Send(protocol::Quiesce{10});
   // No Ack at all: the exit cannot be sent, the report comes all the same.
   for (;;) {
     auto frame = client.Receive();
     ASSERT_TRUE(frame);
-    ASSERT_FALSE(std::holds_alternative<wire::Exit>(*frame));
-    if (std::holds_alternative<wire::Quiesced>(*frame)) break;
+    ASSERT_FALSE(std::holds_alternative<protocol::Exit>(*frame));
+    if (std::holds_alternative<protocol::Quiesced>(*frame)) break;
   }
 }
 

@@ -25,13 +25,13 @@ TEST(Stream, CommandsOutliveTheSessionAndTheirBytesMayLookLikeAMagic) {
       auto r = first.Shell("printf '\\177SANDBAR\\177SANDBAS\\177'");
       EXPECT_EQ(r.out, "\x7fSANDBAR\x7fSANDBAS\x7f");
       first.Send(TestClient::Command("a", {"sh", "-c", "echo one; sleep 1000"}));
-      first.Expect<wire::ExecStarted>();
-      EXPECT_EQ(first.Expect<wire::Output>().bytes, "one\n");
+      first.Expect<protocol::ExecStarted>();
+      EXPECT_EQ(first.Expect<protocol::Output>().bytes, "one\n");
     }
     TestClient second(machine, true, 2);
     ASSERT_EQ(second.hello().commands.size(), 1u);
-    EXPECT_EQ(second.Expect<wire::Output>().bytes, "one\n");
-    second.Send(wire::Kill{"a", 9});
+    EXPECT_EQ(second.Expect<protocol::Output>().bytes, "one\n");
+    second.Send(protocol::Kill{"a", 9});
     EXPECT_EQ(second.Finish("a").exit.code, 137);
   }
 }
@@ -41,7 +41,7 @@ TEST(Stream, AHelloCutsAHalfFrameShort) {
   auto file = machine.dir() + "/x";
   {
     TestClient first(machine, true, 1);
-    std::string exec = wire::Encode(wire::HostFrame(TestClient::Command("half", {"touch", file})));
+    std::string exec = protocol::Encode(protocol::HostFrame(TestClient::Command("half", {"touch", file})));
     first.SendRaw(std::string_view(exec).substr(0, exec.size() - 1));
   }
   TestClient second(machine, true, 2);
@@ -57,8 +57,8 @@ TEST(Stream, WhileNobodyIsThereACommandNeverBlocks) {
     TestClient first(machine, true, 1);
     first.Send(TestClient::Command("a", {"sh", "-c", "head -c 30000000 /dev/zero; touch " + flag}));
     // Before that the word could overtake the frame: what it cuts off is not looked at.
-    first.Expect<wire::ExecStarted>();
-    first.SendRaw(wire::kGuestGone);
+    first.Expect<protocol::ExecStarted>();
+    first.SendRaw(protocol::kGuestGone);
   }
   // The holder goes on reading; here that is us.
   std::string drain(1 << 16, 0);
@@ -76,8 +76,8 @@ TEST(Stream, WhileNobodyIsThereACommandNeverBlocks) {
 TEST(Stream, AViolationEndsTheSessionOnly) {
   TestMachine machine(OnStream());
   TestClient first(machine, true, 1);
-  first.Send(wire::Data{99, "for no stream"});
-  EXPECT_EQ(first.Expect<wire::HelloAck>().nonce, 0u);
+  first.Send(protocol::Data{99, "for no stream"});
+  EXPECT_EQ(first.Expect<protocol::HelloAck>().nonce, 0u);
   TestClient second(machine, true, 2);
   EXPECT_EQ(second.Shell("echo alive").out, "alive\n");
 }
@@ -127,19 +127,19 @@ TEST(Dial, BytesGoBothWaysAndEachEndsForItself) {
   for (bool ipv6 : {false, true}) {
     Server server(ipv6);
     uint32_t id = ipv6 ? 2 : 1;
-    client.Send(wire::Dial{id, server.port});
+    client.Send(protocol::Dial{id, server.port});
     Fd peer = server.Accept();
-    EXPECT_EQ(client.Expect<wire::Dialed>().stream, id);
-    client.Send(wire::Data{id, "question"});
-    client.Send(wire::End{id});
+    EXPECT_EQ(client.Expect<protocol::Dialed>().stream, id);
+    client.Send(protocol::Data{id, "question"});
+    client.Send(protocol::End{id});
     EXPECT_EQ(ReadAll(peer.get()), "question");
     ASSERT_EQ(::write(peer.get(), "answer", 6), 6);
     peer.Reset();
-    EXPECT_EQ(client.Expect<wire::Data>().bytes, "answer");
-    EXPECT_EQ(client.Expect<wire::End>().stream, id);
+    EXPECT_EQ(client.Expect<protocol::Data>().bytes, "answer");
+    EXPECT_EQ(client.Expect<protocol::End>().stream, id);
   }
   // Over and done with: a late abort is no violation.
-  client.Send(wire::Abort{1});
+  client.Send(protocol::Abort{1});
   EXPECT_EQ(client.Shell("echo alive").out, "alive\n");
 }
 
@@ -150,36 +150,37 @@ TEST(Dial, SaysThatNothingListens) {
   {
     port = Server().port;
   }
-  client.Send(wire::Dial{1, port});
-  EXPECT_EQ(client.Expect<wire::FileError>().kind, wire::FileErrorKind::kNotFound);
+  client.Send(protocol::Dial{1, port});
+  EXPECT_EQ(client.Expect<protocol::FileError>().kind, protocol::FileErrorKind::kNotFound);
 }
 
 TEST(Dial, NeitherSideGetsMoreThanItsWindow) {
   TestMachine machine;
   TestClient client(machine);
   Server server;
-  client.Send(wire::Dial{1, server.port});
+  client.Send(protocol::Dial{1, server.port});
   Fd peer = server.Accept();
-  client.Expect<wire::Dialed>();
+  client.Expect<protocol::Dialed>();
   // The server floods; we take one window and give no credit.
   ::fcntl(peer.get(), F_SETFL, O_NONBLOCK);
   std::string zeros(1 << 16, 0);
   size_t got = 0;
-  while (got < wire::kStreamWindow) {
+  while (got < protocol::kStreamWindow) {
     while (::write(peer.get(), zeros.data(), zeros.size()) > 0) {
     }
-    got += client.Expect<wire::Data>().bytes.size();
+    got += client.Expect<protocol::Data>().bytes.size();
   }
-  EXPECT_EQ(got, wire::kStreamWindow);
+  EXPECT_EQ(got, protocol::kStreamWindow);
   while (::write(peer.get(), zeros.data(), zeros.size()) > 0) {
   }
   EXPECT_FALSE(client.Receive(200));
-  client.Send(wire::Credit{1, 10});
-  EXPECT_EQ(client.Expect<wire::Data>().bytes.size(), 10u);
+  client.Send(protocol::Credit{1, 10});
+  EXPECT_EQ(client.Expect<protocol::Data>().bytes.size(), 10u);
   // More than the window from us is a violation.
-  for (size_t sent = 0; sent <= wire::kStreamWindow; sent += zeros.size()) client.Send(wire::Data{1, zeros});
-  client.Send(wire::Data{1, zeros});
-  for (size_t sent = 0; sent <= 64 * wire::kStreamWindow; sent += zeros.size()) client.Send(wire::Data{1, zeros});
+  for (size_t sent = 0; sent <= protocol::kStreamWindow; sent += zeros.size()) client.Send(protocol::Data{1, zeros});
+  client.Send(protocol::Data{1, zeros});
+  for (size_t sent = 0; sent <= 64 * protocol::kStreamWindow; sent += zeros.size())
+    client.Send(protocol::Data{1, zeros});
   EXPECT_TRUE(client.Closed());
 }
 
@@ -187,18 +188,18 @@ TEST(Dial, AServerThatResetsAndAnAbortEndIt) {
   TestMachine machine;
   TestClient client(machine);
   Server server;
-  client.Send(wire::Dial{1, server.port});
+  client.Send(protocol::Dial{1, server.port});
   Fd peer = server.Accept();
-  client.Expect<wire::Dialed>();
+  client.Expect<protocol::Dialed>();
   linger hard{1, 0};
   ::setsockopt(peer.get(), SOL_SOCKET, SO_LINGER, &hard, sizeof hard);
   peer.Reset();
-  EXPECT_EQ(client.Expect<wire::FileError>().stream, 1u);
-  client.Send(wire::Dial{2, server.port});
+  EXPECT_EQ(client.Expect<protocol::FileError>().stream, 1u);
+  client.Send(protocol::Dial{2, server.port});
   peer = server.Accept();
-  client.Expect<wire::Dialed>();
-  client.Send(wire::Abort{2});
-  EXPECT_EQ(client.Expect<wire::FileError>().stream, 2u);
+  client.Expect<protocol::Dialed>();
+  client.Send(protocol::Abort{2});
+  EXPECT_EQ(client.Expect<protocol::FileError>().stream, 2u);
   EXPECT_EQ(ReadAll(peer.get()), "");
 }
 

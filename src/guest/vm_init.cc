@@ -22,12 +22,15 @@
 #include <string>
 #include <vector>
 
+#include "base/bytes.h"
 #include "base/log.h"
-#include "base/vm_config.h"
 #include "guest/vm_net.h"
+#include "protocol/vm_config.h"
 
 namespace sandbar::guest {
 namespace {
+
+using namespace protocol;  // vm_config.h
 
 constexpr int kDeviceWaitMs = 60000;  // an emulated machine on a busy host is slow
 constexpr int kDeviceStepMs = 5;

@@ -76,7 +76,7 @@ Result<Entrant> Entrant::Start(int program, const EntryStart& start) {
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair.data()) != 0) return FailErrno("socketpair");
   Fd ours(pair[0]), theirs(pair[1]);
   // It is there when the process looks.
-  const EntryMessage message = Encode(start);
+  const protocol::EntryMessage message = Encode(start);
   SB_TRY(const bool sent, SendPacket(ours.get(), message.bytes, message.fds));
   if (!sent) return Fail(Code::kInternal, "an entry message is too long");
   int pidfd = -1;
@@ -99,7 +99,7 @@ bool Entrant::alive() const {
 }
 
 Result<Child> Entrant::Enter(const EntryPlan& plan) && {
-  const EntryMessage message = Encode(plan);
+  const protocol::EntryMessage message = Encode(plan);
   if (message.fds.size() > kMaxFdsPerPacket) return Fail(Code::kBadRequest, "too many mounts");
   auto sent = SendPacket(control_.get(), message.bytes, message.fds);
   if (!sent) {

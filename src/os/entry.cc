@@ -49,7 +49,7 @@ constexpr const char* kIds = "take the machine's ids";
 
 Result<Packet> Receive(int control) {
   for (;;) {
-    SB_TRY(auto packet, ReceivePacket(control, kMaxEntryBytes, true));
+    SB_TRY(auto packet, ReceivePacket(control, protocol::kMaxEntryBytes, true));
     if (packet) return *std::move(packet);
     pollfd p{control, POLLIN, 0};
     if (::poll(&p, 1, -1) < 0 && errno != EINTR) return FailErrno("wait for a machine");
@@ -238,10 +238,10 @@ Result<> BecomeProgram(const EntryPlan& plan) {
 
 Result<std::vector<Fd>> EnterMachine(int control) {
   SB_TRY(Packet first, Receive(control));
-  SB_TRY(EntryStart start, DecodeEntryStart(first.bytes, first.fds));
+  SB_TRY(EntryStart start, protocol::DecodeEntryStart(first.bytes, first.fds));
   SB_TRY(Fd proc, Prepare(start));
   SB_TRY(Packet second, Receive(control));
-  SB_TRY(EntryPlan plan, DecodeEntryPlan(second.bytes, second.fds));
+  SB_TRY(EntryPlan plan, protocol::DecodeEntryPlan(second.bytes, second.fds));
   SB_TRYV(Must(::sethostname(plan.hostname.c_str(), plan.hostname.size()) == 0, "set the host name"));
   if (plan.cpus) SB_TRYV(Must(::sched_setaffinity(0, sizeof *plan.cpus, &*plan.cpus) == 0, "set the cpu affinity"));
   SB_TRYV(BuildRoot(plan, proc.get()));

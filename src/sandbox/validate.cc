@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <set>
 
+#include "protocol/guest_frames.h"
 #include "sandbox/drives/drive_records.h"
 #include "sandbox/engine_selector.h"
 #include "sandbox/ports/routes.h"
 #include "sandbox/snapshots/retention.h"
-#include "wire/guest_frames.h"
 
 namespace sandbar::sandbox {
 namespace {
@@ -328,7 +328,7 @@ Result<> CheckExecSize(const std::vector<std::string>& argv, const std::vector<s
     if (e.size() >= kMaxOneString) return Bad("env: one variable is longer than 128 KiB, the kernel's limit");
     bytes += e.size() + 4;
   }
-  const size_t limit = wire::kMaxFrame - (16 << 10);
+  const size_t limit = protocol::kMaxFrame - (16 << 10);
   if (bytes > limit) {
     return Bad(fmt::format("command, arguments and environment: {} bytes together, the limit is {}", bytes, limit));
   }

@@ -273,7 +273,7 @@ TEST_F(AgentTest, InputReachesTheChannelOfItsCommand) {
   Run([](AgentTest* t) -> asio::awaitable<void> {
     co_await t->Open();
     auto request = MakeExec("c", {"sh", "-c", "head -c 1500000 <&3 | tail -c 5; read line <&3; echo \"[$line]\""});
-    request.channel = wire::Channel::kDescriptor3;
+    request.channel = protocol::Channel::kDescriptor3;
     auto started = co_await t->link_->Exec(std::move(request));
     EXPECT_TRUE(started);
     std::string large = std::string(1499995, 'x') + "12345" + "rest\n";
@@ -346,7 +346,7 @@ TEST_F(AgentTest, HundredMegabytesThroughASlowReceiver) {
       // Acknowledges a window at a time, late.
       uint64_t end = seen.end;
       co_await t->events_.UntilEnd("a", end + 1);
-      EXPECT_LE(seen.end - end, wire::kOutputWindow);
+      EXPECT_LE(seen.end - end, protocol::kOutputWindow);
       co_await asio::post(t->io_, kToken);
       t->link_->Ack("a", seen.end);
     }

@@ -12,23 +12,25 @@ bool HasNul(const std::vector<std::string>& strings) {
 }
 
 Result<> CheckPath(const std::string& path, std::string_view what) {
-  if (path.size() > wire::kMaxPath) return Fail(Code::kBadRequest, std::string(what) + " is too long");
+  if (path.size() > protocol::kMaxPath) return Fail(Code::kBadRequest, std::string(what) + " is too long");
   if (path.find('\0') != std::string::npos) return Fail(Code::kBadRequest, std::string(what) + " contains NUL");
   return {};
 }
 
-Result<> Check(const wire::Exec& request) {
-  if (request.id.empty() || request.id.size() > wire::kMaxCommandId) return Fail(Code::kBadRequest, "bad command id");
+Result<> Check(const protocol::Exec& request) {
+  if (request.id.empty() || request.id.size() > protocol::kMaxCommandId)
+    return Fail(Code::kBadRequest, "bad command id");
   if (request.argv.empty()) return Fail(Code::kBadRequest, "empty command");
   if (HasNul(request.argv) || HasNul(request.env)) return Fail(Code::kBadRequest, "an argument contains NUL");
-  if (request.user.size() > wire::kMaxUserName) return Fail(Code::kBadRequest, "user name is too long");
+  if (request.user.size() > protocol::kMaxUserName) return Fail(Code::kBadRequest, "user name is too long");
   SB_TRYV(CheckPath(request.cwd, "cwd"));
-  if (wire::Encode(request).size() > wire::kMaxFrame) return Fail(Code::kTooLarge, "command and environment too large");
+  if (protocol::Encode(request).size() > protocol::kMaxFrame)
+    return Fail(Code::kTooLarge, "command and environment too large");
   return {};
 }
 
-Error ToError(const wire::FileError& e, bool missing_is_not_found) {
-  using wire::FileErrorKind;
+Error ToError(const protocol::FileError& e, bool missing_is_not_found) {
+  using protocol::FileErrorKind;
   bool missing = e.kind == FileErrorKind::kNotFound || e.kind == FileErrorKind::kNotDirectory;
   if (missing && missing_is_not_found) return Error{Code::kNotFound, e.message};
   return Error{Code::kFileError, e.message};
@@ -69,8 +71,8 @@ class ReadStream : public FileStream {
     std::string chunk = std::move(s.chunks.front());
     s.chunks.pop_front();
     s.consumed += chunk.size();
-    if (s.consumed >= wire::kStreamWindow / 4 && !s.end) {
-      use_.core->Send(wire::Credit{s.id, static_cast<uint32_t>(s.consumed)});
+    if (s.consumed >= protocol::kStreamWindow / 4 && !s.end) {
+      use_.core->Send(protocol::Credit{s.id, static_cast<uint32_t>(s.consumed)});
       s.window += std::exchange(s.consumed, 0);
     }
     co_return chunk;
@@ -105,11 +107,11 @@ Task<> WaitEnd(LinkCore* core, LinkCore::Stream* s, std::chrono::milliseconds li
 // False when the agent ended the stream first.
 Task<bool> SendChunk(LinkCore* core, LinkCore::Stream* s, std::string chunk) {
   for (size_t at = 0; at < chunk.size();) {
-    size_t n = std::min(chunk.size() - at, wire::kMaxData / 2);
+    size_t n = std::min(chunk.size() - at, protocol::kMaxData / 2);
     auto may = co_await WaitCredit(core, s, n);
     if (!may || !*may) co_return may;
     s->credit -= n;
-    core->Send(wire::Data{s->id, chunk.substr(at, n)});
+    core->Send(protocol::Data{s->id, chunk.substr(at, n)});
     at += n;
   }
   co_return true;
@@ -117,10 +119,10 @@ Task<bool> SendChunk(LinkCore* core, LinkCore::Stream* s, std::string chunk) {
 
 }  // namespace
 
-Task<> CallExec(std::shared_ptr<LinkCore> core, wire::Exec request) {
+Task<> CallExec(std::shared_ptr<LinkCore> core, protocol::Exec request) {
   if (auto good = Check(request); !good) co_return good;
   if (core->closed()) co_return std::unexpected(core->Unavailable());
-  if (core->commands.size() >= wire::kMaxCommands) co_return Fail(Code::kTooMany, "too many commands at once");
+  if (core->commands.size() >= protocol::kMaxCommands) co_return Fail(Code::kTooMany, "too many commands at once");
   auto deadline = LinkClock::now() + core->limits().call;
   SB_CO_TRYV(co_await core->WaitRoom(deadline));
   LinkCore::ExecCall call{Waiter(core->executor()), std::nullopt};
@@ -149,14 +151,14 @@ Task<> CallInput(std::shared_ptr<LinkCore> core, std::string command, std::strin
   auto deadline = LinkClock::now() + core->limits().call;
   for (size_t at = 0; at < bytes.size();) {
     SB_CO_TRYV(co_await core->WaitRoom(deadline));
-    size_t n = std::min(bytes.size() - at, wire::kMaxData / 2);
-    core->Send(wire::Input{command, bytes.substr(at, n)});
+    size_t n = std::min(bytes.size() - at, protocol::kMaxData / 2);
+    core->Send(protocol::Input{command, bytes.substr(at, n)});
     at += n;
   }
   co_return Result<>{};
 }
 
-Task<wire::Quiesced> CallQuiesce(std::shared_ptr<LinkCore> core, QuiesceRequest request) {
+Task<protocol::Quiesced> CallQuiesce(std::shared_ptr<LinkCore> core, QuiesceRequest request) {
   if (core->closed()) co_return std::unexpected(core->Unavailable());
   if (core->quiesce != nullptr) co_return Fail(Code::kConflict, "the machine is being quiesced already");
   LinkCore::QuiesceCall call{Waiter(core->executor()), std::nullopt};
@@ -165,7 +167,7 @@ Task<wire::Quiesced> CallQuiesce(std::shared_ptr<LinkCore> core, QuiesceRequest 
     ~Detach() { core.quiesce = nullptr; }
   } detach{*core};
   core->quiesce = &call;
-  core->Send(wire::Quiesce{static_cast<uint64_t>(std::max<int64_t>(request.grace.count(), 0)), request.go_on});
+  core->Send(protocol::Quiesce{static_cast<uint64_t>(std::max<int64_t>(request.grace.count(), 0)), request.go_on});
   const auto silence = request.silence.count() > 0 ? request.silence : core->limits().silence;
   const auto deadline = LinkClock::now() + request.grace + core->limits().call;
   // Writing files out may take long, and the agent reports only its end. Probes tell a busy agent from a silent one.
@@ -186,7 +188,7 @@ Task<wire::Quiesced> CallQuiesce(std::shared_ptr<LinkCore> core, QuiesceRequest 
   }
 }
 
-Task<> CallRenew(std::shared_ptr<LinkCore> core, wire::Renew request) {
+Task<> CallRenew(std::shared_ptr<LinkCore> core, protocol::Renew request) {
   if (core->closed()) co_return std::unexpected(core->Unavailable());
   Waiter answered(core->executor());
   struct Detach {
@@ -228,7 +230,7 @@ Task<> Upload(std::shared_ptr<LinkCore> core, Request request, ByteSource* sourc
   }
   if (!stream->end) {
     stream->input_ended = true;
-    core->Send(wire::End{stream->id});
+    core->Send(protocol::End{stream->id});
   }
   auto done = co_await WaitEnd(core.get(), stream.get(), core->limits().stall);
   co_return done;
@@ -236,25 +238,25 @@ Task<> Upload(std::shared_ptr<LinkCore> core, Request request, ByteSource* sourc
 
 }  // namespace
 
-Task<std::unique_ptr<FileStream>> CallReadFile(std::shared_ptr<LinkCore> core, wire::ReadFile request) {
+Task<std::unique_ptr<FileStream>> CallReadFile(std::shared_ptr<LinkCore> core, protocol::ReadFile request) {
   if (auto good = CheckPath(request.cwd, "cwd"); !good) co_return std::unexpected(std::move(good).error());
   co_return co_await OpenReader(std::move(core), std::move(request));
 }
 
-Task<std::unique_ptr<FileStream>> CallPackTree(std::shared_ptr<LinkCore> core, wire::PackTree request) {
+Task<std::unique_ptr<FileStream>> CallPackTree(std::shared_ptr<LinkCore> core, protocol::PackTree request) {
   return OpenReader(std::move(core), std::move(request));
 }
 
-Task<> CallWriteTar(std::shared_ptr<LinkCore> core, wire::WriteTar request, ByteSource* source) {
+Task<> CallWriteTar(std::shared_ptr<LinkCore> core, protocol::WriteTar request, ByteSource* source) {
   if (auto good = CheckPath(request.cwd, "cwd"); !good) co_return good;
   co_return co_await Upload(std::move(core), std::move(request), source);
 }
 
-Task<> CallUnpackTree(std::shared_ptr<LinkCore> core, wire::UnpackTree request, ByteSource* source) {
+Task<> CallUnpackTree(std::shared_ptr<LinkCore> core, protocol::UnpackTree request, ByteSource* source) {
   return Upload(std::move(core), std::move(request), source);
 }
 
-Task<> CallMakeDir(std::shared_ptr<LinkCore> core, wire::MakeDir request) {
+Task<> CallMakeDir(std::shared_ptr<LinkCore> core, protocol::MakeDir request) {
   if (auto good = CheckPath(request.path, "path"); !good) co_return good;
   if (auto good = CheckPath(request.cwd, "cwd"); !good) co_return good;
   SB_CO_TRY(auto stream, co_await core->OpenStream(false));

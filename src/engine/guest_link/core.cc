@@ -4,7 +4,7 @@
 #include <boost/asio/write.hpp>
 
 #include "base/ids.h"
-#include "base/vm_config.h"
+#include "protocol/vm_config.h"
 
 namespace sandbar::engine {
 namespace {
@@ -80,9 +80,9 @@ void LinkCore::ShutByOwner() {
   Shut(Error{Code::kCancelled, "closed by its owner"});
 }
 
-void LinkCore::Send(const wire::HostFrame& frame) {
+void LinkCore::Send(const protocol::HostFrame& frame) {
   if (closed_) return;
-  out_ += decoder_.stream() ? wire::EncodeForStream(frame) : wire::Encode(frame);
+  out_ += decoder_.stream() ? protocol::EncodeForStream(frame) : protocol::Encode(frame);
   writable_.Notify();
   if (out_.size() > kQueueLimit) Shut(Error{Code::kProtocol, "the agent reads nothing"});
 }
@@ -102,10 +102,10 @@ bool LinkCore::HeardSince(LinkClock::time_point when) const {
 }
 
 Task<> LinkCore::Handshake(std::string key) {
-  wire::Hello hello;
+  protocol::Hello hello;
   FillRandom(&hello.nonce, sizeof hello.nonce);
   hello.nonce &= 0xfefefefefefefefe;  // no byte of it looks like an escape, should this be a stream
-  std::string bytes = wire::Encode(hello);
+  std::string bytes = protocol::Encode(hello);
   auto buffer = asio::buffer(bytes);
   auto [write_error, written] = co_await asio::async_write(socket_, buffer, kToken);
   if (write_error) co_return std::unexpected(FromAsio(write_error, "hello"));
@@ -114,18 +114,19 @@ Task<> LinkCore::Handshake(std::string key) {
   size_t before = 0;
   for (;;) {
     auto [ec, n] = co_await socket_.async_read_some(asio::buffer(buffer_), kToken);
-    if (ec && said.starts_with(kVmFailure)) co_return Fail(Code::kUnavailable, "the machine did not start: " + said);
+    if (ec && said.starts_with(protocol::kVmFailure))
+      co_return Fail(Code::kUnavailable, "the machine did not start: " + said);
     if (ec) co_return std::unexpected(FromAsio(ec, "hello"));
     for (size_t i = 0; i < n && said.size() < kMaxSaid; ++i)
       said += buffer_[i] < ' ' || buffer_[i] > '~' ? '?' : buffer_[i];
     before += n;
     if (before > kMaxBeforeHello) co_return Fail(Code::kProtocol, "the agent talks without an answer to the hello");
     decoder_.Feed(std::string_view(buffer_.data(), n));
-    wire::GuestFrame frame;
+    protocol::GuestFrame frame;
     for (;;) {
       auto got = decoder_.Next(frame);
       if (got && !*got) break;
-      auto* ack = got ? std::get_if<wire::HelloAck>(&frame) : nullptr;
+      auto* ack = got ? std::get_if<protocol::HelloAck>(&frame) : nullptr;
       if (ack == nullptr || ack->nonce != hello.nonce) {
         // The rest of an earlier conversation, on a channel that does not know where one ends. It has no more than a
         // few beginnings, and looking for the next one costs a copy of all that is there.
@@ -133,7 +134,7 @@ Task<> LinkCore::Handshake(std::string key) {
         decoder_.Resync();
         continue;
       }
-      if (ack->version != wire::kGuestProtocolVersion)
+      if (ack->version != protocol::kGuestProtocolVersion)
         co_return Fail(Code::kProtocol, "the agent speaks protocol version " + std::to_string(ack->version));
       if (!key.empty() && ack->machine_key != key)
         co_return Fail(Code::kProtocol, "the agent that answers is not the one that was configured for this machine");
@@ -154,7 +155,7 @@ Task<> LinkCore::ReadLoop() {
   // One turn later: whoever awaits OpenGuestLink holds the link before the first event.
   co_await asio::post(executor_, kToken);
   while (!closed_) {
-    wire::GuestFrame frame;
+    protocol::GuestFrame frame;
     auto got = decoder_.Next(frame);
     if (got && *got) {
       auto done = Dispatch(frame);

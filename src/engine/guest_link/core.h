@@ -15,7 +15,7 @@
 
 #include "async/task.h"
 #include "engine/guest_link/guest_link.h"
-#include "wire/guest_frames.h"
+#include "protocol/guest_frames.h"
 
 namespace sandbar::engine {
 
@@ -74,7 +74,7 @@ class LinkCore {
   // Ends the connection, once; every pending call and stream fails. OnClosed follows from ReadLoop.
   void Shut(Error why);
   void ShutByOwner();
-  void Send(const wire::HostFrame& frame);
+  void Send(const protocol::HostFrame& frame);
   Task<> WaitRoom(LinkClock::time_point deadline);
 
   // Commands.
@@ -93,7 +93,7 @@ class LinkCore {
     uint64_t acked = 0;
   };
   std::map<std::string, Command> commands;
-  std::vector<wire::CommandState> known;
+  std::vector<protocol::CommandState> known;
   void Ack(const std::string& id, uint64_t offset);
   void AckExit(const std::string& id);
   void Kill(const std::string& id, int signal);
@@ -105,12 +105,12 @@ class LinkCore {
     bool dial = false;       // data both ways; over when both sides have ended it
     bool connected = false;  // dial: the server accepted
     bool aborted = false;
-    bool input_ended = false;               // upload, dial: our End went out
-    uint64_t credit = wire::kStreamWindow;  // what we may send
-    uint64_t window = wire::kStreamWindow;  // what the agent may send
-    uint64_t consumed = 0;                  // read by the caller, not yet credited
+    bool input_ended = false;                   // upload, dial: our End went out
+    uint64_t credit = protocol::kStreamWindow;  // what we may send
+    uint64_t window = protocol::kStreamWindow;  // what the agent may send
+    uint64_t consumed = 0;                      // read by the caller, not yet credited
     std::deque<std::string> chunks;
-    std::optional<std::expected<void, wire::FileError>> end;
+    std::optional<std::expected<void, protocol::FileError>> end;
     std::unique_ptr<Waiter> waiter;
     std::unique_ptr<Waiter> credit_waiter;  // dial: of the direction to the server
     void Notify() const {
@@ -134,35 +134,35 @@ class LinkCore {
   // Quiesce: at most one at a time.
   struct QuiesceCall {
     Waiter waiter;
-    std::optional<wire::Quiesced> result;
+    std::optional<protocol::Quiesced> result;
   };
   QuiesceCall* quiesce = nullptr;
   Waiter* renewing = nullptr;
 
  private:
-  Result<> Dispatch(wire::GuestFrame& frame);
-  Result<> On(wire::HelloAck& m);
-  Result<> On(wire::ExecStarted& m);
-  Result<> On(wire::ExecFailed& m);
-  Result<> On(wire::Output& m);
-  Result<> On(wire::Gap& m);
-  Result<> On(wire::Exit& m);
-  Result<> On(wire::Credit& m);
-  Result<> On(wire::Data& m);
-  Result<> On(wire::End& m);
-  Result<> On(wire::FileError& m);
-  Result<> On(wire::Quiesced& m);
-  Result<> On(wire::Dialed& m);
-  Result<> On(wire::Renewed& m);
+  Result<> Dispatch(protocol::GuestFrame& frame);
+  Result<> On(protocol::HelloAck& m);
+  Result<> On(protocol::ExecStarted& m);
+  Result<> On(protocol::ExecFailed& m);
+  Result<> On(protocol::Output& m);
+  Result<> On(protocol::Gap& m);
+  Result<> On(protocol::Exit& m);
+  Result<> On(protocol::Credit& m);
+  Result<> On(protocol::Data& m);
+  Result<> On(protocol::End& m);
+  Result<> On(protocol::FileError& m);
+  Result<> On(protocol::Quiesced& m);
+  Result<> On(protocol::Dialed& m);
+  Result<> On(protocol::Renewed& m);
   Result<Command*> Live(const std::string& id);
   Result<> CheckOffset(Command& c, uint64_t offset, uint64_t bytes, bool gap);
-  Result<> EndStream(uint32_t id, std::expected<void, wire::FileError> how);
+  Result<> EndStream(uint32_t id, std::expected<void, protocol::FileError> how);
 
   asio::local::stream_protocol::socket socket_;
   asio::any_io_executor executor_;
   GuestEvents* events_;
   LinkDeadlines limits_;
-  wire::FrameDecoder<wire::GuestFrame> decoder_;
+  protocol::FrameDecoder<protocol::GuestFrame> decoder_;
   std::array<char, 64 << 10> buffer_{};
   std::string out_;      // waiting
   std::string writing_;  // in the kernel's hands
@@ -179,20 +179,20 @@ class LinkCore {
 };
 
 // The calls, each a coroutine that holds the core.
-Task<> CallExec(std::shared_ptr<LinkCore> core, wire::Exec request);
+Task<> CallExec(std::shared_ptr<LinkCore> core, protocol::Exec request);
 Task<> CallInput(std::shared_ptr<LinkCore> core, std::string command, std::string bytes);
 struct QuiesceRequest {
   std::chrono::milliseconds grace;
   std::chrono::milliseconds silence;  // 0: as the link's limits say
   bool go_on = false;
 };
-Task<wire::Quiesced> CallQuiesce(std::shared_ptr<LinkCore> core, QuiesceRequest request);
-Task<> CallRenew(std::shared_ptr<LinkCore> core, wire::Renew request);
-Task<std::unique_ptr<FileStream>> CallReadFile(std::shared_ptr<LinkCore> core, wire::ReadFile request);
-Task<std::unique_ptr<FileStream>> CallPackTree(std::shared_ptr<LinkCore> core, wire::PackTree request);
-Task<> CallUnpackTree(std::shared_ptr<LinkCore> core, wire::UnpackTree request, ByteSource* source);
-Task<> CallWriteTar(std::shared_ptr<LinkCore> core, wire::WriteTar request, ByteSource* source);
-Task<> CallMakeDir(std::shared_ptr<LinkCore> core, wire::MakeDir request);
+Task<protocol::Quiesced> CallQuiesce(std::shared_ptr<LinkCore> core, QuiesceRequest request);
+Task<> CallRenew(std::shared_ptr<LinkCore> core, protocol::Renew request);
+Task<std::unique_ptr<FileStream>> CallReadFile(std::shared_ptr<LinkCore> core, protocol::ReadFile request);
+Task<std::unique_ptr<FileStream>> CallPackTree(std::shared_ptr<LinkCore> core, protocol::PackTree request);
+Task<> CallUnpackTree(std::shared_ptr<LinkCore> core, protocol::UnpackTree request, ByteSource* source);
+Task<> CallWriteTar(std::shared_ptr<LinkCore> core, protocol::WriteTar request, ByteSource* source);
+Task<> CallMakeDir(std::shared_ptr<LinkCore> core, protocol::MakeDir request);
 Task<Fd> CallDial(std::shared_ptr<LinkCore> core, uint16_t port);
 
 }  // namespace sandbar::engine

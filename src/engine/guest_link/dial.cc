@@ -49,8 +49,8 @@ Task<> Upwards(Relay* r) {
     auto [ec, n] = co_await asio::async_write(r->socket, buffer, kToken);
     if (ec) co_return std::unexpected(FromAsio(ec, "relay"));
     s.consumed += chunk.size();
-    if (s.consumed >= wire::kStreamWindow / 4 && !s.end) {
-      r->core->Send(wire::Credit{s.id, static_cast<uint32_t>(s.consumed)});
+    if (s.consumed >= protocol::kStreamWindow / 4 && !s.end) {
+      r->core->Send(protocol::Credit{s.id, static_cast<uint32_t>(s.consumed)});
       s.window += std::exchange(s.consumed, 0);
     }
   }
@@ -61,7 +61,7 @@ Task<> Upwards(Relay* r) {
 
 Task<> Downwards(Relay* r) {
   LinkCore::Stream& s = *r->stream;
-  std::string buffer(wire::kMaxData / 2, '\0');
+  std::string buffer(protocol::kMaxData / 2, '\0');
   for (;;) {
     while (s.credit == 0 && !Over(*r)) {
       SB_CO_TRYV(co_await s.credit_waiter->Wait(LinkClock::time_point::max()));
@@ -74,7 +74,7 @@ Task<> Downwards(Relay* r) {
     if (ec) co_return std::unexpected(FromAsio(ec, "relay"));
     if (Over(*r)) co_return Fail(Code::kClosed, "the connection was reset");
     s.credit -= n;
-    r->core->Send(wire::Data{s.id, buffer.substr(0, n)});
+    r->core->Send(protocol::Data{s.id, buffer.substr(0, n)});
   }
   r->core->EndInput(s);
   co_return Result<>{};
@@ -92,9 +92,9 @@ Task<> RunDown(std::shared_ptr<Relay> relay) {
   co_return Result<>{};
 }
 
-Error ToError(uint16_t port, const wire::FileError& e) {
+Error ToError(uint16_t port, const protocol::FileError& e) {
   const std::string where = "port " + std::to_string(port);
-  if (e.kind == wire::FileErrorKind::kTimeout) return Error{Code::kTimeout, where + ": the server does not accept"};
+  if (e.kind == protocol::FileErrorKind::kTimeout) return Error{Code::kTimeout, where + ": the server does not accept"};
   return Error{Code::kUnavailable, where + ": nothing listens there: " + e.message};
 }
 
@@ -111,7 +111,7 @@ Task<Fd> CallDial(std::shared_ptr<LinkCore> core, uint16_t port) {
       if (stream) core.Abort(stream);
     }
   } use{*core, stream};
-  core->Send(wire::Dial{stream->id, port});
+  core->Send(protocol::Dial{stream->id, port});
   auto deadline = LinkClock::now() + core->limits().call;
   while (!stream->connected && !stream->end && !core->closed()) {
     SB_CO_TRYV(co_await stream->waiter->Wait(deadline));

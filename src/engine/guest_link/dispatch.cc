@@ -10,8 +10,8 @@ std::unexpected<Error> Broken(std::string_view what) {
   return Fail(Code::kProtocol, "the agent broke the protocol: " + std::string(what));
 }
 
-Error ToError(const wire::ExecFailed& m) {
-  using wire::ExecFailure;
+Error ToError(const protocol::ExecFailed& m) {
+  using protocol::ExecFailure;
   switch (m.kind) {
     case ExecFailure::kNotFound:
     case ExecFailure::kNotExecutable:
@@ -32,15 +32,15 @@ Error ToError(const wire::ExecFailed& m) {
 
 }  // namespace
 
-Result<> LinkCore::Dispatch(wire::GuestFrame& frame) {
+Result<> LinkCore::Dispatch(protocol::GuestFrame& frame) {
   return std::visit([this](auto& m) { return On(m); }, frame);
 }
 
-Result<> LinkCore::On(wire::HelloAck&) {
+Result<> LinkCore::On(protocol::HelloAck&) {
   return Broken("second hello");
 }
 
-Result<> LinkCore::On(wire::ExecStarted& m) {
+Result<> LinkCore::On(protocol::ExecStarted& m) {
   auto it = commands.find(m.id);
   if (it == commands.end() || it->second.running) return Broken("unexpected start of a command");
   Command& c = it->second;
@@ -53,7 +53,7 @@ Result<> LinkCore::On(wire::ExecStarted& m) {
   return {};
 }
 
-Result<> LinkCore::On(wire::ExecFailed& m) {
+Result<> LinkCore::On(protocol::ExecFailed& m) {
   auto it = commands.find(m.id);
   if (it == commands.end() || it->second.running) return Broken("unexpected failure of a command");
   if (ExecCall* call = it->second.starting) {
@@ -79,14 +79,14 @@ Result<> LinkCore::CheckOffset(Command& c, uint64_t offset, uint64_t bytes, bool
     c.received = c.acked = offset;
   }
   if (offset != c.received) return Broken("output out of order");
-  uint64_t limit = c.acked + wire::kOutputWindow;
+  uint64_t limit = c.acked + protocol::kOutputWindow;
   if (offset >= limit || (!gap && bytes > limit - offset)) return Broken("output beyond the window");
-  if (bytes > wire::kMaxOffset - offset) return Broken("offset out of range");
+  if (bytes > protocol::kMaxOffset - offset) return Broken("offset out of range");
   c.received = offset + bytes;
   return {};
 }
 
-Result<> LinkCore::On(wire::Output& m) {
+Result<> LinkCore::On(protocol::Output& m) {
   SB_TRY(Command * c, Live(m.id));
   SB_TRYV(CheckOffset(*c, m.offset, m.bytes.size(), false));
   if (c->abandoned) return Ack(m.id, c->received), Result<>{};
@@ -94,7 +94,7 @@ Result<> LinkCore::On(wire::Output& m) {
   return {};
 }
 
-Result<> LinkCore::On(wire::Gap& m) {
+Result<> LinkCore::On(protocol::Gap& m) {
   SB_TRY(Command * c, Live(m.id));
   SB_TRYV(CheckOffset(*c, m.offset, m.bytes, true));
   if (c->abandoned) return Ack(m.id, c->received), Result<>{};
@@ -102,7 +102,7 @@ Result<> LinkCore::On(wire::Gap& m) {
   return {};
 }
 
-Result<> LinkCore::On(wire::Exit& m) {
+Result<> LinkCore::On(protocol::Exit& m) {
   SB_TRY(Command * c, Live(m.id));
   if (c->seen && m.final_offset != c->received) return Broken("exit before the end of the output");
   if (!c->seen && m.final_offset < c->produced) return Broken("exit before the end of the output");
@@ -112,17 +112,17 @@ Result<> LinkCore::On(wire::Exit& m) {
   return {};
 }
 
-Result<> LinkCore::On(wire::Credit& m) {
+Result<> LinkCore::On(protocol::Credit& m) {
   auto it = streams_.find(m.stream);
   if (it == streams_.end() || !(it->second->upload || it->second->connected)) return Broken("credit for no upload");
   Stream& s = *it->second;
   s.credit += m.bytes;
-  if (s.credit > wire::kStreamWindow) return Broken("too much credit");
+  if (s.credit > protocol::kStreamWindow) return Broken("too much credit");
   s.Notify();
   return {};
 }
 
-Result<> LinkCore::On(wire::Data& m) {
+Result<> LinkCore::On(protocol::Data& m) {
   auto it = streams_.find(m.stream);
   if (it == streams_.end() || it->second->upload) return Broken("data on an unknown stream");
   Stream& s = *it->second;
@@ -131,7 +131,7 @@ Result<> LinkCore::On(wire::Data& m) {
   s.window -= m.bytes.size();
   if (s.aborted) return {};
   // Small ones together: the window counts bytes, and each chunk costs more than its own.
-  if (!s.chunks.empty() && s.chunks.back().size() + m.bytes.size() <= wire::kMaxData) {
+  if (!s.chunks.empty() && s.chunks.back().size() + m.bytes.size() <= protocol::kMaxData) {
     s.chunks.back() += m.bytes;
   } else {
     s.chunks.push_back(std::move(m.bytes));
@@ -140,7 +140,7 @@ Result<> LinkCore::On(wire::Data& m) {
   return {};
 }
 
-Result<> LinkCore::On(wire::End& m) {
+Result<> LinkCore::On(protocol::End& m) {
   auto it = streams_.find(m.stream);
   if (it != streams_.end() && it->second->upload && !it->second->input_ended && !it->second->aborted)
     return Broken("an upload ended before its input");
@@ -155,12 +155,12 @@ Result<> LinkCore::On(wire::End& m) {
   return EndStream(m.stream, {});
 }
 
-Result<> LinkCore::On(wire::FileError& m) {
+Result<> LinkCore::On(protocol::FileError& m) {
   uint32_t id = m.stream;
   return EndStream(id, std::unexpected(std::move(m)));
 }
 
-Result<> LinkCore::EndStream(uint32_t id, std::expected<void, wire::FileError> how) {
+Result<> LinkCore::EndStream(uint32_t id, std::expected<void, protocol::FileError> how) {
   auto it = streams_.find(id);
   if (it == streams_.end()) return Broken("end of an unknown stream");
   it->second->end = std::move(how);
@@ -170,14 +170,14 @@ Result<> LinkCore::EndStream(uint32_t id, std::expected<void, wire::FileError> h
   return {};
 }
 
-Result<> LinkCore::On(wire::Quiesced& m) {
+Result<> LinkCore::On(protocol::Quiesced& m) {
   if (quiesce == nullptr || quiesce->result) return Broken("unexpected answer to quiesce");
   quiesce->result = m;
   quiesce->waiter.Notify();
   return {};
 }
 
-Result<> LinkCore::On(wire::Dialed& m) {
+Result<> LinkCore::On(protocol::Dialed& m) {
   auto it = streams_.find(m.stream);
   if (it == streams_.end() || !it->second->dial || std::exchange(it->second->connected, true))
     return Broken("a connection that nobody asked for");
@@ -185,7 +185,7 @@ Result<> LinkCore::On(wire::Dialed& m) {
   return {};
 }
 
-Result<> LinkCore::On(wire::Renewed&) {
+Result<> LinkCore::On(protocol::Renewed&) {
   if (renewing == nullptr) return Broken("unexpected answer to renew");
   std::exchange(renewing, nullptr)->Notify();
   return {};
@@ -199,19 +199,19 @@ void LinkCore::Ack(const std::string& id, uint64_t offset) {
   offset = std::min(offset, c.received);
   if (offset <= c.acked) return;
   c.acked = offset;
-  Send(wire::Ack{id, offset});
+  Send(protocol::Ack{id, offset});
 }
 
 void LinkCore::AckExit(const std::string& id) {
   auto it = commands.find(id);
   if (it == commands.end() || !it->second.exited) return;
-  Send(wire::ExitAck{id});
+  Send(protocol::ExitAck{id});
   commands.erase(id);
 }
 
 void LinkCore::Kill(const std::string& id, int signal) {
   if (signal < 1 || signal > 64 || !commands.contains(id)) return;
-  Send(wire::Kill{id, signal});
+  Send(protocol::Kill{id, signal});
 }
 
 Task<std::shared_ptr<LinkCore::Stream>> LinkCore::OpenStream(bool upload) {
@@ -235,7 +235,7 @@ Task<std::shared_ptr<LinkCore::Stream>> LinkCore::OpenStream(bool upload) {
 Result<std::shared_ptr<LinkCore::Stream>> LinkCore::OpenDial() {
   if (closed_) return std::unexpected(Unavailable());
   auto is_dial = [](const auto& entry) { return entry.second->dial; };
-  if (std::ranges::count_if(streams_, is_dial) >= static_cast<ptrdiff_t>(wire::kMaxDials))
+  if (std::ranges::count_if(streams_, is_dial) >= static_cast<ptrdiff_t>(protocol::kMaxDials))
     return Fail(Code::kTooMany, "too many connections into the machine");
   auto s = std::make_shared<Stream>();
   s->id = next_stream_++;
@@ -249,12 +249,12 @@ Result<std::shared_ptr<LinkCore::Stream>> LinkCore::OpenDial() {
 // Every version of the agent knows MakeDir. An agent that is ending its programs refuses it at once; otherwise it finds
 // that "/" exists. The link opens fewer streams than the agent allows, so the agent has room for this one.
 std::shared_ptr<LinkCore::Stream> LinkCore::Probe() {
-  static_assert(kMaxOpenStreams < static_cast<ptrdiff_t>(wire::kMaxStreams));
+  static_assert(kMaxOpenStreams < static_cast<ptrdiff_t>(protocol::kMaxStreams));
   auto s = std::make_shared<Stream>();
   s->id = next_stream_++;
   s->waiter = std::make_unique<Waiter>(executor_);
   streams_[s->id] = s;
-  wire::MakeDir root;
+  protocol::MakeDir root;
   root.stream = s->id;
   root.path = root.cwd = "/";
   root.recursive = true;
@@ -264,7 +264,7 @@ std::shared_ptr<LinkCore::Stream> LinkCore::Probe() {
 
 void LinkCore::EndInput(Stream& stream) {
   if (stream.aborted || std::exchange(stream.input_ended, true) || !streams_.contains(stream.id)) return;
-  Send(wire::End{stream.id});
+  Send(protocol::End{stream.id});
   if (stream.end) streams_.erase(stream.id);
 }
 
@@ -272,7 +272,7 @@ void LinkCore::Abort(const std::shared_ptr<Stream>& stream) {
   if (!streams_.contains(stream->id) || stream->aborted) return;
   stream->aborted = true;
   stream->chunks.clear();
-  Send(wire::Abort{stream->id});
+  Send(protocol::Abort{stream->id});
 }
 
 }  // namespace sandbar::engine

@@ -16,8 +16,8 @@ class Link : public GuestLink {
     tasks_.Spawn(core_->WatchFrames());
   }
 
-  const std::vector<wire::CommandState>& known_commands() const override { return core_->known; }
-  Task<> Exec(wire::Exec request) override { return CallExec(core_, std::move(request)); }
+  const std::vector<protocol::CommandState>& known_commands() const override { return core_->known; }
+  Task<> Exec(protocol::Exec request) override { return CallExec(core_, std::move(request)); }
   void Ack(const std::string& command, uint64_t offset) override { core_->Ack(command, offset); }
   void AckExit(const std::string& command) override { core_->AckExit(command); }
   void Kill(const std::string& command, int signal) override { core_->Kill(command, signal); }
@@ -26,36 +26,36 @@ class Link : public GuestLink {
   }
 
   Task<std::unique_ptr<FileStream>> ReadFile(std::string path, std::string cwd, GuestUser user) override {
-    wire::ReadFile request{0, std::move(path), std::move(cwd), user.uid, user.gid, std::move(user.name)};
+    protocol::ReadFile request{0, std::move(path), std::move(cwd), user.uid, user.gid, std::move(user.name)};
     return CallReadFile(core_, std::move(request));
   }
   Task<std::unique_ptr<FileStream>> PackTree(std::string path) override {
-    wire::PackTree request{0, std::move(path)};
+    protocol::PackTree request{0, std::move(path)};
     return CallPackTree(core_, std::move(request));
   }
   Task<> UnpackTree(std::string path, ByteSource* source) override {
-    wire::UnpackTree request{0, std::move(path)};
+    protocol::UnpackTree request{0, std::move(path)};
     return CallUnpackTree(core_, std::move(request), source);
   }
   Task<> WriteTar(std::string cwd, GuestUser user, ByteSource* source) override {
-    wire::WriteTar request{0, std::move(cwd), user.uid, user.gid, std::move(user.name), true};
+    protocol::WriteTar request{0, std::move(cwd), user.uid, user.gid, std::move(user.name), true};
     return CallWriteTar(core_, std::move(request), source);
   }
   Task<> WritePlainTar(std::string cwd, GuestUser user, ByteSource* source) override {
-    wire::WriteTar request{0, std::move(cwd), user.uid, user.gid, std::move(user.name), false};
+    protocol::WriteTar request{0, std::move(cwd), user.uid, user.gid, std::move(user.name), false};
     return CallWriteTar(core_, std::move(request), source);
   }
   Task<> MakeDir(std::string path, std::string cwd, GuestUser user, bool recursive) override {
-    wire::MakeDir request{0, std::move(path), std::move(cwd), user.uid, user.gid, std::move(user.name), recursive};
+    protocol::MakeDir request{0, std::move(path), std::move(cwd), user.uid, user.gid, std::move(user.name), recursive};
     return CallMakeDir(core_, std::move(request));
   }
   Task<Fd> Dial(uint16_t port) override { return CallDial(core_, port); }
-  Task<wire::Quiesced> Quiesce(std::chrono::milliseconds grace, std::chrono::milliseconds silence) override {
+  Task<protocol::Quiesced> Quiesce(std::chrono::milliseconds grace, std::chrono::milliseconds silence) override {
     return CallQuiesce(core_, {grace, silence, false});
   }
-  Task<wire::Quiesced> WriteOut() override { return CallQuiesce(core_, {kWriteOut, {}, true}); }
+  Task<protocol::Quiesced> WriteOut() override { return CallQuiesce(core_, {kWriteOut, {}, true}); }
 
-  Task<> Renew(wire::Renew request) override { return CallRenew(core_, std::move(request)); }
+  Task<> Renew(protocol::Renew request) override { return CallRenew(core_, std::move(request)); }
 
   void SetPaused(bool paused) override { core_->SetPaused(paused); }
 

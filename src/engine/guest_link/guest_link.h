@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "wire/guest_frames.h"
+#include "protocol/guest_frames.h"
 
 namespace sandbar::engine {
 
@@ -29,7 +29,7 @@ class GuestEvents {
   // Called on the loop, in order per command. `offset` is the position of the first byte.
   virtual void OnOutput(const std::string& command, uint64_t offset, uint8_t stream, std::string_view bytes) = 0;
   virtual void OnGap(const std::string& command, uint64_t offset, uint64_t bytes) = 0;
-  virtual void OnExit(const wire::Exit& exit) = 0;
+  virtual void OnExit(const protocol::Exit& exit) = 0;
   // The connection ended (once); no calls follow. Not called after the owner's own Close().
   virtual void OnClosed(const Error& why) = 0;
 };
@@ -54,16 +54,16 @@ class GuestLink {
  public:
   virtual ~GuestLink() = default;
   // Commands that the agent knew at HelloAck: so that recovery can tell a lost command from a live one.
-  virtual const std::vector<wire::CommandState>& known_commands() const = 0;
+  virtual const std::vector<protocol::CommandState>& known_commands() const = 0;
   // Error codes: kExecutableNotFound (also: there, but cannot be executed), kBadRequest (cwd, arguments), kTooLarge,
   // kTooMany, kStopping (quiescing), kConflict (duplicate id), kUnavailable, kTimeout. A call that times out or is
   // cancelled before the agent answered has its command killed and acknowledged by the link itself.
-  virtual Task<> Exec(wire::Exec request) = 0;
+  virtual Task<> Exec(protocol::Exec request) = 0;
   virtual void Ack(const std::string& command, uint64_t offset) = 0;
   virtual void AckExit(const std::string& command) = 0;
   virtual void Kill(const std::string& command, int signal) = 0;
   // To the channel of a command that was started with one. Returns when the bytes are on their way, not when the
-  // command has read them; no more than wire::kMaxInput may be unread.
+  // command has read them; no more than protocol::kMaxInput may be unread.
   virtual Task<> Input(std::string command, std::string bytes) = 0;
   // Errors: kNotFound for a missing file, kFileError otherwise (message says why). Returns when the file is open.
   virtual Task<std::unique_ptr<FileStream>> ReadFile(std::string path, std::string cwd, GuestUser user) = 0;
@@ -79,13 +79,13 @@ class GuestLink {
   virtual Task<Fd> Dial(uint16_t port) = 0;
   // Ends the programs and writes the files out. That may take long, but an agent that gives no sign of life for
   // `silence` meanwhile (0: LinkDeadlines::silence) is not waited for: kTimeout.
-  virtual Task<wire::Quiesced> Quiesce(std::chrono::milliseconds grace,
-                                       std::chrono::milliseconds silence = std::chrono::milliseconds(0)) = 0;
+  virtual Task<protocol::Quiesced> Quiesce(std::chrono::milliseconds grace,
+                                           std::chrono::milliseconds silence = std::chrono::milliseconds(0)) = 0;
   // Writes the files out; the programs go on. Gives up on a silent agent as Quiesce does.
-  virtual Task<wire::Quiesced> WriteOut() = 0;
-  // For a machine that went on from a saved memory: see wire/guest_frames.h. Close the link afterwards and open
+  virtual Task<protocol::Quiesced> WriteOut() = 0;
+  // For a machine that went on from a saved memory: see protocol/guest_frames.h. Close the link afterwards and open
   // another.
-  virtual Task<> Renew(wire::Renew request) = 0;
+  virtual Task<> Renew(protocol::Renew request) = 0;
   // While the machine stands still by the daemon's own wish, silence in the middle of a frame is nobody's fault.
   virtual void SetPaused(bool paused) = 0;
   // Ends the connection and joins its tasks; the machine goes on. Must be awaited before destruction.

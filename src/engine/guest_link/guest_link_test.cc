@@ -15,21 +15,21 @@ TEST_F(LinkTest, ExecOutputExit) {
   auto scenario = [](LinkTest* t) -> asio::awaitable<void> {
     co_await t->Open();
     co_await t->Start("a");
-    wire::GuestFrame out = wire::Output{"a", 0, 1, "hello"};
+    protocol::GuestFrame out = protocol::Output{"a", 0, 1, "hello"};
     co_await t->peer_->Send(std::move(out));
-    wire::GuestFrame err = wire::Output{"a", 5, 2, "E"};
+    protocol::GuestFrame err = protocol::Output{"a", 5, 2, "E"};
     co_await t->peer_->Send(std::move(err));
-    wire::GuestFrame exit = wire::Exit{"a", 3, false, 10, 6};
+    protocol::GuestFrame exit = protocol::Exit{"a", 3, false, 10, 6};
     co_await t->peer_->Send(std::move(exit));
     co_await t->events_.UntilExit("a");
     EXPECT_EQ(t->events_.commands["a"].out, "hello");
     EXPECT_EQ(t->events_.commands["a"].err, "E");
     EXPECT_EQ(t->events_.commands["a"].exit->code, 3);
-    auto ack = co_await t->peer_->Expect<wire::Ack>();
+    auto ack = co_await t->peer_->Expect<protocol::Ack>();
     EXPECT_EQ(ack.offset, 5u);
-    auto ack2 = co_await t->peer_->Expect<wire::Ack>();
+    auto ack2 = co_await t->peer_->Expect<protocol::Ack>();
     EXPECT_EQ(ack2.offset, 6u);
-    auto exit_ack = co_await t->peer_->Expect<wire::ExitAck>();
+    auto exit_ack = co_await t->peer_->Expect<protocol::ExitAck>();
     EXPECT_EQ(exit_ack.id, "a");
     co_await t->Close();
     EXPECT_FALSE(t->events_.closed) << "the owner closed it and needs no telling";
@@ -40,10 +40,10 @@ TEST_F(LinkTest, ExecOutputExit) {
 TEST_F(LinkTest, HelloSkipsTheRestOfAnEarlierConversation) {
   auto scenario = [](LinkTest* t) -> asio::awaitable<void> {
     std::string junk = "half a frame";
-    junk += wire::Encode(wire::GuestFrame(wire::HelloAck{1, 0, {}}));
-    junk += wire::Encode(wire::GuestFrame(wire::Data{1, "stale"}));
+    junk += protocol::Encode(protocol::GuestFrame(protocol::HelloAck{1, 0, {}}));
+    junk += protocol::Encode(protocol::GuestFrame(protocol::Data{1, "stale"}));
     co_await t->peer_->SendRaw(std::move(junk));
-    std::vector<wire::CommandState> commands{{"old", 10, false}};
+    std::vector<protocol::CommandState> commands{{"old", 10, false}};
     co_await t->Open(std::move(commands));
     EXPECT_EQ(t->link_->known_commands().size(), 1u);
     EXPECT_EQ(t->link_->known_commands()[0].id, "old");
@@ -65,8 +65,8 @@ TEST_F(LinkTest, HelloFailsWhenThePeerCloses) {
 TEST_F(LinkTest, HelloOfAnotherVersionIsRefused) {
   auto scenario = [](LinkTest* t) -> asio::awaitable<void> {
     auto greet = [](LinkTest* test) -> Task<> {
-      auto hello = co_await test->peer_->Expect<wire::Hello>();
-      wire::GuestFrame ack = wire::HelloAck{2, hello.nonce, {}};
+      auto hello = co_await test->peer_->Expect<protocol::Hello>();
+      protocol::GuestFrame ack = protocol::HelloAck{2, hello.nonce, {}};
       co_await test->peer_->Send(std::move(ack));
       co_return Result<>{};
     };
@@ -82,15 +82,15 @@ TEST_F(LinkTest, HelloOfAnotherVersionIsRefused) {
 TEST_F(LinkTest, ReplayOfAnEarlierConnection) {
   auto scenario = [](LinkTest* t) -> asio::awaitable<void> {
     t->events_.commands["old"].end = 7;  // stored before, the Ack was lost
-    std::vector<wire::CommandState> commands{{"old", 10, true}};
+    std::vector<protocol::CommandState> commands{{"old", 10, true}};
     co_await t->Open(std::move(commands));
-    wire::GuestFrame out = wire::Output{"old", 4, 1, "456789"};
+    protocol::GuestFrame out = protocol::Output{"old", 4, 1, "456789"};
     co_await t->peer_->Send(std::move(out));
-    wire::GuestFrame exit = wire::Exit{"old", 0, false, 1, 10};
+    protocol::GuestFrame exit = protocol::Exit{"old", 0, false, 1, 10};
     co_await t->peer_->Send(std::move(exit));
     co_await t->events_.UntilExit("old");
     EXPECT_EQ(t->events_.commands["old"].out, "789");
-    auto ack = co_await t->peer_->Expect<wire::Ack>();
+    auto ack = co_await t->peer_->Expect<protocol::Ack>();
     EXPECT_EQ(ack.offset, 10u);
     co_await t->Close();
   };
@@ -100,17 +100,20 @@ TEST_F(LinkTest, ReplayOfAnEarlierConnection) {
 TEST_F(LinkTest, ExecErrorsAreMapped) {
   auto scenario = [](LinkTest* t) -> asio::awaitable<void> {
     co_await t->Open();
-    std::vector<std::pair<wire::ExecFailure, Code>> table{
-        {wire::ExecFailure::kNotFound, Code::kExecutableNotFound}, {wire::ExecFailure::kBadCwd, Code::kBadRequest},
-        {wire::ExecFailure::kDuplicate, Code::kConflict},          {wire::ExecFailure::kQuiescing, Code::kStopping},
-        {wire::ExecFailure::kNoResources, Code::kUnavailable},     {wire::ExecFailure::kOther, Code::kBadRequest}};
+    std::vector<std::pair<protocol::ExecFailure, Code>> table{
+        {protocol::ExecFailure::kNotFound, Code::kExecutableNotFound},
+        {protocol::ExecFailure::kBadCwd, Code::kBadRequest},
+        {protocol::ExecFailure::kDuplicate, Code::kConflict},
+        {protocol::ExecFailure::kQuiescing, Code::kStopping},
+        {protocol::ExecFailure::kNoResources, Code::kUnavailable},
+        {protocol::ExecFailure::kOther, Code::kBadRequest}};
     for (auto& [kind, code] : table) {
       std::optional<Result<>> result;
       auto request = MakeExec("a", {"x"});
       auto call = t->link_->Exec(std::move(request));
       t->group_.Spawn(t->Into(std::move(call), &result));
-      co_await t->peer_->Expect<wire::Exec>();
-      wire::GuestFrame failed = wire::ExecFailed{"a", kind, "why"};
+      co_await t->peer_->Expect<protocol::Exec>();
+      protocol::GuestFrame failed = protocol::ExecFailed{"a", kind, "why"};
       co_await t->peer_->Send(std::move(failed));
       while (!result) co_await asio::post(t->io_, kToken);
       EXPECT_FALSE(*result);
@@ -125,8 +128,8 @@ TEST_F(LinkTest, ExecErrorsAreMapped) {
 TEST_F(LinkTest, BadRequestsNeverReachTheAgent) {
   auto scenario = [](LinkTest* t) -> asio::awaitable<void> {
     co_await t->Open();
-    std::vector<wire::Exec> bad{MakeExec("", {"x"}), MakeExec("a", {}), MakeExec("a", {std::string("x\0y", 3)}),
-                                MakeExec(std::string(200, 'i'), {"x"}), MakeExec("a", {std::string(2 << 20, 'x')})};
+    std::vector<protocol::Exec> bad{MakeExec("", {"x"}), MakeExec("a", {}), MakeExec("a", {std::string("x\0y", 3)}),
+                                    MakeExec(std::string(200, 'i'), {"x"}), MakeExec("a", {std::string(2 << 20, 'x')})};
     bad.push_back(MakeExec("a", {"x"}));
     bad.back().cwd = std::string(5000, 'x');
     for (auto& request : bad) {
@@ -149,7 +152,7 @@ TEST_F(LinkTest, PendingCallsFailWhenTheAgentGoesAway) {
     co_await t->Open();
     std::optional<Result<>> exec, write, mkdir;
     std::optional<Result<std::unique_ptr<FileStream>>> read;
-    std::optional<Result<wire::Quiesced>> quiesce;
+    std::optional<Result<protocol::Quiesced>> quiesce;
     auto source = std::make_unique<Endless>();
     auto request = MakeExec("a", {"x"});
     auto call = t->link_->Exec(std::move(request));
@@ -162,7 +165,7 @@ TEST_F(LinkTest, PendingCallsFailWhenTheAgentGoesAway) {
     t->group_.Spawn(t->Into(std::move(mkdir_call), &mkdir));
     auto quiesce_call = t->link_->Quiesce(std::chrono::milliseconds(1));
     t->group_.Spawn(t->Into(std::move(quiesce_call), &quiesce));
-    co_await t->peer_->Expect<wire::Exec>();
+    co_await t->peer_->Expect<protocol::Exec>();
     t->peer_->Close();
     co_await t->events_.UntilClosed();
     while (!exec || !read || !write || !mkdir || !quiesce) co_await asio::post(t->io_, kToken);
@@ -185,13 +188,13 @@ TEST_F(LinkTest, ReadFileStreamsWithCredit) {
     std::optional<Result<std::unique_ptr<FileStream>>> opened;
     auto call = t->link_->ReadFile("f", "/w", {1000, 1000, "u"});
     t->group_.Spawn(t->Into(std::move(call), &opened));
-    auto request = co_await t->peer_->Expect<wire::ReadFile>();
+    auto request = co_await t->peer_->Expect<protocol::ReadFile>();
     EXPECT_EQ(request.path, "f");
     EXPECT_EQ(request.cwd, "/w");
     EXPECT_EQ(request.uid, 1000u);
-    std::string chunk(wire::kMaxData, 'x');
+    std::string chunk(protocol::kMaxData, 'x');
     for (int i = 0; i < 8; ++i) {
-      wire::GuestFrame data = wire::Data{request.stream, chunk};
+      protocol::GuestFrame data = protocol::Data{request.stream, chunk};
       co_await t->peer_->Send(std::move(data));
     }
     while (!opened) co_await asio::post(t->io_, kToken);
@@ -201,10 +204,10 @@ TEST_F(LinkTest, ReadFileStreamsWithCredit) {
       auto bytes = co_await stream->Next();
       got += bytes->size();
     }
-    EXPECT_EQ(got, 4 * wire::kMaxData);
-    auto credit = co_await t->peer_->Expect<wire::Credit>();
-    EXPECT_EQ(credit.bytes, 2 * wire::kMaxData);
-    wire::GuestFrame end = wire::End{request.stream};
+    EXPECT_EQ(got, 4 * protocol::kMaxData);
+    auto credit = co_await t->peer_->Expect<protocol::Credit>();
+    EXPECT_EQ(credit.bytes, 2 * protocol::kMaxData);
+    protocol::GuestFrame end = protocol::End{request.stream};
     co_await t->peer_->Send(std::move(end));
     for (int i = 0; i < 4; ++i) {
       auto bytes = co_await stream->Next();
@@ -212,7 +215,7 @@ TEST_F(LinkTest, ReadFileStreamsWithCredit) {
     }
     auto last = co_await stream->Next();
     EXPECT_EQ(*last, "");
-    EXPECT_EQ(got, 8 * wire::kMaxData);
+    EXPECT_EQ(got, 8 * protocol::kMaxData);
     co_await t->Close();
   };
   Run(scenario(this));
@@ -224,16 +227,16 @@ TEST_F(LinkTest, FileStreamDroppedEarlyAborts) {
     std::optional<Result<std::unique_ptr<FileStream>>> opened;
     auto call = t->link_->ReadFile("f", "/", {});
     t->group_.Spawn(t->Into(std::move(call), &opened));
-    auto request = co_await t->peer_->Expect<wire::ReadFile>();
-    wire::GuestFrame data = wire::Data{request.stream, "x"};
+    auto request = co_await t->peer_->Expect<protocol::ReadFile>();
+    protocol::GuestFrame data = protocol::Data{request.stream, "x"};
     co_await t->peer_->Send(data);
     while (!opened) co_await asio::post(t->io_, kToken);
     opened.reset();
-    auto abort = co_await t->peer_->Expect<wire::Abort>();
+    auto abort = co_await t->peer_->Expect<protocol::Abort>();
     EXPECT_EQ(abort.stream, request.stream);
     // What crossed on the way is no violation; after the end it would be.
     co_await t->peer_->Send(data);
-    wire::GuestFrame end = wire::FileError{request.stream, wire::FileErrorKind::kOther, "aborted"};
+    protocol::GuestFrame end = protocol::FileError{request.stream, protocol::FileErrorKind::kOther, "aborted"};
     co_await t->peer_->Send(std::move(end));
     co_await t->Start("a");
     EXPECT_FALSE(t->events_.closed);
@@ -248,8 +251,8 @@ TEST_F(LinkTest, FileStreamMayOutliveTheLink) {
     std::optional<Result<std::unique_ptr<FileStream>>> opened;
     auto call = t->link_->ReadFile("f", "/", {});
     t->group_.Spawn(t->Into(std::move(call), &opened));
-    auto request = co_await t->peer_->Expect<wire::ReadFile>();
-    wire::GuestFrame data = wire::Data{request.stream, "x"};
+    auto request = co_await t->peer_->Expect<protocol::ReadFile>();
+    protocol::GuestFrame data = protocol::Data{request.stream, "x"};
     co_await t->peer_->Send(std::move(data));
     while (!opened) co_await asio::post(t->io_, kToken);
     auto stream = **std::move(opened);
@@ -266,13 +269,14 @@ TEST_F(LinkTest, FileStreamMayOutliveTheLink) {
 TEST_F(LinkTest, FileErrorsAreMapped) {
   auto scenario = [](LinkTest* t) -> asio::awaitable<void> {
     co_await t->Open();
-    for (auto [kind, code] : std::vector<std::pair<wire::FileErrorKind, Code>>{
-             {wire::FileErrorKind::kNotFound, Code::kNotFound}, {wire::FileErrorKind::kDenied, Code::kFileError}}) {
+    for (auto [kind, code] :
+         std::vector<std::pair<protocol::FileErrorKind, Code>>{{protocol::FileErrorKind::kNotFound, Code::kNotFound},
+                                                               {protocol::FileErrorKind::kDenied, Code::kFileError}}) {
       std::optional<Result<std::unique_ptr<FileStream>>> opened;
       auto call = t->link_->ReadFile("f", "/", {});
       t->group_.Spawn(t->Into(std::move(call), &opened));
-      auto request = co_await t->peer_->Expect<wire::ReadFile>();
-      wire::GuestFrame error = wire::FileError{request.stream, kind, "why"};
+      auto request = co_await t->peer_->Expect<protocol::ReadFile>();
+      protocol::GuestFrame error = protocol::FileError{request.stream, kind, "why"};
       co_await t->peer_->Send(std::move(error));
       while (!opened) co_await asio::post(t->io_, kToken);
       EXPECT_EQ(opened->error().code, code);
@@ -280,8 +284,8 @@ TEST_F(LinkTest, FileErrorsAreMapped) {
     std::optional<Result<>> made;
     auto call = t->link_->MakeDir("d/e", "/", {}, false);
     t->group_.Spawn(t->Into(std::move(call), &made));
-    auto request = co_await t->peer_->Expect<wire::MakeDir>();
-    wire::GuestFrame error = wire::FileError{request.stream, wire::FileErrorKind::kNotFound, "why"};
+    auto request = co_await t->peer_->Expect<protocol::MakeDir>();
+    protocol::GuestFrame error = protocol::FileError{request.stream, protocol::FileErrorKind::kNotFound, "why"};
     co_await t->peer_->Send(std::move(error));
     while (!made) co_await asio::post(t->io_, kToken);
     EXPECT_EQ(made->error().code, Code::kFileError);
@@ -297,19 +301,19 @@ TEST_F(LinkTest, UploadKeepsToTheCreditAndStopsAtAnError) {
     std::optional<Result<>> written;
     auto call = t->link_->WriteTar("/", {}, &source);
     t->group_.Spawn(t->Into(std::move(call), &written));
-    auto request = co_await t->peer_->Expect<wire::WriteTar>();
+    auto request = co_await t->peer_->Expect<protocol::WriteTar>();
     uint64_t got = 0;
-    while (got + wire::kMaxData / 2 <= wire::kStreamWindow - 100000) {
-      auto data = co_await t->peer_->Expect<wire::Data>();
+    while (got + protocol::kMaxData / 2 <= protocol::kStreamWindow - 100000) {
+      auto data = co_await t->peer_->Expect<protocol::Data>();
       got += data.bytes.size();
     }
     EXPECT_FALSE(written);
-    EXPECT_LE(got, wire::kStreamWindow);
-    wire::GuestFrame credit = wire::Credit{request.stream, static_cast<uint32_t>(got)};
+    EXPECT_LE(got, protocol::kStreamWindow);
+    protocol::GuestFrame credit = protocol::Credit{request.stream, static_cast<uint32_t>(got)};
     co_await t->peer_->Send(std::move(credit));
-    auto more = co_await t->peer_->Expect<wire::Data>();
+    auto more = co_await t->peer_->Expect<protocol::Data>();
     EXPECT_GT(more.bytes.size(), 0u);
-    wire::GuestFrame error = wire::FileError{request.stream, wire::FileErrorKind::kNoSpace, "full"};
+    protocol::GuestFrame error = protocol::FileError{request.stream, protocol::FileErrorKind::kNoSpace, "full"};
     co_await t->peer_->Send(std::move(error));
     while (!written) co_await asio::post(t->io_, kToken);
     EXPECT_EQ(written->error().code, Code::kFileError);
@@ -332,12 +336,12 @@ TEST_F(LinkTest, FileOperationsBeyondTheLimitWaitForTheirTurn) {
     size_t most = 0, answered = 0;
     while (answered < kCalls) {
       if (answered + open.size() < kCalls && open.size() < 32) {
-        auto request = co_await t->peer_->Expect<wire::MakeDir>();
+        auto request = co_await t->peer_->Expect<protocol::MakeDir>();
         open.push_back(request.stream);
         most = std::max(most, open.size());
         continue;
       }
-      wire::GuestFrame end = wire::End{open.back()};
+      protocol::GuestFrame end = protocol::End{open.back()};
       open.pop_back();
       ++answered;
       co_await t->peer_->Send(std::move(end));
@@ -360,18 +364,18 @@ TEST_F(LinkTest, ExecThatNobodyWaitsForIsKilledAndCleanedUp) {
     auto call = t->link_->Exec(std::move(request));
     auto r = co_await WithTimeout(std::move(call), std::chrono::milliseconds(20));
     EXPECT_EQ(r.error().code, Code::kTimeout);
-    co_await t->peer_->Expect<wire::Exec>();
-    auto kill = co_await t->peer_->Expect<wire::Kill>();
+    co_await t->peer_->Expect<protocol::Exec>();
+    auto kill = co_await t->peer_->Expect<protocol::Kill>();
     EXPECT_EQ(kill.signal, 9);
-    wire::GuestFrame started = wire::ExecStarted{"a", 5};
+    protocol::GuestFrame started = protocol::ExecStarted{"a", 5};
     co_await t->peer_->Send(std::move(started));
-    wire::GuestFrame out = wire::Output{"a", 0, 1, "late"};
+    protocol::GuestFrame out = protocol::Output{"a", 0, 1, "late"};
     co_await t->peer_->Send(std::move(out));
-    wire::GuestFrame exit = wire::Exit{"a", 137, false, 1, 4};
+    protocol::GuestFrame exit = protocol::Exit{"a", 137, false, 1, 4};
     co_await t->peer_->Send(std::move(exit));
-    auto ack = co_await t->peer_->Expect<wire::Ack>();
+    auto ack = co_await t->peer_->Expect<protocol::Ack>();
     EXPECT_EQ(ack.offset, 4u);
-    co_await t->peer_->Expect<wire::ExitAck>();
+    co_await t->peer_->Expect<protocol::ExitAck>();
     EXPECT_TRUE(t->events_.commands.empty());
     co_await t->Start("a");  // the id is free again
     co_await t->Close();
@@ -382,7 +386,7 @@ TEST_F(LinkTest, ExecThatNobodyWaitsForIsKilledAndCleanedUp) {
 TEST_F(LinkTest, AgentThatReadsNothingLosesTheLink) {
   auto scenario = [](LinkTest* t) -> asio::awaitable<void> {
     co_await t->Open();
-    std::string id(wire::kMaxCommandId, 'a');
+    std::string id(protocol::kMaxCommandId, 'a');
     co_await t->Start(id);
     for (int i = 0; i < 200000 && !t->events_.closed; ++i) {
       t->link_->Kill(id, 1);
@@ -398,12 +402,12 @@ TEST_F(LinkTest, AgentThatReadsNothingLosesTheLink) {
 TEST_F(LinkTest, QuiesceIsAnswered) {
   auto scenario = [](LinkTest* t) -> asio::awaitable<void> {
     co_await t->Open();
-    std::optional<Result<wire::Quiesced>> result;
+    std::optional<Result<protocol::Quiesced>> result;
     auto call = t->link_->Quiesce(std::chrono::milliseconds(1500));
     t->group_.Spawn(t->Into(std::move(call), &result));
-    auto request = co_await t->peer_->Expect<wire::Quiesce>();
+    auto request = co_await t->peer_->Expect<protocol::Quiesce>();
     EXPECT_EQ(request.grace_ms, 1500u);
-    wire::GuestFrame answer = wire::Quiesced{true, 4};
+    protocol::GuestFrame answer = protocol::Quiesced{true, 4};
     co_await t->peer_->Send(std::move(answer));
     while (!result) co_await asio::post(t->io_, kToken);
     EXPECT_EQ((*result)->killed, 4u);

@@ -13,12 +13,12 @@ struct Lie {
   std::vector<std::string> sends;
 };
 
-std::string F(wire::GuestFrame frame) {
-  return wire::Encode(frame);
+std::string F(protocol::GuestFrame frame) {
+  return protocol::Encode(frame);
 }
 
 std::vector<Lie> Lies() {
-  using namespace wire;
+  using namespace protocol;
   std::string big(kMaxData, 'x');
   std::vector<std::string> beyond_window, beyond_credit;
   for (uint64_t i = 0; i <= kOutputWindow / kMaxData; ++i) {
@@ -106,7 +106,7 @@ TEST_F(LinkTest, SilentAgentHangsNobody) {
     Flood source;
     auto written = co_await t->link_->WriteTar("/", user, &source);
     EXPECT_EQ(written.error().code, Code::kTimeout);
-    EXPECT_LE(source.taken, wire::kStreamWindow + source.kPiece);
+    EXPECT_LE(source.taken, protocol::kStreamWindow + source.kPiece);
     co_await t->Close();
   };
   Run(scenario(this));
@@ -121,8 +121,8 @@ TEST_F(LinkTest, ASilentAgentIsNotWaitedForToQuiesce) {
     auto quiesced = co_await t->link_->Quiesce(std::chrono::hours(1));
     EXPECT_FALSE(quiesced);
     EXPECT_EQ(quiesced.error().code, Code::kTimeout);
-    co_await t->peer_->Expect<wire::Quiesce>();
-    co_await t->peer_->Expect<wire::MakeDir>();
+    co_await t->peer_->Expect<protocol::Quiesce>();
+    co_await t->peer_->Expect<protocol::MakeDir>();
     auto written = co_await t->link_->WriteOut();
     EXPECT_FALSE(written);
     EXPECT_EQ(written.error().code, Code::kTimeout);
@@ -147,19 +147,20 @@ TEST_F(LinkTest, AnAgentThatAnswersIsWaitedForHoweverLongItTakes) {
   auto scenario = [](LinkTest* t) -> asio::awaitable<void> {
     t->limits_.silence = std::chrono::milliseconds(500);
     co_await t->Open();
-    std::optional<Result<wire::Quiesced>> result;
+    std::optional<Result<protocol::Quiesced>> result;
     auto call = t->link_->Quiesce(std::chrono::hours(1));
     t->group_.Spawn(t->Into(std::move(call), &result));
-    co_await t->peer_->Expect<wire::Quiesce>();
+    co_await t->peer_->Expect<protocol::Quiesce>();
     // Each of these comes when the time of silence would have been over.
     for (int i = 0; i < 3; ++i) {
-      auto probe = co_await t->peer_->Expect<wire::MakeDir>();
+      auto probe = co_await t->peer_->Expect<protocol::MakeDir>();
       EXPECT_EQ(probe.path, "/");
       EXPECT_FALSE(result);
-      wire::GuestFrame refused = wire::FileError{probe.stream, wire::FileErrorKind::kOther, "the machine is stopping"};
+      protocol::GuestFrame refused =
+          protocol::FileError{probe.stream, protocol::FileErrorKind::kOther, "the machine is stopping"};
       co_await t->peer_->Send(std::move(refused));
     }
-    wire::GuestFrame done = wire::Quiesced{true, 0};
+    protocol::GuestFrame done = protocol::Quiesced{true, 0};
     co_await t->peer_->Send(std::move(done));
     while (!result) co_await asio::post(t->io_, kToken);
     EXPECT_TRUE(*result);
@@ -175,8 +176,8 @@ TEST_F(LinkTest, ReadThatStallsHalfWayComesBack) {
     std::optional<Result<std::unique_ptr<FileStream>>> opened;
     auto call = t->link_->ReadFile("f", "/", {});
     t->group_.Spawn(t->Into(std::move(call), &opened));
-    auto request = co_await t->peer_->Expect<wire::ReadFile>();
-    wire::GuestFrame data = wire::Data{request.stream, "x"};
+    auto request = co_await t->peer_->Expect<protocol::ReadFile>();
+    protocol::GuestFrame data = protocol::Data{request.stream, "x"};
     co_await t->peer_->Send(std::move(data));
     while (!opened) co_await asio::post(t->io_, kToken);
     auto first = co_await (**opened)->Next();
@@ -184,7 +185,7 @@ TEST_F(LinkTest, ReadThatStallsHalfWayComesBack) {
     auto second = co_await (**opened)->Next();
     EXPECT_EQ(second.error().code, Code::kTimeout);
     opened.reset();
-    auto abort = co_await t->peer_->Expect<wire::Abort>();
+    auto abort = co_await t->peer_->Expect<protocol::Abort>();
     EXPECT_EQ(abort.stream, request.stream);
     co_await t->Close();
   };
@@ -202,7 +203,7 @@ TEST_F(LinkTest, SilenceInsteadOfAHelloComesBack) {
 }
 
 Task<> SayKey(Peer* peer, std::string key) {
-  std::vector<wire::CommandState> none;
+  std::vector<protocol::CommandState> none;
   co_await peer->Hello(std::move(none), std::move(key));
   co_return Result<>{};
 }
@@ -238,9 +239,9 @@ TEST_F(LinkTest, AnAgentWithTheMachinesKeyIsTaken) {
 
 // An agent behind a stream that everybody in its machine can write to.
 Task<> GreetOnAStream(Peer* peer) {
-  auto hello = co_await peer->Expect<wire::Hello>();
-  wire::GuestFrame ack = wire::HelloAck{wire::kGuestProtocolVersion, hello.nonce, {}, {}};
-  std::string bytes = wire::EncodeForStream(ack);
+  auto hello = co_await peer->Expect<protocol::Hello>();
+  protocol::GuestFrame ack = protocol::HelloAck{protocol::kGuestProtocolVersion, hello.nonce, {}, {}};
+  std::string bytes = protocol::EncodeForStream(ack);
   co_await peer->SendRaw(std::move(bytes));
   co_return Result<>{};
 }
@@ -256,7 +257,7 @@ TEST_F(LinkTest, RubbishInAStreamEndsTheLink) {
       auto opened = co_await OpenGuestLink(std::move(ours), &events, limits);
       EXPECT_TRUE(opened);
       // Somebody waits for the agent: it is told at once, not when its patience ends.
-      std::optional<Result<wire::Quiesced>> quiesced;
+      std::optional<Result<protocol::Quiesced>> quiesced;
       auto call = (*opened)->Quiesce(std::chrono::hours(1));
       t->group_.Spawn(t->Into(std::move(call), &quiesced));
       co_await peer.SendRaw(std::move(bytes));
@@ -295,7 +296,7 @@ TEST_F(LinkTest, AFrameMayWaitWhileTheMachineStandsStill) {
     co_await t->Open();
     co_await t->Start("run");
     t->link_->SetPaused(true);
-    std::string whole = F(wire::Output{"run", 0, 1, "hello"});
+    std::string whole = F(protocol::Output{"run", 0, 1, "hello"});
     std::string begin = whole.substr(0, 7), rest = whole.substr(7);
     co_await t->peer_->SendRaw(std::move(begin));
     co_await Sleep(5 * t->limits_.frame);
@@ -335,7 +336,7 @@ TEST_F(LinkTest, AFloodInsteadOfAHelloHasAnEnd) {
 TEST_P(HostileAgent, LosesTheLink) {
   auto scenario = [](HostileAgent* t, Lie lie) -> asio::awaitable<void> {
     t->events_.auto_ack = false;
-    std::vector<wire::CommandState> commands{{"old", 10, false}};
+    std::vector<protocol::CommandState> commands{{"old", 10, false}};
     co_await t->Open(std::move(commands));
     co_await t->Start("run");
     std::optional<Result<std::unique_ptr<FileStream>>> read;
@@ -345,8 +346,8 @@ TEST_P(HostileAgent, LosesTheLink) {
     auto source = std::make_unique<Slow>(t->io_.get_executor());
     auto write_call = t->link_->WriteTar("/", {}, source.get());
     t->group_.Spawn(t->Into(std::move(write_call), &write));
-    co_await t->peer_->Expect<wire::ReadFile>();
-    co_await t->peer_->Expect<wire::WriteTar>();
+    co_await t->peer_->Expect<protocol::ReadFile>();
+    co_await t->peer_->Expect<protocol::WriteTar>();
     for (auto& bytes : lie.sends) co_await t->peer_->SendRaw(std::move(bytes));
     co_await t->events_.UntilClosed();
     EXPECT_EQ(t->events_.closed->code, Code::kProtocol) << t->events_.closed->message;

@@ -9,7 +9,7 @@ namespace {
 
 constexpr size_t kMaxQueued = 10'000;
 
-Error FromSpawner(const spawner::ErrorResp& e) {
+Error FromSpawner(const protocol::ErrorResp& e) {
   bool known = e.code >= 0 && e.code <= static_cast<int32_t>(Code::kNoSpace);
   if (e.sys_errno == ENOSPC) return Error{Code::kNoSpace, "the server's disk is full: " + e.message, e.sys_errno};
   // A full server is refused before anything is tried, so this is the sandbox's own limit or its project's.
@@ -49,19 +49,19 @@ void Connection::Receive() {
 
 void Connection::OnReadable() {
   for (int i = 0; i < 64 && closed_.empty(); ++i) {
-    auto packet = os::ReceivePacket(socket_.native_handle(), spawner::kMaxMessage, true);
+    auto packet = os::ReceivePacket(socket_.native_handle(), protocol::kMaxSpawnerMessage, true);
     if (!packet) return Close(packet.error().message);
     if (!packet->has_value()) break;
-    auto response = spawner::DecodeResponse((*packet)->bytes);
+    auto response = protocol::DecodeResponse((*packet)->bytes);
     if (!response) return Close(response.error().message);
     OnResponse(std::move(*response), std::move((*packet)->fds));
   }
   if (closed_.empty()) Receive();
 }
 
-void Connection::OnResponse(spawner::TaggedResponse response, std::vector<Fd> fds) {
+void Connection::OnResponse(protocol::TaggedResponse response, std::vector<Fd> fds) {
   if (response.tag == 0) {
-    auto* event = std::get_if<spawner::ExitedEvent>(&response.body);
+    auto* event = std::get_if<protocol::ExitedEvent>(&response.body);
     auto it = event == nullptr ? exits_.end() : exits_.find(event->machine);
     if (it == exits_.end()) return;
     if (auto state = it->second.lock()) {
@@ -72,7 +72,7 @@ void Connection::OnResponse(spawner::TaggedResponse response, std::vector<Fd> fd
   }
   auto it = pending_.find(response.tag);
   if (it == pending_.end()) return;  // its caller gave up; the fds close here
-  if (auto* e = std::get_if<spawner::ErrorResp>(&response.body)) {
+  if (auto* e = std::get_if<protocol::ErrorResp>(&response.body)) {
     it->second->result = std::unexpected(FromSpawner(*e));
   } else {
     it->second->result = SpawnerReply{std::move(response.body), std::move(fds)};
@@ -81,7 +81,7 @@ void Connection::OnResponse(spawner::TaggedResponse response, std::vector<Fd> fd
   pending_.erase(it);
 }
 
-Task<SpawnerReply> Connection::Call(spawner::Request request, std::chrono::seconds limit) {
+Task<SpawnerReply> Connection::Call(protocol::SpawnerRequest request, std::chrono::seconds limit) {
   auto self = shared_from_this();  // the engine may be dropped while we wait
   if (!closed_.empty()) co_return Fail(Code::kUnavailable, "the spawner is gone: " + closed_);
   if (out_.size() >= kMaxQueued) co_return Fail(Code::kUnavailable, "the spawner does not keep up");
@@ -89,7 +89,7 @@ Task<SpawnerReply> Connection::Call(spawner::Request request, std::chrono::secon
   if (next_tag_ == 0) next_tag_ = 1;
   auto pending = std::make_shared<Pending>(ex_);
   pending_[tag] = pending;
-  spawner::TaggedRequest tagged;
+  protocol::TaggedRequest tagged;
   tagged.tag = tag;
   tagged.body = std::move(request);
   out_.push_back(Encode(tagged));
@@ -136,7 +136,7 @@ void Connection::MarkExited(const std::string& machine) {
   auto it = exits_.find(machine);
   auto state = it == exits_.end() ? nullptr : it->second.lock();
   if (!state || state->exited) return;
-  state->exited = spawner::ExitedEvent{machine, 137, false};
+  state->exited = protocol::ExitedEvent{machine, 137, false};
   state->changed.Notify();
 }
 

@@ -15,7 +15,7 @@
 
 #include "async/task.h"
 #include "base/fd.h"
-#include "spawner/protocol.h"
+#include "protocol/spawner_messages.h"
 
 namespace sandbar::engine {
 
@@ -24,14 +24,14 @@ inline constexpr std::chrono::seconds kAnswerLimit{60};
 inline constexpr std::chrono::seconds kMemoryLimit{600};
 
 struct SpawnerReply {
-  spawner::Response body;
+  protocol::SpawnerResponse body;
   std::vector<Fd> fds;
 };
 
 // The end of one machine, as seen by those who wait for it. Shared by the Machine and, weakly, by the connection.
 struct ExitState {
   explicit ExitState(const asio::any_io_executor& ex) : changed(ex) {}
-  std::optional<spawner::ExitedEvent> exited;
+  std::optional<protocol::ExitedEvent> exited;
   bool lost = false;  // the spawner is gone
   Event changed;
 };
@@ -43,7 +43,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Connection(const asio::any_io_executor& ex, Fd socket);
 
   // kUnavailable when the spawner is gone, kTimeout when it does not answer; its own errors as they are.
-  Task<SpawnerReply> Call(spawner::Request request, std::chrono::seconds limit = kAnswerLimit);
+  Task<SpawnerReply> Call(protocol::SpawnerRequest request, std::chrono::seconds limit = kAnswerLimit);
   // Register before the machine can have ended, i.e. before Boot or Attach is sent.
   std::shared_ptr<ExitState> Track(const std::string& machine);
   void MarkExited(const std::string& machine);
@@ -60,7 +60,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void Receive();
   void OnReadable();
   void Flush();
-  void OnResponse(spawner::TaggedResponse response, std::vector<Fd> fds);
+  void OnResponse(protocol::TaggedResponse response, std::vector<Fd> fds);
 
   asio::any_io_executor ex_;
   asio::posix::stream_descriptor socket_;

@@ -19,8 +19,8 @@
 namespace sandbar::engine {
 namespace {
 
-using spawner::TaggedRequest;
-using spawner::TaggedResponse;
+using protocol::TaggedRequest;
+using protocol::TaggedResponse;
 
 // One connection, served by a script in a thread of its own.
 class FakeSpawner {
@@ -51,13 +51,13 @@ class FakeSpawner {
 
   TaggedRequest Receive() {
     Await(peer_.get());
-    auto packet = os::ReceivePacket(peer_.get(), spawner::kMaxMessage, false);
+    auto packet = os::ReceivePacket(peer_.get(), protocol::kMaxSpawnerMessage, false);
     SB_CHECK(packet && packet->has_value());
-    auto request = spawner::DecodeRequest((*packet)->bytes);
+    auto request = protocol::DecodeRequest((*packet)->bytes);
     SB_CHECK(request.has_value());
     return *request;
   }
-  void Send(uint32_t tag, spawner::Response body, std::vector<int> fds = {}) {
+  void Send(uint32_t tag, protocol::SpawnerResponse body, std::vector<int> fds = {}) {
     TaggedResponse response{tag, std::move(body)};
     SB_CHECK(os::SendPacket(peer_.get(), Encode(response), fds));
   }
@@ -87,7 +87,7 @@ Result<T> RunTask(asio::io_context& io, Task<T> task) {
   return std::move(*out);
 }
 
-Task<size_t> CallOnce(std::string path, spawner::Request request) {
+Task<size_t> CallOnce(std::string path, protocol::SpawnerRequest request) {
   auto ex = co_await asio::this_coro::executor;
   SB_CO_TRY(auto connection, Connection::Open(ex, path));
   auto reply = co_await connection->Call(std::move(request));
@@ -99,11 +99,11 @@ Task<size_t> CallOnce(std::string path, spawner::Request request) {
 TEST(Connection, AnswersComeByTagWithTheirFds) {
   FakeSpawner fake([](FakeSpawner& s) {
     auto request = s.Receive();
-    s.Send(request.tag + 7, spawner::OkResp{}, {0});  // nobody's: dropped
-    s.Send(request.tag, spawner::OkResp{}, {0, 1});
+    s.Send(request.tag + 7, protocol::OkResp{}, {0});  // nobody's: dropped
+    s.Send(request.tag, protocol::OkResp{}, {0, 1});
   });
   asio::io_context io;
-  auto fds = RunTask(io, CallOnce(fake.path(), spawner::ListReq{}));
+  auto fds = RunTask(io, CallOnce(fake.path(), protocol::ListReq{}));
   ASSERT_TRUE(fds) << fds.error().message;
   EXPECT_EQ(*fds, 2U);
 }
@@ -113,10 +113,10 @@ TEST(Connection, ErrorsKeepTheirCode) {
                                 std::pair(-1, Code::kInternal), std::pair(100000, Code::kInternal)}) {
     FakeSpawner fake([code = sent](FakeSpawner& s) {
       auto request = s.Receive();
-      s.Send(request.tag, spawner::ErrorResp{code, "why", 2});
+      s.Send(request.tag, protocol::ErrorResp{code, "why", 2});
     });
     asio::io_context io;
-    auto r = RunTask(io, CallOnce(fake.path(), spawner::ListReq{}));
+    auto r = RunTask(io, CallOnce(fake.path(), protocol::ListReq{}));
     ASSERT_FALSE(r);
     EXPECT_EQ(r.error().code, expected);
     EXPECT_EQ(r.error().message, "why");
@@ -130,7 +130,7 @@ TEST(Connection, AnEndOrGarbageFailsWhatIsInFlight) {
       if (garbage) s.SendRaw("\x01\x02");
     });
     asio::io_context io;
-    auto r = RunTask(io, CallOnce(fake.path(), spawner::ListReq{}));
+    auto r = RunTask(io, CallOnce(fake.path(), protocol::ListReq{}));
     ASSERT_FALSE(r);
     EXPECT_EQ(r.error().code, Code::kUnavailable);
   }
@@ -138,7 +138,7 @@ TEST(Connection, AnEndOrGarbageFailsWhatIsInFlight) {
 
 TEST(Connection, NobodyThere) {
   asio::io_context io;
-  auto r = RunTask(io, CallOnce("/nonexistent/spawner.sock", spawner::ListReq{}));
+  auto r = RunTask(io, CallOnce("/nonexistent/spawner.sock", protocol::ListReq{}));
   ASSERT_FALSE(r);
   EXPECT_EQ(r.error().code, Code::kUnavailable);
 }
@@ -147,7 +147,7 @@ Task<int> WaitForExit(std::string path) {
   auto ex = co_await asio::this_coro::executor;
   SB_CO_TRY(auto connection, Connection::Open(ex, path));
   auto exit = connection->Track("m1");
-  spawner::Request request = spawner::ListReq();
+  protocol::SpawnerRequest request = protocol::ListReq();
   SB_CO_TRYV(co_await connection->Call(std::move(request)));
   while (!exit->exited && !exit->lost) {
     SB_CO_TRYV(co_await exit->changed.Wait());
@@ -159,9 +159,9 @@ Task<int> WaitForExit(std::string path) {
 TEST(Connection, ExitsReachThoseWhoTrackThem) {
   FakeSpawner fake([](FakeSpawner& s) {
     auto request = s.Receive();
-    s.Send(0, spawner::ExitedEvent{"other", 3, false});
-    s.Send(0, spawner::ExitedEvent{"m1", 9, true});  // before the answer: must not be missed
-    s.Send(request.tag, spawner::OkResp{});
+    s.Send(0, protocol::ExitedEvent{"other", 3, false});
+    s.Send(0, protocol::ExitedEvent{"m1", 9, true});  // before the answer: must not be missed
+    s.Send(request.tag, protocol::OkResp{});
   });
   asio::io_context io;
   auto status = RunTask(io, WaitForExit(fake.path()));
@@ -172,7 +172,7 @@ TEST(Connection, ExitsReachThoseWhoTrackThem) {
 TEST(Connection, LosingTheSpawnerEndsTheWait) {
   FakeSpawner fake([](FakeSpawner& s) {
     auto request = s.Receive();
-    s.Send(request.tag, spawner::OkResp{});
+    s.Send(request.tag, protocol::OkResp{});
   });
   asio::io_context io;
   auto status = RunTask(io, WaitForExit(fake.path()));
@@ -186,7 +186,7 @@ Task<> CancelOne(std::string path) {
   TaskGroup group(ex);
   std::optional<Code> code;
   auto call = [](std::shared_ptr<Connection> c, std::optional<Code>* out) -> Task<> {
-    spawner::Request request = spawner::ListReq();
+    protocol::SpawnerRequest request = protocol::ListReq();
     auto reply = co_await c->Call(std::move(request));
     if (!reply) *out = reply.error().code;
     co_return Result<>{};
@@ -195,7 +195,7 @@ Task<> CancelOne(std::string path) {
   SB_CO_TRYV(co_await Sleep(std::chrono::milliseconds(50)));
   co_await group.Close();
   // The next one is answered although the first one's answer was never awaited.
-  spawner::Request request = spawner::UsageReq();
+  protocol::SpawnerRequest request = protocol::UsageReq();
   auto reply = co_await connection->Call(std::move(request));
   connection->Close("done");
   if (code != Code::kCancelled) co_return Fail(Code::kInternal, "not cancelled");
@@ -207,8 +207,8 @@ TEST(Connection, ACancelledCallLeavesTheOthersAlone) {
   FakeSpawner fake([](FakeSpawner& s) {
     auto first = s.Receive();
     auto second = s.Receive();
-    s.Send(first.tag, spawner::OkResp{});
-    s.Send(second.tag, spawner::UsageResp{});
+    s.Send(first.tag, protocol::OkResp{});
+    s.Send(second.tag, protocol::UsageResp{});
   });
   asio::io_context io;
   auto r = RunTask(io, CancelOne(fake.path()));

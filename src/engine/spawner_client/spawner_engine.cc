@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kScanBuffer = 64 << 10;
 constexpr size_t kMaxScanText = 64 << 20;
 
-EngineInfo ToInfo(spawner::EngineEntry e, bool copies_snapshots) {
+EngineInfo ToInfo(protocol::EngineEntry e, bool copies_snapshots) {
   EngineInfo info;
   info.name = std::move(e.name);
   info.isolation_class = e.isolation_class;
@@ -49,7 +49,7 @@ class SpawnerEngineImpl : public SpawnerEngine {
     if (!engine->usable) co_return Fail(Code::kUnsupported, "engine " + name + ": " + engine->why_not);
     if (request.format != engine->format || request.network != engine->attachment)
       co_return Fail(Code::kUnsupported, "the engine " + name + " has no such format or network");
-    spawner::BootReq boot;
+    protocol::BootReq boot;
     boot.machine = request.machine_id;
     boot.limits = ToSpawner(request.limits);
     boot.deadline_ms = request.deadline.count();
@@ -62,16 +62,16 @@ class SpawnerEngineImpl : public SpawnerEngine {
   }
 
   Task<std::unique_ptr<Machine>> Attach(std::string machine_id) override {
-    spawner::AttachReq attach;
+    protocol::AttachReq attach;
     attach.machine = machine_id;
     auto made = co_await Obtain(std::move(machine_id), std::move(attach));
     co_return made;
   }
 
   Task<std::vector<MachineInfo>> List() override {
-    spawner::Request request = spawner::ListReq();
+    protocol::SpawnerRequest request = protocol::ListReq();
     SB_CO_TRY(SpawnerReply reply, co_await connection_->Call(std::move(request)));
-    SB_CO_TRY(auto list, Expect<spawner::ListResp>(reply));
+    SB_CO_TRY(auto list, Expect<protocol::ListResp>(reply));
     std::vector<MachineInfo> machines;
     for (auto& m : list.machines) {
       MachineState state = m.state == 0   ? MachineState::kBooted
@@ -82,10 +82,10 @@ class SpawnerEngineImpl : public SpawnerEngine {
     co_return machines;
   }
 
-  Task<std::vector<std::string>> ListSnapshots() override { return Names<spawner::ListSnapshotsReq>(); }
+  Task<std::vector<std::string>> ListSnapshots() override { return Names<protocol::ListSnapshotsReq>(); }
 
   Task<> FlattenSnapshots(std::vector<std::string> layers, std::string target, std::string owner) override {
-    spawner::FlattenReq request;
+    protocol::FlattenReq request;
     request.owner = Bounded(owner);
     request.layers = std::move(layers);
     request.target = std::move(target);
@@ -93,7 +93,7 @@ class SpawnerEngineImpl : public SpawnerEngine {
   }
 
   Task<LayerReport> WriteManifest(std::string snapshot, std::string owner) override {
-    spawner::ManifestReq request;
+    protocol::ManifestReq request;
     request.owner = Bounded(owner);
     request.snapshot = std::move(snapshot);
     SB_CO_TRY(std::string text, co_await Scan(std::move(request)));
@@ -101,7 +101,7 @@ class SpawnerEngineImpl : public SpawnerEngine {
   }
 
   Task<LayerReport> CheckManifest(std::string snapshot, std::string owner) override {
-    spawner::ManifestReq request;
+    protocol::ManifestReq request;
     request.owner = Bounded(owner);
     request.snapshot = std::move(snapshot);
     request.check = true;
@@ -110,7 +110,7 @@ class SpawnerEngineImpl : public SpawnerEngine {
   }
 
   Task<LayerDiff> Diff(LayerStack before, LayerStack after, std::string owner) override {
-    spawner::DiffReq request;
+    protocol::DiffReq request;
     request.owner = Bounded(owner);
     request.before = std::move(before.snapshots);
     request.before_image = std::move(before.image);
@@ -121,20 +121,20 @@ class SpawnerEngineImpl : public SpawnerEngine {
   }
 
   Task<> RemoveSnapshot(std::string snapshot) override {
-    spawner::RemoveSnapshotReq request;
+    protocol::RemoveSnapshotReq request;
     request.snapshot = std::move(snapshot);
     co_return co_await Ask(std::move(request));
   }
 
   Task<> RemoveMemory(std::string snapshot) override {
-    spawner::RemoveSnapshotReq request;
+    protocol::RemoveSnapshotReq request;
     request.snapshot = std::move(snapshot);
     request.memory_only = true;
     co_return co_await Ask(std::move(request));
   }
 
   Task<> CreateDrive(std::string drive, uint64_t max_bytes, Owner owner) override {
-    spawner::CreateDriveReq request;
+    protocol::CreateDriveReq request;
     request.drive = std::move(drive);
     request.max_bytes = max_bytes;
     request.project = owner.project;
@@ -143,7 +143,7 @@ class SpawnerEngineImpl : public SpawnerEngine {
   }
 
   Task<> FreezeDrive(std::string drive, std::string state, std::string owner) override {
-    spawner::FreezeDriveReq request;
+    protocol::FreezeDriveReq request;
     request.owner = Bounded(owner);
     request.drive = std::move(drive);
     request.state = std::move(state);
@@ -151,15 +151,15 @@ class SpawnerEngineImpl : public SpawnerEngine {
   }
 
   Task<> RemoveDrive(std::string name) override {
-    spawner::RemoveDriveReq request;
+    protocol::RemoveDriveReq request;
     request.name = std::move(name);
     co_return co_await Ask(std::move(request));
   }
 
-  Task<std::vector<std::string>> ListDrives() override { return Names<spawner::ListDrivesReq>(); }
+  Task<std::vector<std::string>> ListDrives() override { return Names<protocol::ListDrivesReq>(); }
 
   Task<> SnapshotToBlock(std::string layer, std::string target, uint64_t bytes, std::string owner) override {
-    spawner::ToBlockReq request;
+    protocol::ToBlockReq request;
     request.owner = Bounded(owner);
     request.source = std::move(layer);
     request.target = std::move(target);
@@ -168,7 +168,7 @@ class SpawnerEngineImpl : public SpawnerEngine {
   }
 
   Task<> DriveToBlock(std::string source, std::string target, std::string owner) override {
-    spawner::ToBlockReq request;
+    protocol::ToBlockReq request;
     request.owner = Bounded(owner);
     request.source = std::move(source);
     request.target = std::move(target);
@@ -177,10 +177,10 @@ class SpawnerEngineImpl : public SpawnerEngine {
   }
 
   Task<std::optional<RootfsFormat>> DriveFormat(std::string name) override {
-    spawner::DriveFormatReq request;
+    protocol::DriveFormatReq request;
     request.name = std::move(name);
     SB_CO_TRY(SpawnerReply reply, co_await connection_->Call(std::move(request)));
-    SB_CO_TRY(auto answer, Expect<spawner::SnapshotsResp>(reply));
+    SB_CO_TRY(auto answer, Expect<protocol::SnapshotsResp>(reply));
     if (answer.snapshots.size() != 1) co_return Fail(Code::kProtocol, "the spawner names no format");
     std::optional<RootfsFormat> format;
     if (answer.snapshots.front() == "dir") format = RootfsFormat::kDir;
@@ -189,16 +189,16 @@ class SpawnerEngineImpl : public SpawnerEngine {
   }
 
   Task<> ReplaceDrive(std::string drive, std::string by) override {
-    spawner::ReplaceDriveReq request;
+    protocol::ReplaceDriveReq request;
     request.drive = std::move(drive);
     request.by = std::move(by);
     co_return co_await Ask(std::move(request));
   }
 
   Task<> Shutdown() override {
-    spawner::Request request = spawner::ShutdownReq();
+    protocol::SpawnerRequest request = protocol::ShutdownReq();
     SB_CO_TRY(SpawnerReply reply, co_await connection_->Call(std::move(request)));
-    SB_CO_TRYV(Expect<spawner::OkResp>(reply));
+    SB_CO_TRYV(Expect<protocol::OkResp>(reply));
     co_return Result<>{};
   }
 
@@ -209,10 +209,10 @@ class SpawnerEngineImpl : public SpawnerEngine {
   }
 
   // Everything that the layer scanner says. It takes as long as there is to read.
-  Task<std::string> Scan(spawner::Request request) {
+  Task<std::string> Scan(protocol::SpawnerRequest request) {
     auto connection = connection_;
     SB_CO_TRY(SpawnerReply reply, co_await connection->Call(std::move(request)));
-    SB_CO_TRYV(Expect<spawner::OkResp>(reply));
+    SB_CO_TRYV(Expect<protocol::OkResp>(reply));
     if (reply.fds.size() != 1) co_return Fail(Code::kProtocol, "the spawner sent no pipe");
     asio::posix::stream_descriptor pipe(connection->executor(), reply.fds[0].Release());
     std::string text, buffer(kScanBuffer, '\0');
@@ -229,7 +229,7 @@ class SpawnerEngineImpl : public SpawnerEngine {
   template <class Request>
   Task<> Ask(Request request, std::chrono::seconds limit = kAnswerLimit) {
     SB_CO_TRY(SpawnerReply reply, co_await connection_->Call(std::move(request), limit));
-    SB_CO_TRYV(Expect<spawner::OkResp>(reply));
+    SB_CO_TRYV(Expect<protocol::OkResp>(reply));
     co_return Result<>{};
   }
 
@@ -241,9 +241,9 @@ class SpawnerEngineImpl : public SpawnerEngine {
       Request request;
       if (!all.empty()) request.after = all.back();
       SB_CO_TRY(SpawnerReply reply, co_await connection_->Call(std::move(request)));
-      SB_CO_TRY(auto page, Expect<spawner::SnapshotsResp>(reply));
+      SB_CO_TRY(auto page, Expect<protocol::SnapshotsResp>(reply));
       all.insert(all.end(), page.snapshots.begin(), page.snapshots.end());
-      if (page.snapshots.size() < spawner::kSnapshotsPerPage) co_return all;
+      if (page.snapshots.size() < protocol::kSnapshotsPerPage) co_return all;
     }
   }
 
@@ -252,7 +252,7 @@ class SpawnerEngineImpl : public SpawnerEngine {
     auto connection = connection_;
     auto exit = connection->Track(id);
     SB_CO_TRY(SpawnerReply reply, co_await connection->Call(std::move(request)));
-    SB_CO_TRY(auto boot, Expect<spawner::BootResp>(reply));
+    SB_CO_TRY(auto boot, Expect<protocol::BootResp>(reply));
     if (reply.fds.size() != 2) co_return Fail(Code::kProtocol, "the spawner sent no network");
     NetworkSockets network;
     network.tcp_listener = std::move(reply.fds[0]);
@@ -270,13 +270,13 @@ class SpawnerEngineImpl : public SpawnerEngine {
 
 Task<std::unique_ptr<SpawnerEngine>> OpenSpawnerEngine(asio::any_io_executor executor, std::string socket_path) {
   SB_CO_TRY(auto connection, Connection::Open(executor, socket_path));
-  spawner::Request hello = spawner::HelloReq();
+  protocol::SpawnerRequest hello = protocol::HelloReq();
   auto answer = co_await connection->Call(std::move(hello));
   if (!answer) {
     connection->Close("no hello");
     co_return std::unexpected(std::move(answer).error());
   }
-  auto body = Expect<spawner::HelloResp>(*answer);
+  auto body = Expect<protocol::HelloResp>(*answer);
   if (!body) {
     connection->Close("no hello");
     co_return std::unexpected(std::move(body).error());
@@ -286,7 +286,7 @@ Task<std::unique_ptr<SpawnerEngine>> OpenSpawnerEngine(asio::any_io_executor exe
   info.disk_limit = std::move(body->disk_limit);
   info.cgroup = std::move(body->cgroup);
   info.copies_snapshots = body->copies_snapshots;
-  for (spawner::EngineEntry& e : body->engines) {
+  for (protocol::EngineEntry& e : body->engines) {
     info.engine_ids.push_back(e.id);
     info.engines.push_back(ToInfo(std::move(e), body->copies_snapshots));
   }

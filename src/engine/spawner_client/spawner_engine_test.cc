@@ -24,7 +24,7 @@ class Recorder : public GuestEvents {
   explicit Recorder(const asio::any_io_executor& ex) : changed(ex) {}
   void OnOutput(const std::string&, uint64_t, uint8_t, std::string_view bytes) override { output += bytes; }
   void OnGap(const std::string&, uint64_t, uint64_t) override {}
-  void OnExit(const wire::Exit& e) override {
+  void OnExit(const protocol::Exit& e) override {
     exit = e;
     changed.Notify();
   }
@@ -33,7 +33,7 @@ class Recorder : public GuestEvents {
     changed.Notify();
   }
   std::string output, closed;
-  std::optional<wire::Exit> exit;
+  std::optional<protocol::Exit> exit;
   Event changed;
 };
 
@@ -107,7 +107,7 @@ class SpawnerEngineTest : public ::testing::Test {
 Task<> RunEcho(Machine* machine, Recorder* recorder) {
   SB_CO_TRY(auto socket, co_await machine->Connect());
   SB_CO_TRY(auto link, co_await OpenGuestLink(std::move(socket), recorder));
-  wire::Exec exec;
+  protocol::Exec exec;
   exec.id = "c1";
   exec.argv = {"/bin/sh", "-c", "echo hello from $$"};
   exec.env = {"PATH=/bin"};

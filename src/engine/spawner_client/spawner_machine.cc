@@ -10,14 +10,14 @@ namespace {
 // A server that listens but does not accept.
 constexpr std::chrono::seconds kDialTime{10};
 
-Usage FromSpawner(const spawner::UsageResp& u) {
+Usage FromSpawner(const protocol::UsageResp& u) {
   return {u.cpu_ns, u.memory_bytes, u.memory_peak_bytes, u.disk_bytes, u.pids, u.oom_kills};
 }
 
 class SpawnerMachine : public Machine {
  public:
   SpawnerMachine(std::shared_ptr<Connection> connection, std::shared_ptr<ExitState> exit, std::string id,
-                 spawner::BootResp agent, NetworkSockets network)
+                 protocol::BootResp agent, NetworkSockets network)
       : connection_(std::move(connection)),
         exit_(std::move(exit)),
         id_(std::move(id)),
@@ -28,15 +28,15 @@ class SpawnerMachine : public Machine {
   std::string AgentKey() const override { return agent_.agent_key; }
 
   Task<> Configure(Rootfs rootfs, MachineSpec spec) override {
-    if (rootfs.layers.size() > spawner::kMaxLayers) co_return Fail(Code::kBadRequest, "too many layers");
-    if (rootfs.snapshots.size() > spawner::kMaxSnapshotChain) co_return Fail(Code::kBadRequest, "too many snapshots");
-    spawner::ConfigureReq request;
+    if (rootfs.layers.size() > protocol::kMaxLayers) co_return Fail(Code::kBadRequest, "too many layers");
+    if (rootfs.snapshots.size() > protocol::kMaxSnapshotChain) co_return Fail(Code::kBadRequest, "too many snapshots");
+    protocol::ConfigureReq request;
     request.machine = id_;
     request.layers = std::move(rootfs.layers);
     request.image_digest = std::move(rootfs.image_digest);
     request.hostname = std::move(spec.hostname);
     request.snapshots = std::move(rootfs.snapshots);
-    if (rootfs.mounts.size() > spawner::kMaxMounts) co_return Fail(Code::kBadRequest, "too many mounts");
+    if (rootfs.mounts.size() > protocol::kMaxMounts) co_return Fail(Code::kBadRequest, "too many mounts");
     for (DriveMount& m : rootfs.mounts)
       request.mounts.push_back({std::move(m.name), std::move(m.path), m.writable, m.uid, m.gid});
     request.memory = rootfs.memory;
@@ -44,7 +44,7 @@ class SpawnerMachine : public Machine {
     request.inherited_bytes = rootfs.inherited_bytes;
     const auto limit = rootfs.memory ? kMemoryLimit : kAnswerLimit;
     SB_CO_TRY(SpawnerReply reply, co_await connection_->Call(std::move(request), limit));
-    SB_CO_TRYV(Expect<spawner::OkResp>(reply));
+    SB_CO_TRYV(Expect<protocol::OkResp>(reply));
     co_return Result<>{};
   }
 
@@ -74,7 +74,7 @@ class SpawnerMachine : public Machine {
   NetworkSockets TakeNetwork() override { return std::move(network_); }
 
   Task<> SetLimits(Limits limits, uint64_t inherited_bytes) override {
-    spawner::SetLimitsReq request;
+    protocol::SetLimitsReq request;
     request.machine = id_;
     request.limits = ToSpawner(limits);
     request.inherited_bytes = inherited_bytes;
@@ -82,7 +82,7 @@ class SpawnerMachine : public Machine {
   }
 
   Task<> Assign(Owner owner) override {
-    spawner::AssignReq request;
+    protocol::AssignReq request;
     request.machine = id_;
     request.project = owner.project;
     request.project_bytes = owner.bytes;
@@ -90,38 +90,38 @@ class SpawnerMachine : public Machine {
   }
 
   Task<> SetDeadline(std::chrono::milliseconds from_now) override {
-    spawner::SetDeadlineReq request;
+    protocol::SetDeadlineReq request;
     request.machine = id_;
     request.deadline_ms = from_now.count();
     co_return co_await Ask(std::move(request));
   }
 
   Task<Usage> GetUsage() override {
-    spawner::UsageReq request;
+    protocol::UsageReq request;
     request.machine = id_;
     SB_CO_TRY(SpawnerReply reply, co_await connection_->Call(std::move(request)));
-    SB_CO_TRY(auto usage, Expect<spawner::UsageResp>(reply));
+    SB_CO_TRY(auto usage, Expect<protocol::UsageResp>(reply));
     co_return FromSpawner(usage);
   }
 
   Task<uint64_t> DroppedPackets() override {
-    spawner::UsageReq request;
+    protocol::UsageReq request;
     request.machine = id_;
     request.packets = true;
     SB_CO_TRY(SpawnerReply reply, co_await connection_->Call(std::move(request)));
-    SB_CO_TRY(auto usage, Expect<spawner::UsageResp>(reply));
+    SB_CO_TRY(auto usage, Expect<protocol::UsageResp>(reply));
     co_return usage.dropped_packets;
   }
 
   Task<> Pause() override {
-    spawner::FreezeReq request;
+    protocol::FreezeReq request;
     request.machine = id_;
     request.frozen = true;
     co_return co_await Ask(std::move(request));
   }
 
   Task<> Resume() override {
-    spawner::FreezeReq request;
+    protocol::FreezeReq request;
     request.machine = id_;
     request.frozen = false;
     co_return co_await Ask(std::move(request));
@@ -131,22 +131,22 @@ class SpawnerMachine : public Machine {
 
   Task<Usage> DestroyKeeping(std::string snapshot) override {
     network_ = {};
-    spawner::DestroyReq request;
+    protocol::DestroyReq request;
     request.machine = id_;
     request.keep_as = std::move(snapshot);
     SB_CO_TRY(SpawnerReply reply, co_await connection_->Call(std::move(request)));
     connection_->MarkExited(id_);
-    SB_CO_TRY(auto usage, Expect<spawner::UsageResp>(reply));
+    SB_CO_TRY(auto usage, Expect<protocol::UsageResp>(reply));
     co_return FromSpawner(usage);
   }
 
   Task<LiveSnapshot> SnapshotLive(std::string snapshot, bool go_on) override {
-    spawner::LiveSnapshotReq request;
+    protocol::LiveSnapshotReq request;
     request.machine = id_;
     request.snapshot = std::move(snapshot);
     request.go_on = go_on;
     SB_CO_TRY(SpawnerReply reply, co_await connection_->Call(std::move(request), kMemoryLimit));
-    SB_CO_TRY(auto taken, Expect<spawner::LiveSnapshotResp>(reply));
+    SB_CO_TRY(auto taken, Expect<protocol::LiveSnapshotResp>(reply));
     LiveSnapshot live;
     live.pause = std::chrono::milliseconds(taken.pause_ms);
     live.memory_bytes = taken.memory_bytes;
@@ -166,17 +166,17 @@ class SpawnerMachine : public Machine {
   template <class Request>
   Task<> Ask(Request request) {
     SB_CO_TRY(SpawnerReply reply, co_await connection_->Call(std::move(request)));
-    SB_CO_TRYV(Expect<spawner::OkResp>(reply));
+    SB_CO_TRYV(Expect<protocol::OkResp>(reply));
     co_return Result<>{};
   }
 
   Task<Fd> DialOne(uint16_t port, bool ipv6) {
-    spawner::DialReq request;
+    protocol::DialReq request;
     request.machine = id_;
     request.port = port;
     request.ipv6 = ipv6;
     SB_CO_TRY(SpawnerReply reply, co_await connection_->Call(std::move(request)));
-    SB_CO_TRYV(Expect<spawner::OkResp>(reply));
+    SB_CO_TRYV(Expect<protocol::OkResp>(reply));
     if (reply.fds.size() != 1) co_return Fail(Code::kProtocol, "the spawner sent no connection");
     asio::posix::stream_descriptor socket(connection_->executor(), reply.fds[0].Release());
     auto ready = WaitWritable(&socket);
@@ -199,14 +199,14 @@ class SpawnerMachine : public Machine {
   std::shared_ptr<Connection> connection_;
   std::shared_ptr<ExitState> exit_;
   std::string id_;
-  spawner::BootResp agent_;
+  protocol::BootResp agent_;
   NetworkSockets network_;
 };
 
 }  // namespace
 
 std::unique_ptr<Machine> NewSpawnerMachine(std::shared_ptr<Connection> connection, std::shared_ptr<ExitState> exit,
-                                           std::string id, spawner::BootResp agent, NetworkSockets network) {
+                                           std::string id, protocol::BootResp agent, NetworkSockets network) {
   return std::make_unique<SpawnerMachine>(std::move(connection), std::move(exit), std::move(id), std::move(agent),
                                           std::move(network));
 }

@@ -11,9 +11,9 @@
 namespace sandbar::engine {
 
 std::unique_ptr<Machine> NewSpawnerMachine(std::shared_ptr<Connection> connection, std::shared_ptr<ExitState> exit,
-                                           std::string id, spawner::BootResp agent, NetworkSockets network);
+                                           std::string id, protocol::BootResp agent, NetworkSockets network);
 
-inline spawner::Limits ToSpawner(const Limits& l) {
+inline protocol::MachineLimits ToSpawner(const Limits& l) {
   return {l.vcpus, l.memory_bytes, l.pids, l.disk_bytes};
 }
 

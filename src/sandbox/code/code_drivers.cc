@@ -49,8 +49,8 @@ std::string_view CodeLanguageName(CodeLanguage language) {
   return "bash";
 }
 
-void AddDriver(CodeLanguage language, wire::Exec& request) {
-  request.channel = wire::Channel::kDescriptor3;
+void AddDriver(CodeLanguage language, protocol::Exec& request) {
+  request.channel = protocol::Channel::kDescriptor3;
   switch (language) {
     case CodeLanguage::kPython:
       request.argv = {"python3", "-c", std::string(kPythonDriver)};
@@ -64,7 +64,7 @@ void AddDriver(CodeLanguage language, wire::Exec& request) {
   }
   // One program and no files: every start of another shell costs as much as the whole rest.
   request.argv = {"bash", "--noprofile", "--norc", "--noediting", "-i"};
-  request.channel = wire::Channel::kStandardInput;
+  request.channel = protocol::Channel::kStandardInput;
   constexpr std::string_view kOurs[] = {"PS1=", "HISTFILE=", "PROMPT_COMMAND="};
   for (std::string_view name : kOurs) std::erase_if(request.env, [&](const auto& e) { return e.starts_with(name); });
   request.env.emplace_back("PS1=");

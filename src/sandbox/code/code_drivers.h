@@ -4,8 +4,8 @@
 #include <string>
 #include <string_view>
 
+#include "protocol/guest_frames.h"
 #include "sandbox/code/code.h"
-#include "wire/guest_frames.h"
 
 namespace sandbar::sandbox {
 
@@ -14,7 +14,7 @@ extern const std::string_view kNodeDriver;
 extern const std::string_view kBashDriver;
 
 // Of the request for an interpreter: what to run, what it needs in its environment, which descriptor is its channel.
-void AddDriver(CodeLanguage language, wire::Exec& request);
+void AddDriver(CodeLanguage language, protocol::Exec& request);
 
 // What a driver reads from its channel for one cell: "run <n> <language> <bytes of code, cwd, env>\n", then those
 // bytes, env as JSON. A shell reads it as a command of its own instead.

@@ -232,7 +232,7 @@ TEST(CodeDrivers, RequestsAreFramedOrQuoted) {
             "</dev/null 250>&-\n");
   for (CodeLanguage l :
        {CodeLanguage::kPython, CodeLanguage::kJavascript, CodeLanguage::kTypescript, CodeLanguage::kBash}) {
-    wire::Exec request;
+    protocol::Exec request;
     request.env = {"PS1=mine", "A=b"};
     AddDriver(l, request);
     const bool shell = l == CodeLanguage::kBash;

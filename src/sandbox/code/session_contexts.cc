@@ -140,7 +140,7 @@ Task<> Session::StartDriver(ContextRef context) {
   CommandSpec spec;
   spec.cwd = context->spec.cwd;
   spec.env = context->spec.env;
-  wire::Exec request = MakeExec(spec, id);
+  protocol::Exec request = MakeExec(spec, id);
   AddDriver(context->spec.language, request);
   const std::string program = request.argv.front();
   // Known before it runs: its first words may come with the answer.
@@ -236,7 +236,7 @@ Task<> Session::SuperviseCell(ContextRef context, std::shared_ptr<CodeCell> cell
   co_return Result<>{};
 }
 
-Task<> Session::EndCell(ContextRef context, std::shared_ptr<CodeCell> cell, wire::Exit exit) {
+Task<> Session::EndCell(ContextRef context, std::shared_ptr<CodeCell> cell, protocol::Exit exit) {
   co_await asio::this_coro::throw_if_cancelled(false);
   const bool pushed = cell->push == CodeCell::Push::kKilled;
   // A death with a known cause is not looked into.
@@ -272,7 +272,7 @@ void Session::OnDriverOutput(const std::string& command, uint64_t offset, uint8_
     link->Kill(command, kSigInt);
 }
 
-void Session::OnDriverExit(const wire::Exit& exit) {
+void Session::OnDriverExit(const protocol::Exit& exit) {
   auto context = ContextOf(exit.id);
   if (!context) return;
   context->Forget();

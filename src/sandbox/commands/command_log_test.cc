@@ -148,7 +148,7 @@ TEST_F(LogTest, WhatRunsIsNotDroppedForACap) {
   auto running = world.Run(world.commands->Start(world.scope, view.session.id, spec));
   ASSERT_TRUE(running) << running.error().message;
   auto& agent = world.Machine(view)->agent;
-  ASSERT_TRUE(world.Until([&] { return agent.kept_bytes() > wire::kOutputWindow - wire::kMaxData; }));
+  ASSERT_TRUE(world.Until([&] { return agent.kept_bytes() > protocol::kOutputWindow - protocol::kMaxData; }));
   auto ended = world.Exec(other.session.id, World::Command({"spew", std::to_string(kEach)}));
   EXPECT_EQ(world.Wait(other.session.id, ended.id).exit_code, 0);
   EXPECT_TRUE(world.Until([&] { return DirBytes(DirOf(ended)) < kSegment; })) << "what has ended makes room";
@@ -170,9 +170,9 @@ TEST_F(LogTest, PinnedReadersGetEveryByteAndHoldTheCommandBack) {
   ASSERT_TRUE(first);
   // Nobody reads for a while: the command waits, within its window.
   auto& agent = world.Machine(view)->agent;
-  ASSERT_TRUE(world.Until([&] { return agent.kept_bytes() > wire::kOutputWindow - wire::kMaxData; }));
+  ASSERT_TRUE(world.Until([&] { return agent.kept_bytes() > protocol::kOutputWindow - protocol::kMaxData; }));
   for (int i = 0; i < 20; ++i) world.Step();
-  EXPECT_LE(agent.kept_bytes(), wire::kOutputWindow);
+  EXPECT_LE(agent.kept_bytes(), protocol::kOutputWindow);
   EXPECT_FALSE(world.Run(world.commands->Get(world.scope, view.session.id, started->command.id))->exit_code);
   // A late reader is not held back by the pinned one nor does it hold anyone.
   auto late = world.Run(world.commands->OpenLog(world.scope, view.session.id, started->command.id));
@@ -193,7 +193,7 @@ TEST_F(LogTest, APinIsReleasedWithItsReader) {
   spec.follow_from_start = true;
   auto started = world.Run(world.commands->Start(world.scope, view.session.id, spec));
   ASSERT_TRUE(started);
-  ASSERT_TRUE(world.Until([&] { return world.Machine(view)->agent.kept_bytes() > wire::kOutputWindow / 2; }));
+  ASSERT_TRUE(world.Until([&] { return world.Machine(view)->agent.kept_bytes() > protocol::kOutputWindow / 2; }));
   started->log.reset();
   EXPECT_EQ(world.Wait(view.session.id, started->command.id).exit_code, 0);
 }
@@ -205,12 +205,12 @@ TEST_F(LogTest, AReaderThatNeverReadsDoesNotHoldUpAStop) {
   spec.follow_from_start = true;
   auto started = world.Run(world.commands->Start(world.scope, view.session.id, spec));
   ASSERT_TRUE(started);
-  ASSERT_TRUE(world.Until([&] { return world.Machine(view)->agent.kept_bytes() > wire::kOutputWindow / 2; }));
+  ASSERT_TRUE(world.Until([&] { return world.Machine(view)->agent.kept_bytes() > protocol::kOutputWindow / 2; }));
   auto stopped = world.Run(world.sessions->Stop(world.scope, view.session.id));
   ASSERT_TRUE(stopped);
   // What was stored can still be read, by the old reader too, and it ends.
   auto text = world.ReadLog(started->log.get());
-  EXPECT_GE(text.out.size(), wire::kOutputWindow / 2);
+  EXPECT_GE(text.out.size(), protocol::kOutputWindow / 2);
   EXPECT_TRUE(world.Wait(view.session.id, started->command.id).exit_code);
 }
 

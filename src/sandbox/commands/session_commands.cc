@@ -36,8 +36,8 @@ std::shared_ptr<RunningCommand> Session::Track(store::Command row, CommandLog::S
   return run;
 }
 
-wire::Exec Session::MakeExec(const CommandSpec& spec, const std::string& id) const {
-  wire::Exec exec;
+protocol::Exec Session::MakeExec(const CommandSpec& spec, const std::string& id) const {
+  protocol::Exec exec;
   exec.id = id;
   exec.argv.push_back(spec.command);
   exec.argv.insert(exec.argv.end(), spec.args.begin(), spec.args.end());
@@ -69,7 +69,7 @@ Task<StartedCommand> Session::Start(CommandSpec spec) {
   row.name = spec.command;
   row.args = spec.args;
   row.started_at = NowMs();
-  wire::Exec request = MakeExec(spec, row.id);
+  protocol::Exec request = MakeExec(spec, row.id);
   SB_CO_TRYV(CheckExecSize(request.argv, request.env));
   row.cwd = request.cwd;
 
@@ -143,7 +143,7 @@ void Session::OnGap(const std::string& command, uint64_t offset, uint64_t bytes)
   }
 }
 
-void Session::OnExit(const wire::Exit& exit) {
+void Session::OnExit(const protocol::Exit& exit) {
   if (source_ && source_->id == exit.id) {
     source_->exit_code = exit.code;
     source_->changed.Notify();
@@ -168,7 +168,7 @@ Task<bool> Session::WasOutOfMemory(int code, bool told) {
   co_return grew;
 }
 
-Task<> Session::FinishCommand(std::shared_ptr<RunningCommand> run, wire::Exit exit) {
+Task<> Session::FinishCommand(std::shared_ptr<RunningCommand> run, protocol::Exit exit) {
   co_await asio::this_coro::throw_if_cancelled(false);
   auto& log = *run->log;
   if (exit.final_offset > log.received()) log.Hole(log.received(), exit.final_offset - log.received());

@@ -98,11 +98,11 @@ Task<> Session::KeepMemory() {
 Task<> Session::Inherit(RestoredMemory restored) {
   auto link = connected_->link();
   if (!link) co_return Fail(Code::kUnavailable, "the agent of the restored machine does not answer");
-  const std::vector<wire::CommandState> known = link->known_commands();
+  const std::vector<protocol::CommandState> known = link->known_commands();
   link.reset();
-  std::vector<wire::Renamed> names;
+  std::vector<protocol::Renamed> names;
   std::vector<std::string> strangers;
-  for (const wire::CommandState& command : known) {
+  for (const protocol::CommandState& command : known) {
     // Only what that session ran: an agent could name any command.
     auto find = [session = restored.session, id = command.id](store::Store& store) {
       return store.FindCommand(session, id);

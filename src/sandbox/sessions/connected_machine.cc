@@ -106,9 +106,9 @@ Task<> ConnectedMachine::Connect() {
   co_return Result<>{};
 }
 
-Task<> ConnectedMachine::Rekey(std::vector<wire::Renamed> commands, MachineListener* listener) {
-  wire::Renew renew;
-  renew.entropy.resize(wire::kMaxEntropy);
+Task<> ConnectedMachine::Rekey(std::vector<protocol::Renamed> commands, MachineListener* listener) {
+  protocol::Renew renew;
+  renew.entropy.resize(protocol::kMaxEntropy);
   FillRandom(renew.entropy.data(), renew.entropy.size());
   renew.clock_ns = static_cast<uint64_t>(NowMs()) * 1'000'000;
   renew.commands = std::move(commands);
@@ -256,7 +256,7 @@ void ConnectedMachine::OnGap(const std::string& command, uint64_t offset, uint64
   if (listener_ != nullptr) listener_->OnGap(command, offset, bytes);
 }
 
-void ConnectedMachine::OnExit(const wire::Exit& exit) {
+void ConnectedMachine::OnExit(const protocol::Exit& exit) {
   if (listener_ != nullptr) listener_->OnExit(exit);
 }
 

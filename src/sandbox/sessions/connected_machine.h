@@ -22,7 +22,7 @@ class MachineListener {
   virtual ~MachineListener() = default;
   virtual void OnOutput(const std::string& command, uint64_t offset, uint8_t stream, std::string_view bytes) = 0;
   virtual void OnGap(const std::string& command, uint64_t offset, uint64_t bytes) = 0;
-  virtual void OnExit(const wire::Exit& exit) = 0;
+  virtual void OnExit(const protocol::Exit& exit) = 0;
   // A connection is up (again): what was received meanwhile can be acknowledged.
   virtual void OnConnected() = 0;
   // The machine is gone or useless; `why` is for people.
@@ -48,7 +48,7 @@ class ConnectedMachine final : private engine::GuestEvents {
   Task<> Connect();
   // For a machine that went on from a saved memory: its agent learns what its commands are called from now on, and
   // is connected anew. What it says before is not heard; from then on `listener` hears it.
-  Task<> Rekey(std::vector<wire::Renamed> commands, MachineListener* listener);
+  Task<> Rekey(std::vector<protocol::Renamed> commands, MachineListener* listener);
   const std::string& id() const { return machine_->id(); }
   engine::Machine& machine() { return *machine_; }
   // To a server in the machine, by the engine or through the agent.
@@ -73,7 +73,7 @@ class ConnectedMachine final : private engine::GuestEvents {
  private:
   void OnOutput(const std::string& command, uint64_t offset, uint8_t stream, std::string_view bytes) override;
   void OnGap(const std::string& command, uint64_t offset, uint64_t bytes) override;
-  void OnExit(const wire::Exit& exit) override;
+  void OnExit(const protocol::Exit& exit) override;
   void OnClosed(const Error& why) override;
 
   Task<> Dial();

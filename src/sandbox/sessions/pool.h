@@ -60,7 +60,7 @@ class Pool {
     explicit Member(Pool* p) : pool(p) {}
     void OnOutput(const std::string&, uint64_t, uint8_t, std::string_view) override {}
     void OnGap(const std::string&, uint64_t, uint64_t) override {}
-    void OnExit(const wire::Exit&) override {}
+    void OnExit(const protocol::Exit&) override {}
     void OnConnected() override {}
     void OnLost(const std::string&) override {
       dead = true;

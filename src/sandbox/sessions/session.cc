@@ -161,7 +161,7 @@ Task<> Session::Reattach(std::vector<store::Command> unfinished, bool present, b
     auto run = Find(command.id);
     if (there || !run || run->ending) continue;
     run->ending = true;
-    wire::Exit lost;
+    protocol::Exit lost;
     lost.id = command.id;
     lost.code = 137;
     lost.final_offset = run->log->received();

@@ -131,7 +131,7 @@ class Session final : public MachineListener {
  private:
   void OnOutput(const std::string& command, uint64_t offset, uint8_t stream, std::string_view bytes) override;
   void OnGap(const std::string& command, uint64_t offset, uint64_t bytes) override;
-  void OnExit(const wire::Exit& exit) override;
+  void OnExit(const protocol::Exit& exit) override;
   void OnConnected() override;
   void OnLost(const std::string& why) override;
 
@@ -166,7 +166,7 @@ class Session final : public MachineListener {
   Task<bool> EndMachine(engine::Usage* usage);
   store::Snapshot MakeSnapshot(const engine::Usage& usage) const;
   Task<> InsertRow(store::Command row);
-  Task<> FinishCommand(std::shared_ptr<RunningCommand> run, wire::Exit exit);
+  Task<> FinishCommand(std::shared_ptr<RunningCommand> run, protocol::Exit exit);
   // Whether a command that died like this was a victim of the memory limit. `told`: so says the machine's own kernel.
   Task<bool> WasOutOfMemory(int code, bool told);
   std::string OutOfMemory() const { return "out of memory (limit " + std::to_string(row_.memory_mb) + " MiB)"; }
@@ -176,7 +176,7 @@ class Session final : public MachineListener {
   Task<> RecoverCommands(std::vector<store::Command> unfinished);
   Task<> Clock();
   Task<> ArmDeadline();
-  wire::Exec MakeExec(const CommandSpec& spec, const std::string& id) const;
+  protocol::Exec MakeExec(const CommandSpec& spec, const std::string& id) const;
   std::shared_ptr<RunningCommand> Track(store::Command row, CommandLog::State state);
   void Ack(RunningCommand& run, bool all);
   // What the record says. One that cannot be read is deny-all: never more open than what was asked for.
@@ -195,9 +195,9 @@ class Session final : public MachineListener {
   Task<> StartDriver(ContextRef context);
   Task<> SuperviseCell(ContextRef context, std::shared_ptr<CodeCell> cell);
   void PushCell(const CodeContext& context, CodeCell& cell);
-  Task<> EndCell(ContextRef context, std::shared_ptr<CodeCell> cell, wire::Exit exit);
+  Task<> EndCell(ContextRef context, std::shared_ptr<CodeCell> cell, protocol::Exit exit);
   void OnDriverOutput(const std::string& command, uint64_t offset, uint8_t stream, std::string_view bytes);
-  void OnDriverExit(const wire::Exit& exit);
+  void OnDriverExit(const protocol::Exit& exit);
   // Kills the interpreter and what runs in it.
   void DropDriver(CodeContext& context, std::string why, const char* status = "killed");
   void DropContexts(const char* status, const std::string& why);

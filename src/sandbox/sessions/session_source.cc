@@ -30,7 +30,7 @@ Task<> Session::FetchSource(SourceSpec spec) {
   if (!link) co_return Fail(Code::kUnavailable, "the sandbox is reconnecting; try again");
   source_ = std::make_unique<SourceRun>(core_->ex);
   source_->id = NewId("src_");
-  wire::Exec exec;
+  protocol::Exec exec;
   exec.id = source_->id;
   exec.argv = plan.argv;
   exec.env = MakeEnvironment(row_, {}, {}, false);

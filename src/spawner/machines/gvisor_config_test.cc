@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "protocol/guest_frames.h"
 #include "spawner/machines/holder.h"
-#include "wire/guest_frames.h"
 
 namespace sandbar::spawner {
 namespace {
@@ -20,7 +20,7 @@ TEST(GvisorConfig, TextsCannotLeaveTheirQuotes) {
 }
 
 TEST(Holder, SpeaksTheOneWordThatTheAgentKnows) {
-  EXPECT_EQ(kGoneMessage, wire::kGuestGone);
+  EXPECT_EQ(kGoneMessage, protocol::kGuestGone);
 }
 
 TEST(GvisorConfig, SaysWhatTheGuestGetsAndNothingElse) {

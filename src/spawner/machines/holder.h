@@ -16,7 +16,7 @@ namespace sandbar::spawner {
 inline constexpr size_t kMaxCommandJoin = 16;
 inline constexpr const char* kHolderPidFile = "/state/pid";  // where runsc is told to write the sandbox's pid
 
-// wire::kGuestGone: tells the agent that nobody listens. (The spawner knows nothing else of what it relays.)
+// protocol::kGuestGone: tells the agent that nobody listens. (The spawner knows nothing else of what it relays.)
 inline constexpr std::string_view kGoneMessage("\x7fSANDBAR\x01\0\0\0\x0f", 13);
 
 struct HolderPlan {

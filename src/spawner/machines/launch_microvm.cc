@@ -9,11 +9,11 @@
 #include <algorithm>
 
 #include "base/ids.h"
-#include "base/vm_config.h"
 #include "os/jail.h"
 #include "os/mounts.h"
 #include "os/openat.h"
 #include "os/vmm_jail.h"
+#include "protocol/vm_config.h"
 #include "spawner/disk/memory_file.h"
 #include "spawner/disk/vm_disk.h"
 #include "spawner/machines/launch.h"

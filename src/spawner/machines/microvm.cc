@@ -12,11 +12,11 @@
 #include <array>
 
 #include "base/log.h"
-#include "base/vm_config.h"
 #include "os/mounts.h"
 #include "os/openat.h"
 #include "os/process.h"
 #include "os/vmm_jail.h"
+#include "protocol/vm_config.h"
 #include "spawner/disk/memory_file.h"
 #include "spawner/host_resources.h"
 #include "spawner/machines/initramfs.h"

@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "base/vm_config.h"
+#include "protocol/vm_config.h"
 #include "spawner/disk/vm_disk.h"
 #include "spawner/machines/initramfs.h"
 

@@ -55,14 +55,14 @@ asio::awaitable<void> FakeAgent::Close() {
 
 Task<> FakeAgent::ReadLoop(std::shared_ptr<Socket> socket) {
   co_await asio::this_coro::throw_if_cancelled(false);
-  wire::FrameDecoder<wire::HostFrame> decoder;
+  protocol::FrameDecoder<protocol::HostFrame> decoder;
   std::vector<char> buffer(64 << 10);
   while (socket == socket_) {
     auto [ec, n] = co_await socket->async_read_some(asio::buffer(buffer), kToken);
     if (ec) break;
     decoder.Feed(std::string_view(buffer.data(), n));
     for (;;) {
-      wire::HostFrame frame;
+      protocol::HostFrame frame;
       auto got = decoder.Next(frame);
       if (!got || !*got) break;
       Handle(frame);
@@ -87,83 +87,83 @@ Task<> FakeAgent::WriteLoop(std::shared_ptr<Socket> socket) {
   co_return Result<>{};
 }
 
-void FakeAgent::Send(const wire::GuestFrame& frame) {
+void FakeAgent::Send(const protocol::GuestFrame& frame) {
   if (!socket_ || !greeted_) return;
-  out_ += wire::Encode(frame);
+  out_ += protocol::Encode(frame);
   writable_.Notify();
 }
 
-void FakeAgent::Handle(const wire::HostFrame& frame) {
+void FakeAgent::Handle(const protocol::HostFrame& frame) {
   if (deaf) return;
-  if (const auto* f = std::get_if<wire::Hello>(&frame)) OnHello(*f);
-  if (const auto* f = std::get_if<wire::Exec>(&frame)) OnExec(*f);
-  if (const auto* f = std::get_if<wire::Ack>(&frame)) OnAck(*f);
-  if (const auto* f = std::get_if<wire::ExitAck>(&frame)) commands_.erase(f->id);
-  if (const auto* f = std::get_if<wire::Kill>(&frame)) {
+  if (const auto* f = std::get_if<protocol::Hello>(&frame)) OnHello(*f);
+  if (const auto* f = std::get_if<protocol::Exec>(&frame)) OnExec(*f);
+  if (const auto* f = std::get_if<protocol::Ack>(&frame)) OnAck(*f);
+  if (const auto* f = std::get_if<protocol::ExitAck>(&frame)) commands_.erase(f->id);
+  if (const auto* f = std::get_if<protocol::Kill>(&frame)) {
     if (auto it = commands_.find(f->id); it != commands_.end()) Signal(*it->second, f->signal);
   }
-  if (const auto* f = std::get_if<wire::Credit>(&frame)) {
+  if (const auto* f = std::get_if<protocol::Credit>(&frame)) {
     credit_[f->stream] += f->bytes;
     credited_.Notify();
   }
-  if (const auto* f = std::get_if<wire::ReadFile>(&frame); f != nullptr && files_hang) {
+  if (const auto* f = std::get_if<protocol::ReadFile>(&frame); f != nullptr && files_hang) {
     ++hung;
   } else if (f != nullptr) {
     auto it = files.find(f->path.starts_with('/') ? f->path : f->cwd + "/" + f->path);
     if (it == files.end()) {
-      Send(wire::FileError{f->stream, wire::FileErrorKind::kNotFound, "no such file"});
+      Send(protocol::FileError{f->stream, protocol::FileErrorKind::kNotFound, "no such file"});
     } else {
-      credit_[f->stream] = wire::kStreamWindow;
+      credit_[f->stream] = protocol::kStreamWindow;
       tasks_.Spawn(SendFile(f->stream, it->second));
     }
   }
-  if (const auto* f = std::get_if<wire::PackTree>(&frame)) {
-    credit_[f->stream] = wire::kStreamWindow;
+  if (const auto* f = std::get_if<protocol::PackTree>(&frame)) {
+    credit_[f->stream] = protocol::kStreamWindow;
     tasks_.Spawn(SendFile(f->stream, "the tree of " + f->path));
   }
-  if (const auto* f = std::get_if<wire::UnpackTree>(&frame)) uploads_[f->stream] = {f->path + "/.tree", {}};
-  if (const auto* f = std::get_if<wire::WriteTar>(&frame)) uploads_[f->stream] = {f->cwd + "/.upload", {}};
-  if (const auto* f = std::get_if<wire::MakeDir>(&frame)) OnMakeDir(*f);
-  if (const auto* f = std::get_if<wire::Data>(&frame)) OnData(*f);
-  if (const auto* f = std::get_if<wire::End>(&frame)) OnEnd(f->stream);
-  if (const auto* f = std::get_if<wire::Abort>(&frame)) uploads_.erase(f->stream);
-  if (const auto* f = std::get_if<wire::Quiesce>(&frame)) {
-    if (f->go_on) return Send(wire::Quiesced{true, 0});
+  if (const auto* f = std::get_if<protocol::UnpackTree>(&frame)) uploads_[f->stream] = {f->path + "/.tree", {}};
+  if (const auto* f = std::get_if<protocol::WriteTar>(&frame)) uploads_[f->stream] = {f->cwd + "/.upload", {}};
+  if (const auto* f = std::get_if<protocol::MakeDir>(&frame)) OnMakeDir(*f);
+  if (const auto* f = std::get_if<protocol::Data>(&frame)) OnData(*f);
+  if (const auto* f = std::get_if<protocol::End>(&frame)) OnEnd(f->stream);
+  if (const auto* f = std::get_if<protocol::Abort>(&frame)) uploads_.erase(f->stream);
+  if (const auto* f = std::get_if<protocol::Quiesce>(&frame)) {
+    if (f->go_on) return Send(protocol::Quiesced{true, 0});
     tasks_.Spawn(DoQuiesce(milliseconds(f->grace_ms)));
   }
 }
 
-void FakeAgent::OnHello(const wire::Hello& hello) {
+void FakeAgent::OnHello(const protocol::Hello& hello) {
   greeted_ = true;
-  wire::HelloAck ack;
+  protocol::HelloAck ack;
   ack.nonce = hello.nonce;
   for (const auto& [id, c] : commands_) ack.commands.push_back({id, c->produced, c->exited});
-  out_ += wire::kGuestMagic;
+  out_ += protocol::kGuestMagic;
   Send(std::move(ack));
   for (const auto& [id, c] : commands_) {
-    for (const auto& p : c->kept) Send(wire::Output{id, p.offset, p.stream, p.bytes});
+    for (const auto& p : c->kept) Send(protocol::Output{id, p.offset, p.stream, p.bytes});
     if (c->exited) Send(c->exit);
   }
 }
 
-void FakeAgent::OnExec(const wire::Exec& exec) {
+void FakeAgent::OnExec(const protocol::Exec& exec) {
   static const std::set<std::string> kPrograms = {"echo",  "err",      "env",  "pwd", "id",  "true", "exit",
                                                   "sleep", "stubborn", "spew", "gap", "oom", "die"};
   execs.push_back(exec);
   const std::string program = exec.argv.empty() ? "" : exec.argv[0].substr(exec.argv[0].rfind('/') + 1);
-  if (quiescing_) return Send(wire::ExecFailed{exec.id, wire::ExecFailure::kQuiescing, "quiescing"});
+  if (quiescing_) return Send(protocol::ExecFailed{exec.id, protocol::ExecFailure::kQuiescing, "quiescing"});
   if (!kPrograms.contains(program)) {
-    return Send(wire::ExecFailed{exec.id, wire::ExecFailure::kNotFound, "not found: " + program});
+    return Send(protocol::ExecFailed{exec.id, protocol::ExecFailure::kNotFound, "not found: " + program});
   }
   auto command = std::make_shared<Command>(ex_);
   command->request = exec;
   command->request.argv[0] = program;
   commands_[exec.id] = command;
-  Send(wire::ExecStarted{exec.id, 100});
+  Send(protocol::ExecStarted{exec.id, 100});
   tasks_.Spawn(Run(command));
 }
 
-void FakeAgent::OnAck(const wire::Ack& ack) {
+void FakeAgent::OnAck(const protocol::Ack& ack) {
   auto it = commands_.find(ack.id);
   if (it == commands_.end()) return;
   Command& c = *it->second;
@@ -183,13 +183,13 @@ void FakeAgent::Signal(Command& command, int signal) {
 
 Task<> FakeAgent::Emit(std::shared_ptr<Command> command, uint8_t stream, std::string bytes) {
   for (size_t at = 0; at < bytes.size();) {
-    std::string piece = bytes.substr(at, wire::kMaxData);
-    while (command->produced + piece.size() > command->acked + wire::kOutputWindow) {
+    std::string piece = bytes.substr(at, protocol::kMaxData);
+    while (command->produced + piece.size() > command->acked + protocol::kOutputWindow) {
       SB_CO_TRYV(co_await command->changed.Wait());
       if (command->signal == 9) co_return Fail(Code::kClosed, "killed");
     }
     command->kept.push_back({command->produced, stream, piece});
-    Send(wire::Output{command->request.id, command->produced, stream, piece});
+    Send(protocol::Output{command->request.id, command->produced, stream, piece});
     command->produced += piece.size();
     at += piece.size();
   }
@@ -210,7 +210,7 @@ Task<int> FakeAgent::SleepFor(std::shared_ptr<Command> command, milliseconds tim
 }
 
 Task<int> FakeAgent::Program(std::shared_ptr<Command> command) {
-  const wire::Exec& request = command->request;
+  const protocol::Exec& request = command->request;
   const std::string program = request.argv[0];
   const std::string first = request.argv.size() > 1 ? request.argv[1] : "";
   const uint64_t number = std::strtoull(first.c_str(), nullptr, 10);
@@ -231,7 +231,7 @@ Task<int> FakeAgent::Program(std::shared_ptr<Command> command) {
     co_return co_await SleepFor(command, time, true);
   }
   if (program == "gap") {
-    Send(wire::Gap{request.id, command->produced, number});
+    Send(protocol::Gap{request.id, command->produced, number});
     command->produced += number;
     command->acked = command->produced;
     text = "after\n";
@@ -239,7 +239,7 @@ Task<int> FakeAgent::Program(std::shared_ptr<Command> command) {
   if (program == "spew") {
     const uint8_t stream = request.argv.size() > 2 ? 2 : 1;
     for (uint64_t at = 0; at < number;) {
-      std::string piece(std::min<uint64_t>(number - at, wire::kMaxData), ' ');
+      std::string piece(std::min<uint64_t>(number - at, protocol::kMaxData), ' ');
       for (auto& c : piece) c = FakeSpewByte(at++);
       SB_CO_TRYV(co_await Emit(command, stream, std::move(piece)));
     }
@@ -290,7 +290,7 @@ bool FakeAgent::AllExited() const {
 Task<> FakeAgent::DoQuiesce(milliseconds grace) {
   co_await asio::this_coro::throw_if_cancelled(false);
   quiescing_ = true;
-  wire::Quiesced done;
+  protocol::Quiesced done;
   done.clean = true;
   for (int signal : {15, 9}) {
     auto commands = commands_;
@@ -312,19 +312,19 @@ Task<> FakeAgent::DoQuiesce(milliseconds grace) {
   co_return Result<>{};
 }
 
-void FakeAgent::OnMakeDir(const wire::MakeDir& request) {
+void FakeAgent::OnMakeDir(const protocol::MakeDir& request) {
   const std::string path = request.path.starts_with('/') ? request.path : request.cwd + "/" + request.path;
   if (!dirs.insert(path).second && !request.recursive) {
-    return Send(wire::FileError{request.stream, wire::FileErrorKind::kExists, "File exists"});
+    return Send(protocol::FileError{request.stream, protocol::FileErrorKind::kExists, "File exists"});
   }
-  Send(wire::End{request.stream});
+  Send(protocol::End{request.stream});
 }
 
-void FakeAgent::OnData(const wire::Data& data) {
+void FakeAgent::OnData(const protocol::Data& data) {
   auto it = uploads_.find(data.stream);
   if (it == uploads_.end()) return;
   it->second.bytes += data.bytes;
-  Send(wire::Credit{data.stream, static_cast<uint32_t>(data.bytes.size())});
+  Send(protocol::Credit{data.stream, static_cast<uint32_t>(data.bytes.size())});
 }
 
 void FakeAgent::OnEnd(uint32_t stream) {
@@ -332,7 +332,7 @@ void FakeAgent::OnEnd(uint32_t stream) {
   if (it == uploads_.end()) return;
   files[it->second.path] = std::move(it->second.bytes);
   uploads_.erase(it);
-  Send(wire::End{stream});
+  Send(protocol::End{stream});
 }
 
 Task<> FakeAgent::SendFile(uint32_t stream, std::string bytes) {
@@ -341,12 +341,12 @@ Task<> FakeAgent::SendFile(uint32_t stream, std::string bytes) {
     while (credit_[stream] == 0) {
       SB_CO_TRYV(co_await credited_.Wait());
     }
-    const size_t n = std::min<size_t>({bytes.size() - at, wire::kMaxData, credit_[stream]});
+    const size_t n = std::min<size_t>({bytes.size() - at, protocol::kMaxData, credit_[stream]});
     credit_[stream] -= n;
-    Send(wire::Data{stream, bytes.substr(at, n)});
+    Send(protocol::Data{stream, bytes.substr(at, n)});
     at += n;
   }
-  Send(wire::End{stream});
+  Send(protocol::End{stream});
   co_return Result<>{};
 }
 

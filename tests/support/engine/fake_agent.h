@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "async/task.h"
-#include "wire/guest_frames.h"
+#include "protocol/guest_frames.h"
 
 namespace sandbar::engine {
 
@@ -34,13 +34,13 @@ class FakeAgent {
 
   std::map<std::string, std::string> files;
   std::set<std::string> dirs;
-  std::vector<wire::Exec> execs;  // every request seen
-  std::function<void()> on_oom;   // "oom" was run
-  std::function<void()> on_die;   // "die" was run
-  bool deaf = false;              // it takes what it is told and does nothing
-  bool files_hang = false;        // reads of files are never answered, as when root stops whoever does them
-  size_t hung = 0;                // how many were not
-  size_t kept_bytes() const;      // not acknowledged yet
+  std::vector<protocol::Exec> execs;  // every request seen
+  std::function<void()> on_oom;       // "oom" was run
+  std::function<void()> on_die;       // "die" was run
+  bool deaf = false;                  // it takes what it is told and does nothing
+  bool files_hang = false;            // reads of files are never answered, as when root stops whoever does them
+  size_t hung = 0;                    // how many were not
+  size_t kept_bytes() const;          // not acknowledged yet
   size_t unacked_exits() const;
   bool connected() const { return socket_ != nullptr; }
 
@@ -63,12 +63,12 @@ class FakeAgent {
   };
   struct Command {
     explicit Command(const asio::any_io_executor& ex) : changed(ex) {}
-    wire::Exec request;
+    protocol::Exec request;
     std::deque<Piece> kept;
     uint64_t produced = 0, acked = 0;
     int signal = 0;
     bool exited = false;
-    wire::Exit exit;
+    protocol::Exit exit;
     Event changed;
   };
   struct Upload {
@@ -78,15 +78,15 @@ class FakeAgent {
 
   Task<> ReadLoop(std::shared_ptr<Socket> socket);
   Task<> WriteLoop(std::shared_ptr<Socket> socket);
-  void Send(const wire::GuestFrame& frame);
-  void Handle(const wire::HostFrame& frame);
-  void OnHello(const wire::Hello& hello);
-  void OnExec(const wire::Exec& exec);
-  void OnAck(const wire::Ack& ack);
+  void Send(const protocol::GuestFrame& frame);
+  void Handle(const protocol::HostFrame& frame);
+  void OnHello(const protocol::Hello& hello);
+  void OnExec(const protocol::Exec& exec);
+  void OnAck(const protocol::Ack& ack);
   void Signal(Command& command, int signal);
-  void OnData(const wire::Data& data);
+  void OnData(const protocol::Data& data);
   void OnEnd(uint32_t stream);
-  void OnMakeDir(const wire::MakeDir& request);
+  void OnMakeDir(const protocol::MakeDir& request);
   Task<> SendFile(uint32_t stream, std::string bytes);
   Task<> Run(std::shared_ptr<Command> command);
   Task<int> Program(std::shared_ptr<Command> command);

@@ -18,10 +18,10 @@ class Recorder final : public GuestEvents {
     text += bytes;
   }
   void OnGap(const std::string&, uint64_t, uint64_t) override {}
-  void OnExit(const wire::Exit& e) override { exit = e; }
+  void OnExit(const protocol::Exit& e) override { exit = e; }
   void OnClosed(const Error&) override { closed = true; }
   std::string text;
-  std::optional<wire::Exit> exit;
+  std::optional<protocol::Exit> exit;
   bool closed = false;
 };
 
@@ -101,7 +101,7 @@ TEST_F(FakeEngineTest, CommandsOutliveConnectionsAndEngines) {
   Get(Done(machine->Configure({}, {})));
   Recorder first;
   auto link = Get(Open(machine.get(), &first));
-  wire::Exec exec;
+  protocol::Exec exec;
   exec.id = "cmd_1";
   exec.argv = {"/bin/echo", "kept"};
   exec.cwd = "/";

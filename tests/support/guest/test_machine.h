@@ -32,7 +32,7 @@
 
 #include "base/fd.h"
 #include "guest/agent.h"
-#include "wire/guest_frames.h"
+#include "protocol/guest_frames.h"
 
 namespace sandbar::guest {
 
@@ -176,11 +176,11 @@ class TestMachine {
 
 struct Finished {
   std::string out, err, channel;
-  wire::Exit exit;
+  protocol::Exit exit;
   uint64_t gap = 0;
   bool failed = false;
-  wire::ExecFailed failure;
-  std::optional<wire::ExecFailed> refused;  // of another command, meanwhile
+  protocol::ExecFailed failure;
+  std::optional<protocol::ExecFailed> refused;  // of another command, meanwhile
 };
 
 class TestClient {
@@ -197,15 +197,15 @@ class TestClient {
     std::strncpy(addr.sun_path, machine.socket_path().c_str(), sizeof addr.sun_path - 1);
     Require(::connect(fd_.get(), reinterpret_cast<sockaddr*>(&addr), sizeof addr) == 0, "connect");
     if (!hello) return;
-    Send(wire::Hello{wire::kGuestProtocolVersion, 77});
-    hello_ = Expect<wire::HelloAck>();
+    Send(protocol::Hello{protocol::kGuestProtocolVersion, 77});
+    hello_ = Expect<protocol::HelloAck>();
     EXPECT_EQ(hello_.nonce, 77u);
   }
 
-  const wire::HelloAck& hello() const { return hello_; }
-  void Send(const wire::HostFrame& frame) {
-    bool hello = std::holds_alternative<wire::Hello>(frame);
-    SendRaw(decoder_.stream() && !hello ? wire::EncodeForStream(frame) : wire::Encode(frame));
+  const protocol::HelloAck& hello() const { return hello_; }
+  void Send(const protocol::HostFrame& frame) {
+    bool hello = std::holds_alternative<protocol::Hello>(frame);
+    SendRaw(decoder_.stream() && !hello ? protocol::EncodeForStream(frame) : protocol::Encode(frame));
   }
   void SendRaw(std::string_view bytes) {
     while (!bytes.empty()) {
@@ -215,8 +215,8 @@ class TestClient {
     }
   }
   // The next frame; nothing when the agent closed the connection or said nothing for `ms`.
-  std::optional<wire::GuestFrame> Receive(int ms = 60000) {
-    wire::GuestFrame frame;
+  std::optional<protocol::GuestFrame> Receive(int ms = 60000) {
+    protocol::GuestFrame frame;
     for (;;) {
       auto got = decoder_.Next(frame);
       EXPECT_TRUE(got) << got.error().message;
@@ -252,8 +252,8 @@ class TestClient {
     return closed_;
   }
 
-  static wire::Exec Command(std::string id, std::vector<std::string> argv) {
-    wire::Exec e;
+  static protocol::Exec Command(std::string id, std::vector<std::string> argv) {
+    protocol::Exec e;
     e.id = std::move(id);
     e.argv = std::move(argv);
     e.env = {"PATH=/usr/local/bin:/usr/bin:/bin"};
@@ -264,31 +264,31 @@ class TestClient {
   Finished Finish(const std::string& id, bool ack_exit = true) {
     Finished r;
     while (auto frame = Receive()) {
-      if (auto* failed = std::get_if<wire::ExecFailed>(&*frame); failed != nullptr && failed->id != id) {
+      if (auto* failed = std::get_if<protocol::ExecFailed>(&*frame); failed != nullptr && failed->id != id) {
         r.refused = *failed;
       } else if (failed != nullptr) {
         r.failed = true;
         r.failure = *failed;
         return r;
       }
-      if (auto* o = std::get_if<wire::Output>(&*frame); o != nullptr && o->id == id) {
+      if (auto* o = std::get_if<protocol::Output>(&*frame); o != nullptr && o->id == id) {
         (o->stream == 1 ? r.out : o->stream == 2 ? r.err : r.channel) += o->bytes;
-        Send(wire::Ack{id, o->offset + o->bytes.size()});
+        Send(protocol::Ack{id, o->offset + o->bytes.size()});
       }
-      if (auto* g = std::get_if<wire::Gap>(&*frame); g != nullptr && g->id == id) {
+      if (auto* g = std::get_if<protocol::Gap>(&*frame); g != nullptr && g->id == id) {
         r.gap += g->bytes;
-        Send(wire::Ack{id, g->offset + g->bytes});
+        Send(protocol::Ack{id, g->offset + g->bytes});
       }
-      if (auto* e = std::get_if<wire::Exit>(&*frame); e != nullptr && e->id == id) {
+      if (auto* e = std::get_if<protocol::Exit>(&*frame); e != nullptr && e->id == id) {
         r.exit = *e;
-        if (ack_exit) Send(wire::ExitAck{id});
+        if (ack_exit) Send(protocol::ExitAck{id});
         return r;
       }
     }
     ADD_FAILURE() << "the connection ended before the command";
     return r;
   }
-  Finished RunExec(const wire::Exec& e) {
+  Finished RunExec(const protocol::Exec& e) {
     Send(e);
     return Finish(e.id);
   }
@@ -300,17 +300,17 @@ class TestClient {
  private:
   // What earlier clients left unread comes first.
   void HelloOnStream(uint64_t nonce) {
-    Send(wire::Hello{wire::kGuestProtocolVersion, nonce});
+    Send(protocol::Hello{protocol::kGuestProtocolVersion, nonce});
     while (auto frame = Receive()) {
-      if (auto* ack = std::get_if<wire::HelloAck>(&*frame); ack != nullptr && ack->nonce == nonce) hello_ = *ack;
+      if (auto* ack = std::get_if<protocol::HelloAck>(&*frame); ack != nullptr && ack->nonce == nonce) hello_ = *ack;
       if (hello_.nonce == nonce) return;
     }
     ADD_FAILURE() << "no hello";
   }
 
   Fd fd_;
-  wire::FrameDecoder<wire::GuestFrame> decoder_;
-  wire::HelloAck hello_;
+  protocol::FrameDecoder<protocol::GuestFrame> decoder_;
+  protocol::HelloAck hello_;
   bool closed_ = false;
   int next_id_ = 1;
   int missed_ = 0;

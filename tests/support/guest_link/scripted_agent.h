@@ -16,7 +16,7 @@
 
 #include "async/task.h"
 #include "engine/guest_link/guest_link.h"
-#include "wire/guest_frames.h"
+#include "protocol/guest_frames.h"
 
 namespace sandbar::engine {
 
@@ -43,7 +43,7 @@ class Recorder : public GuestEvents {
     if (auto_ack && link != nullptr) link->Ack(command, c.end);
     changed_.Notify();
   }
-  void OnExit(const wire::Exit& exit) override {
+  void OnExit(const protocol::Exit& exit) override {
     commands[exit.id].exit = exit;
     if (auto_ack && link != nullptr) link->AckExit(exit.id);
     changed_.Notify();
@@ -67,7 +67,7 @@ class Recorder : public GuestEvents {
   struct Seen {
     std::string out, err;
     uint64_t end = 0, gap = 0;
-    std::optional<wire::Exit> exit;
+    std::optional<protocol::Exit> exit;
   };
   std::map<std::string, Seen> commands;
   std::optional<Error> closed;
@@ -84,8 +84,8 @@ class Peer {
  public:
   explicit Peer(Socket socket) : socket_(std::move(socket)) {}
 
-  asio::awaitable<void> Send(wire::GuestFrame frame) {
-    std::string bytes = wire::Encode(frame);
+  asio::awaitable<void> Send(protocol::GuestFrame frame) {
+    std::string bytes = protocol::Encode(frame);
     co_await SendRaw(std::move(bytes));
   }
   asio::awaitable<void> SendRaw(std::string bytes) {
@@ -93,8 +93,8 @@ class Peer {
     co_await asio::async_write(socket_, buffer, kToken);
   }
   // Nothing when the link closed.
-  asio::awaitable<std::optional<wire::HostFrame>> Receive() {
-    wire::HostFrame frame;
+  asio::awaitable<std::optional<protocol::HostFrame>> Receive() {
+    protocol::HostFrame frame;
     for (;;) {
       auto got = decoder_.Next(frame);
       EXPECT_TRUE(got);
@@ -111,17 +111,17 @@ class Peer {
     ADD_FAILURE() << "not the expected frame: " << (frame ? static_cast<int>(frame->index()) : -1);
     co_return M{};
   }
-  asio::awaitable<void> Hello(std::vector<wire::CommandState> commands, std::string key = {}) {
-    auto hello = co_await Expect<wire::Hello>();
-    wire::GuestFrame ack =
-        wire::HelloAck{wire::kGuestProtocolVersion, hello.nonce, std::move(commands), std::move(key)};
+  asio::awaitable<void> Hello(std::vector<protocol::CommandState> commands, std::string key = {}) {
+    auto hello = co_await Expect<protocol::Hello>();
+    protocol::GuestFrame ack =
+        protocol::HelloAck{protocol::kGuestProtocolVersion, hello.nonce, std::move(commands), std::move(key)};
     co_await Send(std::move(ack));
   }
   void Close() { socket_.close(); }
 
  private:
   Socket socket_;
-  wire::FrameDecoder<wire::HostFrame> decoder_;
+  protocol::FrameDecoder<protocol::HostFrame> decoder_;
   std::array<char, 65536> buffer_{};
 };
 
@@ -144,8 +144,8 @@ inline void RunScenario(asio::io_context& io, asio::awaitable<void> scenario) {
   EXPECT_TRUE(done) << "the scenario hangs";
 }
 
-inline wire::Exec MakeExec(std::string id, std::vector<std::string> argv) {
-  wire::Exec e;
+inline protocol::Exec MakeExec(std::string id, std::vector<std::string> argv) {
+  protocol::Exec e;
   e.id = std::move(id);
   e.argv = std::move(argv);
   e.env = {"PATH=/usr/local/bin:/usr/bin:/bin"};
@@ -163,14 +163,14 @@ class LinkTest : public ::testing::Test {
   }
   void Run(asio::awaitable<void> scenario) { RunScenario(io_, std::move(scenario)); }
 
-  asio::awaitable<void> Open(std::vector<wire::CommandState> commands = {}) {
+  asio::awaitable<void> Open(std::vector<protocol::CommandState> commands = {}) {
     group_.Spawn(Greet(std::move(commands)));
     auto opened = co_await OpenGuestLink(std::move(*ours_), &events_, limits_);
     EXPECT_TRUE(opened) << opened.error().message;
     link_ = *std::move(opened);
     events_.link = link_.get();
   }
-  Task<> Greet(std::vector<wire::CommandState> commands) {
+  Task<> Greet(std::vector<protocol::CommandState> commands) {
     co_await peer_->Hello(std::move(commands));
     co_return Result<>{};
   }
@@ -187,8 +187,8 @@ class LinkTest : public ::testing::Test {
     EXPECT_TRUE(started) << started.error().message;
   }
   Task<> Answer(std::string id) {
-    co_await peer_->Expect<wire::Exec>();
-    wire::GuestFrame started = wire::ExecStarted{id, 5};
+    co_await peer_->Expect<protocol::Exec>();
+    protocol::GuestFrame started = protocol::ExecStarted{id, 5};
     co_await peer_->Send(std::move(started));
     co_return Result<>{};
   }

@@ -1,10 +1,10 @@
-#include "spawner/protocol.h"
+#include "protocol/spawner_messages.h"
 
 #include <type_traits>
 
 #include "base/bytes.h"
 
-namespace sandbar::spawner {
+namespace sandbar::protocol {
 namespace {
 
 constexpr size_t kMaxId = 128;
@@ -175,7 +175,7 @@ bool DecodeAlternative(size_t index, Get& get, Variant& out) {
 
 template <class Tagged>
 Result<Tagged> DecodeTagged(std::string_view packet) {
-  if (packet.size() > kMaxMessage) return Fail(Code::kProtocol, "message is too large");
+  if (packet.size() > kMaxSpawnerMessage) return Fail(Code::kProtocol, "message is too large");
   ByteReader r(packet);
   Tagged out;
   out.tag = r.U32();
@@ -204,4 +204,4 @@ Result<TaggedResponse> DecodeResponse(std::string_view packet) {
   return DecodeTagged<TaggedResponse>(packet);
 }
 
-}  // namespace sandbar::spawner
+}  // namespace sandbar::protocol

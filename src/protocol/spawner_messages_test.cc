@@ -1,12 +1,12 @@
-#include "spawner/protocol.h"
+#include "protocol/spawner_messages.h"
 
 #include <gtest/gtest.h>
 
-namespace sandbar::spawner {
+namespace sandbar::protocol {
 namespace {
 
-std::vector<Request> EveryRequest() {
-  Limits limits{2, 3ULL << 30, 400, 5ULL << 40};
+std::vector<SpawnerRequest> EveryRequest() {
+  MachineLimits limits{2, 3ULL << 30, 400, 5ULL << 40};
   return {HelloReq{7},
           BootReq{"m1", limits, 123456789012, kGvisorEngine},
           ConfigureReq{"m1", {"a", "b"}, "sha256:x", "host", {"snap_1"}, {{"drv_1", "/data", true, 1000, 1001}}, true},
@@ -35,7 +35,7 @@ std::vector<Request> EveryRequest() {
           AssignReq{"m1", 7, 5ULL << 40}};
 }
 
-std::vector<Response> EveryResponse() {
+std::vector<SpawnerResponse> EveryResponse() {
   return {OkResp{},
           HelloResp{1, "inst", "btrfs", "v2", true, {{kMicrovmEngine, "microvm", 3, false, "no /dev/kvm"}}},
           ErrorResp{3, "no", 13},
@@ -48,7 +48,7 @@ std::vector<Response> EveryResponse() {
 }
 
 TEST(Protocol, EveryRequestSurvivesTheRoundTrip) {
-  ASSERT_EQ(EveryRequest().size(), std::variant_size_v<Request>);
+  ASSERT_EQ(EveryRequest().size(), std::variant_size_v<SpawnerRequest>);
   for (auto& body : EveryRequest()) {
     std::string bytes = Encode(TaggedRequest{42, body});
     auto back = DecodeRequest(bytes);
@@ -84,7 +84,7 @@ TEST(Protocol, FieldsKeepTheirValues) {
 }
 
 TEST(Protocol, EveryResponseSurvivesTheRoundTrip) {
-  ASSERT_EQ(EveryResponse().size(), std::variant_size_v<Response>);
+  ASSERT_EQ(EveryResponse().size(), std::variant_size_v<SpawnerResponse>);
   for (auto& body : EveryResponse()) {
     std::string bytes = Encode(TaggedResponse{0, body});
     auto back = DecodeResponse(bytes);
@@ -124,4 +124,4 @@ TEST(Protocol, LimitsAreChecked) {
 }
 
 }  // namespace
-}  // namespace sandbar::spawner
+}  // namespace sandbar::protocol

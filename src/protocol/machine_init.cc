@@ -1,16 +1,17 @@
+#include "protocol/machine_init.h"
+
 #include <array>
 #include <bit>
 #include <cstring>
 #include <utility>
 
 #include "base/bytes.h"
-#include "os/entry.h"
 
-namespace sandbar::os {
+namespace sandbar::protocol {
 namespace {
 
 constexpr uint8_t kStart = 1, kPlan = 2;
-constexpr size_t kMaxPath = 4096;
+constexpr size_t kMaxInitPath = 4096;
 constexpr size_t kMaxItems = 256;
 
 class Packer {
@@ -66,8 +67,8 @@ class Unpacker {
   std::vector<ProcCover> Covers() {
     std::vector<ProcCover> out(Count(kMaxItems));
     for (ProcCover& c : out) {
-      c.source = bytes_.Str(kMaxPath);
-      c.target = bytes_.Str(kMaxPath);
+      c.source = bytes_.Str(kMaxInitPath);
+      c.target = bytes_.Str(kMaxInitPath);
     }
     return out;
   }
@@ -126,9 +127,9 @@ Result<EntryStart> DecodeEntryStart(std::string_view bytes, const std::vector<Fd
   Unpacker u(bytes, fds, kStart);
   EntryStart start;
   start.netns = u.One();
-  start.proc_at = u.bytes().Str(kMaxPath);
+  start.proc_at = u.bytes().Str(kMaxInitPath);
   start.covers = u.Covers();
-  start.read_only = u.bytes().StrList(kMaxItems, kMaxPath);
+  start.read_only = u.bytes().StrList(kMaxItems, kMaxInitPath);
   start.open_files = u.bytes().U64();
   const std::string_view filter = u.bytes().Str(kMaxEntryBytes);
   start.filter.resize(filter.size() / sizeof(sock_filter));
@@ -149,17 +150,17 @@ Result<EntryPlan> DecodeEntryPlan(std::string_view bytes, const std::vector<Fd>&
   plan.mounts.resize(u.Count(fds.size()));
   for (GuestMount& m : plan.mounts) {
     m.mount = u.One();
-    m.path = u.bytes().Str(kMaxPath);
+    m.path = u.bytes().Str(kMaxInitPath);
   }
-  plan.mount_point = u.bytes().Str(kMaxPath);
+  plan.mount_point = u.bytes().Str(kMaxInitPath);
   plan.covers = u.Covers();
-  plan.hostname = u.bytes().Str(kMaxPath);
+  plan.hostname = u.bytes().Str(kMaxInitPath);
   const std::string_view cpus = u.bytes().Str(sizeof(cpu_set_t));
   if (cpus.size() == sizeof(cpu_set_t)) std::memcpy(&plan.cpus.emplace(), cpus.data(), cpus.size());
   plan.keep = u.Many();
-  plan.argv = u.bytes().StrList(kMaxItems, kMaxPath);
+  plan.argv = u.bytes().StrList(kMaxItems, kMaxInitPath);
   SB_TRYV(u.Done());
   return plan;
 }
 
-}  // namespace sandbar::os
+}  // namespace sandbar::protocol

@@ -1,11 +1,11 @@
-#include "wire/guest_frames.h"
+#include "protocol/guest_frames.h"
 
 #include <type_traits>
 #include <utility>
 
 #include "base/bytes.h"
 
-namespace sandbar::wire {
+namespace sandbar::protocol {
 namespace {
 
 constexpr uint8_t kHostBase = 1;
@@ -278,7 +278,7 @@ template <class A>
 void Visit(A& a, ExecFailed& m) {
   a.Id(m.id);
   a.Enum(m.kind, ExecFailure::kOther);
-  a.Text(m.message, kMaxMessage);
+  a.Text(m.message, kMaxErrorText);
 }
 template <class A>
 void Visit(A& a, Output& m) {
@@ -308,7 +308,7 @@ template <class A>
 void Visit(A& a, FileError& m) {
   a.U32(m.stream);
   a.Enum(m.kind, FileErrorKind::kOther);
-  a.Text(m.message, kMaxMessage);
+  a.Text(m.message, kMaxErrorText);
 }
 template <class A>
 void Visit(A& a, Quiesced& m) {
@@ -480,4 +480,4 @@ Result<bool> FrameDecoder<Frame>::Next(Frame& out) {
 template class FrameDecoder<HostFrame>;
 template class FrameDecoder<GuestFrame>;
 
-}  // namespace sandbar::wire
+}  // namespace sandbar::protocol

@@ -10,8 +10,8 @@
 // it has; the daemon sends the same Hello everywhere, and the magic of the answer (kStreamMagic) tells it to escape
 // from there on. Whoever holds the stream while no daemon is there sends kGuestGone.
 //
-// An agent that was told a key of its machine (base/vm_config.h: after a start from a template, where every agent looks
-// alike) says it in HelloAck; a daemon that knows the key takes no other answer.
+// An agent that was told a key of its machine (protocol/vm_config.h: after a start from a template, where every agent
+// looks alike) says it in HelloAck; a daemon that knows the key takes no other answer.
 //
 // Commands have string ids chosen by the daemon; they outlive connections. Output carries absolute offsets, counted
 // over stdout, stderr and the channel together. The agent keeps bytes until Ack: Ack(offset) both frees them and opens
@@ -46,7 +46,7 @@
 
 #include "base/result.h"
 
-namespace sandbar::wire {
+namespace sandbar::protocol {
 
 inline constexpr uint32_t kGuestProtocolVersion = 1;
 inline constexpr std::string_view kGuestMagic = "\x7fSANDBAR";   // 8 bytes, sent before Hello / HelloAck frames
@@ -67,7 +67,7 @@ inline constexpr size_t kMaxPath = 4095;      // PATH_MAX without the NUL
 inline constexpr size_t kMaxUserName = 256;
 inline constexpr size_t kMaxMachineKey = 64;
 inline constexpr size_t kMaxEntropy = 256;
-inline constexpr size_t kMaxMessage = 4096;         // error texts
+inline constexpr size_t kMaxErrorText = 4096;       // error texts
 inline constexpr uint64_t kMaxOffset = 1ULL << 60;  // offsets and gaps above this are a lie
 
 enum class FileErrorKind : uint8_t {
@@ -287,4 +287,4 @@ class FrameDecoder {
 extern template class FrameDecoder<HostFrame>;
 extern template class FrameDecoder<GuestFrame>;
 
-}  // namespace sandbar::wire
+}  // namespace sandbar::protocol

@@ -1,11 +1,11 @@
-#include "os/entry.h"
+#include "protocol/machine_init.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
 
 #include <array>
 
-namespace sandbar::os {
+namespace sandbar::protocol {
 namespace {
 
 std::vector<Fd> Received(size_t count) {
@@ -89,4 +89,4 @@ TEST(EntryTest, WhatIsNotSuchAMessageIsRefused) {
 }
 
 }  // namespace
-}  // namespace sandbar::os
+}  // namespace sandbar::protocol

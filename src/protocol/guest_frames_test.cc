@@ -1,10 +1,10 @@
-#include "wire/guest_frames.h"
+#include "protocol/guest_frames.h"
 
 #include <gtest/gtest.h>
 
 #include "base/bytes.h"
 
-namespace sandbar::wire {
+namespace sandbar::protocol {
 namespace {
 
 template <class Frame>
@@ -334,7 +334,7 @@ TEST(GuestFrames, RefusesValuesOutOfBounds) {
   EXPECT_FALSE(guest(Exit{"a", 256, false, 0, 0}));
   EXPECT_FALSE(guest(Credit{1, 0}));
   EXPECT_FALSE(guest(FileError{1, static_cast<FileErrorKind>(99), ""}));
-  EXPECT_FALSE(guest(FileError{1, FileErrorKind::kOther, std::string(kMaxMessage + 1, 'x')}));
+  EXPECT_FALSE(guest(FileError{1, FileErrorKind::kOther, std::string(kMaxErrorText + 1, 'x')}));
   EXPECT_FALSE(guest(ExecFailed{"a", static_cast<ExecFailure>(7), ""}));
   EXPECT_FALSE(guest(HelloAck{1, 1, std::vector<CommandState>(kMaxCommands + 1, CommandState{"a", 0, false})}));
   EXPECT_TRUE(
@@ -351,4 +351,4 @@ TEST(GuestFrames, RefusesValuesOutOfBounds) {
 }
 
 }  // namespace
-}  // namespace sandbar::wire
+}  // namespace sandbar::protocol
