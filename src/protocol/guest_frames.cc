@@ -4,322 +4,209 @@
 #include <utility>
 
 #include "base/bytes.h"
+#include "protocol/codec.h"
 
 namespace sandbar::protocol {
 namespace {
 
 constexpr uint8_t kHostBase = 1;
 constexpr uint8_t kGuestBase = 65;
-constexpr char kEscape = kGuestMagic[0];  // does not come again in a magic
-
-// Each message is described once (Visit below); Writer and Reader are the two directions.
-class Writer {
- public:
-  void U8(uint8_t v) { w_.U8(v); }
-  void U32(uint32_t v) { w_.U32(v); }
-  void U64(uint64_t v) { w_.U64(v); }
-  void I32(int32_t v) { w_.I32(v); }
-  void Bool(bool v) { w_.U8(v ? 1 : 0); }
-  // The last field of a message, and absent when false: agents and daemons from before it understand the rest.
-  void LastChannel(Channel v) {
-    if (v != Channel::kNone) w_.U8(static_cast<uint8_t>(v));
-  }
-  void LastKey(const std::string& v) {
-    if (!v.empty()) w_.Str(v);
-  }
-  void Positive(uint32_t v) { w_.U32(v); }
-  void Port(uint16_t v) { w_.U32(v); }
-  void Offset(uint64_t v) { w_.U64(v); }
-  void Pipe(uint8_t v) { w_.U8(v); }
-  void Id(const std::string& v) { w_.Str(v); }
-  void Text(const std::string& v, size_t) { w_.Str(v); }
-  void List(const std::vector<std::string>& v) { w_.StrList(v); }
-  void Bytes(const std::string& v) { w_.Raw(v); }
-  template <class E>
-  void Enum(E v, E) {
-    w_.U8(static_cast<uint8_t>(v));
-  }
-  void Require(bool) {}
-  void Commands(const std::vector<CommandState>& v) {
-    w_.U32(static_cast<uint32_t>(v.size()));
-    for (const auto& c : v) {
-      w_.Str(c.id);
-      w_.U64(c.produced);
-      w_.U8(c.exited ? 1 : 0);
-    }
-  }
-  void Renames(const std::vector<Renamed>& v) {
-    w_.U32(static_cast<uint32_t>(v.size()));
-    for (const auto& c : v) {
-      w_.Str(c.from);
-      w_.Str(c.to);
-    }
-  }
-  std::string Take() { return w_.Take(); }
-
- private:
-  ByteWriter w_;
-};
-
-class Reader {
- public:
-  explicit Reader(std::string_view in) : r_(in) {}
-  void U8(uint8_t& v) { v = r_.U8(); }
-  void U32(uint32_t& v) { v = r_.U32(); }
-  void U64(uint64_t& v) { v = r_.U64(); }
-  void I32(int32_t& v) { v = r_.I32(); }
-  void Bool(bool& v) {
-    uint8_t b = r_.U8();
-    Require(b <= 1);
-    v = b == 1;
-  }
-  void LastChannel(Channel& v) {
-    v = Channel::kNone;
-    if (r_.remaining() == 0) return;
-    Enum(v, Channel::kStandardInput);
-    Require(v != Channel::kNone);
-  }
-  void LastKey(std::string& v) {
-    v.clear();
-    if (r_.remaining() == 0) return;
-    v = r_.Str(kMaxMachineKey);
-    Require(!v.empty());
-  }
-  void Positive(uint32_t& v) {
-    v = r_.U32();
-    Require(v > 0);
-  }
-  void Port(uint16_t& v) {
-    uint32_t port = r_.U32();
-    Require(port > 0 && port <= 65535);
-    v = static_cast<uint16_t>(port);
-  }
-  void Offset(uint64_t& v) {
-    v = r_.U64();
-    Require(v <= kMaxOffset);
-  }
-  void Pipe(uint8_t& v) {
-    v = r_.U8();
-    Require(v >= 1 && v <= 3);
-  }
-  void Id(std::string& v) {
-    v = r_.Str(kMaxCommandId);
-    Require(!v.empty());
-  }
-  void Text(std::string& v, size_t max) { v = r_.Str(max); }
-  void List(std::vector<std::string>& v) { v = r_.StrList(); }
-  void Bytes(std::string& v) {
-    Require(r_.remaining() > 0 && r_.remaining() <= kMaxData);
-    if (ok_) v = r_.Rest();
-  }
-  template <class E>
-  void Enum(E& v, E last) {
-    uint8_t raw = r_.U8();
-    Require(raw <= static_cast<uint8_t>(last));
-    v = ok_ ? static_cast<E>(raw) : last;
-  }
-  void Require(bool holds) { ok_ = ok_ && holds; }
-  void Commands(std::vector<CommandState>& v) {
-    uint32_t n = r_.U32();
-    Require(n <= kMaxCommands);
-    for (uint32_t i = 0; i < n && ok_ && r_.ok(); ++i) {
-      CommandState c;
-      Id(c.id);
-      Offset(c.produced);
-      Bool(c.exited);
-      v.push_back(std::move(c));
-    }
-  }
-  void Renames(std::vector<Renamed>& v) {
-    uint32_t n = r_.U32();
-    Require(n <= kMaxCommands);
-    for (uint32_t i = 0; i < n && ok_ && r_.ok(); ++i) {
-      Renamed c;
-      Id(c.from);
-      Id(c.to);
-      v.push_back(std::move(c));
-    }
-  }
-  bool Done() const { return ok_ && r_.Done(); }
-
- private:
-  ByteReader r_;
-  bool ok_ = true;
-};
+constexpr size_t kMaxItems = 65536, kMaxItem = 1 << 20;  // of argv and env; a frame is shorter
+constexpr char kEscape = kGuestMagic[0];                 // does not come again in a magic
 
 template <class A>
-void Visit(A& a, Hello& m) {
-  a.U32(m.version);
-  a.U64(m.nonce);
+void Id(A& a, Is<std::string> auto& id) {
+  a.Text(id, kMaxCommandId);
+  a.Require(!id.empty());
 }
 template <class A>
-void Visit(A& a, Exec& m) {
-  a.Id(m.id);
-  a.List(m.argv);
+void Offset(A& a, Is<uint64_t> auto& offset) {
+  a(offset);
+  a.Require(offset <= kMaxOffset);
+}
+
+}  // namespace
+
+template <class A>
+void Fields(A& a, Is<Hello> auto& m) {
+  a(m.version);
+  a(m.nonce);
+}
+template <class A>
+void Fields(A& a, Is<Exec> auto& m) {
+  Id(a, m.id);
+  a.List(m.argv, kMaxItems, kMaxItem);
   a.Require(!m.argv.empty());
-  a.List(m.env);
+  a.List(m.env, kMaxItems, kMaxItem);
   a.Text(m.cwd, kMaxPath);
-  a.U32(m.uid);
-  a.U32(m.gid);
+  a(m.uid);
+  a(m.gid);
   a.Text(m.user, kMaxUserName);
-  a.U64(m.timeout_ms);
-  a.LastChannel(m.channel);
+  a(m.timeout_ms);
+  a.Appended(m.channel, [&] { a.Enum(m.channel, Channel::kStandardInput); });
 }
 template <class A>
-void Visit(A& a, Ack& m) {
-  a.Id(m.id);
-  a.Offset(m.offset);
+void Fields(A& a, Is<Ack> auto& m) {
+  Id(a, m.id);
+  Offset(a, m.offset);
 }
 template <class A>
-void Visit(A& a, ExitAck& m) {
-  a.Id(m.id);
+void Fields(A& a, Is<ExitAck> auto& m) {
+  Id(a, m.id);
 }
 template <class A>
-void Visit(A& a, Kill& m) {
-  a.Id(m.id);
-  a.I32(m.signal);
+void Fields(A& a, Is<Kill> auto& m) {
+  Id(a, m.id);
+  a(m.signal);
   a.Require(m.signal > 0 && m.signal <= 64);
 }
 template <class A>
-void Visit(A& a, Credit& m) {
-  a.U32(m.stream);
-  a.Positive(m.bytes);
+void Fields(A& a, Is<Credit> auto& m) {
+  a(m.stream);
+  a(m.bytes);
+  a.Require(m.bytes > 0);
 }
 template <class A>
-void Visit(A& a, ReadFile& m) {
-  a.U32(m.stream);
+void Fields(A& a, Is<ReadFile> auto& m) {
+  a(m.stream);
   a.Text(m.path, kMaxPath);
   a.Text(m.cwd, kMaxPath);
-  a.U32(m.uid);
-  a.U32(m.gid);
+  a(m.uid);
+  a(m.gid);
   a.Text(m.user, kMaxUserName);
 }
 template <class A>
-void Visit(A& a, WriteTar& m) {
-  a.U32(m.stream);
+void Fields(A& a, Is<WriteTar> auto& m) {
+  a(m.stream);
   a.Text(m.cwd, kMaxPath);
-  a.U32(m.uid);
-  a.U32(m.gid);
+  a(m.uid);
+  a(m.gid);
   a.Text(m.user, kMaxUserName);
-  a.Bool(m.gzip);
+  a(m.gzip);
 }
 template <class A>
-void Visit(A& a, MakeDir& m) {
-  a.U32(m.stream);
+void Fields(A& a, Is<MakeDir> auto& m) {
+  a(m.stream);
   a.Text(m.path, kMaxPath);
   a.Text(m.cwd, kMaxPath);
-  a.U32(m.uid);
-  a.U32(m.gid);
+  a(m.uid);
+  a(m.gid);
   a.Text(m.user, kMaxUserName);
-  a.Bool(m.recursive);
+  a(m.recursive);
 }
 template <class A>
-void Visit(A& a, PackTree& m) {
-  a.U32(m.stream);
+void Fields(A& a, Is<PackTree> auto& m) {
+  a(m.stream);
   a.Text(m.path, kMaxPath);
 }
 template <class A>
-void Visit(A& a, UnpackTree& m) {
-  a.U32(m.stream);
+void Fields(A& a, Is<UnpackTree> auto& m) {
+  a(m.stream);
   a.Text(m.path, kMaxPath);
 }
 template <class A>
-void Visit(A& a, Data& m) {
-  a.U32(m.stream);
-  a.Bytes(m.bytes);
+void Fields(A& a, Is<Data> auto& m) {
+  a(m.stream);
+  a.Rest(m.bytes, kMaxData);
 }
 template <class A>
-void Visit(A& a, End& m) {
-  a.U32(m.stream);
+void Fields(A& a, Is<End> auto& m) {
+  a(m.stream);
 }
 template <class A>
-void Visit(A& a, Abort& m) {
-  a.U32(m.stream);
+void Fields(A& a, Is<Abort> auto& m) {
+  a(m.stream);
 }
 template <class A>
-void Visit(A& a, Quiesce& m) {
-  a.U64(m.grace_ms);
-  a.Bool(m.go_on);
+void Fields(A& a, Is<Quiesce> auto& m) {
+  a(m.grace_ms);
+  a(m.go_on);
 }
 template <class A>
-void Visit(A& a, Input& m) {
-  a.Id(m.id);
-  a.Bytes(m.bytes);
+void Fields(A& a, Is<Input> auto& m) {
+  Id(a, m.id);
+  a.Rest(m.bytes, kMaxData);
 }
 template <class A>
-void Visit(A&, Gone&) {}
+void Fields(A&, Is<Gone> auto&) {}
 template <class A>
-void Visit(A& a, Dial& m) {
-  a.U32(m.stream);
-  a.Port(m.port);
+void Fields(A& a, Is<Dial> auto& m) {
+  a(m.stream);
+  uint32_t port = m.port;
+  a(port);
+  a.Require(port > 0 && port <= 65535);
+  if constexpr (A::kReads) m.port = static_cast<uint16_t>(port);
 }
 template <class A>
-void Visit(A& a, Renew& m) {
+void Fields(A& a, Is<Renew> auto& m) {
   a.Text(m.entropy, kMaxEntropy);
-  a.U64(m.clock_ns);
-  a.Renames(m.commands);
+  a(m.clock_ns);
+  a.Each(m.commands, kMaxCommands, [&](auto& c) { Id(a, c.from), Id(a, c.to); });
   a.Text(m.machine_key, kMaxMachineKey);
 }
 template <class A>
-void Visit(A&, Renewed&) {}
+void Fields(A&, Is<Renewed> auto&) {}
 template <class A>
-void Visit(A& a, HelloAck& m) {
-  a.U32(m.version);
-  a.U64(m.nonce);
-  a.Commands(m.commands);
-  a.LastKey(m.machine_key);
+void Fields(A& a, Is<HelloAck> auto& m) {
+  a(m.version);
+  a(m.nonce);
+  a.Each(m.commands, kMaxCommands, [&](auto& c) { Id(a, c.id), Offset(a, c.produced), a(c.exited); });
+  a.Appended(m.machine_key, [&] { a.Text(m.machine_key, kMaxMachineKey); });
 }
 template <class A>
-void Visit(A& a, ExecStarted& m) {
-  a.Id(m.id);
-  a.I32(m.pid);
+void Fields(A& a, Is<ExecStarted> auto& m) {
+  Id(a, m.id);
+  a(m.pid);
 }
 template <class A>
-void Visit(A& a, ExecFailed& m) {
-  a.Id(m.id);
+void Fields(A& a, Is<ExecFailed> auto& m) {
+  Id(a, m.id);
   a.Enum(m.kind, ExecFailure::kOther);
   a.Text(m.message, kMaxErrorText);
 }
 template <class A>
-void Visit(A& a, Output& m) {
-  a.Id(m.id);
-  a.Offset(m.offset);
-  a.Pipe(m.stream);
-  a.Bytes(m.bytes);
+void Fields(A& a, Is<Output> auto& m) {
+  Id(a, m.id);
+  Offset(a, m.offset);
+  a(m.stream);
+  a.Require(m.stream >= 1 && m.stream <= 3);
+  a.Rest(m.bytes, kMaxData);
 }
 template <class A>
-void Visit(A& a, Gap& m) {
-  a.Id(m.id);
-  a.Offset(m.offset);
-  a.Offset(m.bytes);
+void Fields(A& a, Is<Gap> auto& m) {
+  Id(a, m.id);
+  Offset(a, m.offset);
+  Offset(a, m.bytes);
   a.Require(m.bytes > 0);
 }
 template <class A>
-void Visit(A& a, Exit& m) {
-  a.Id(m.id);
-  a.I32(m.code);
+void Fields(A& a, Is<Exit> auto& m) {
+  Id(a, m.id);
+  a(m.code);
   a.Require(m.code >= 0 && m.code <= 255);
-  a.Bool(m.timed_out);
-  a.U64(m.duration_ms);
-  a.Offset(m.final_offset);
-  a.Bool(m.out_of_memory);
+  a(m.timed_out);
+  a(m.duration_ms);
+  Offset(a, m.final_offset);
+  a(m.out_of_memory);
 }
 template <class A>
-void Visit(A& a, FileError& m) {
-  a.U32(m.stream);
+void Fields(A& a, Is<FileError> auto& m) {
+  a(m.stream);
   a.Enum(m.kind, FileErrorKind::kOther);
   a.Text(m.message, kMaxErrorText);
 }
 template <class A>
-void Visit(A& a, Quiesced& m) {
-  a.Bool(m.clean);
-  a.U32(m.killed);
+void Fields(A& a, Is<Quiesced> auto& m) {
+  a(m.clean);
+  a(m.killed);
 }
 
 template <class A>
-void Visit(A& a, Dialed& m) {
-  a.U32(m.stream);
+void Fields(A& a, Is<Dialed> auto& m) {
+  a(m.stream);
 }
+
+namespace {
 
 template <class Frame>
 constexpr uint8_t Base() {
@@ -328,15 +215,14 @@ constexpr uint8_t Base() {
 
 template <class Frame>
 std::string EncodeFrame(const Frame& frame) {
-  Writer body;
-  body.U8(static_cast<uint8_t>(Base<Frame>() + frame.index()));
+  Put body;
+  body(static_cast<uint8_t>(Base<Frame>() + frame.index()));
   bool hello = false;
   std::visit(
       [&](const auto& m) {
         using M = std::decay_t<decltype(m)>;
         hello = std::is_same_v<M, Hello> || std::is_same_v<M, HelloAck>;
-        // A Writer only reads; Visit takes a mutable message because it also serves the Reader.
-        Visit(body, const_cast<M&>(m));
+        Fields(body, m);
       },
       frame);
   std::string payload = body.Take();
@@ -359,20 +245,6 @@ std::string Escape(std::string frame) {
     from = end;
   }
   return out;
-}
-
-template <class Frame, size_t I>
-bool DecodeAs(std::string_view payload, Frame& out) {
-  Reader r(payload);
-  Visit(r, out.template emplace<I>());
-  return r.Done();
-}
-
-template <class Frame, size_t... I>
-bool DecodeIndex(size_t index, std::string_view payload, Frame& out, std::index_sequence<I...>) {
-  bool ok = false;
-  ((I == index && (ok = DecodeAs<Frame, I>(payload, out))) || ...);
-  return ok;
 }
 
 }  // namespace
@@ -466,8 +338,7 @@ Result<bool> FrameDecoder<Frame>::Next(Frame& out) {
   start_ += 4 + length;
   size_t index = static_cast<size_t>(type) - Base<Frame>();
   if (type < Base<Frame>() || index >= std::variant_size_v<Frame>) return Fail(Code::kProtocol, "unknown frame type");
-  if (!DecodeIndex(index, payload, out, std::make_index_sequence<std::variant_size_v<Frame>>()))
-    return Fail(Code::kProtocol, "malformed frame");
+  if (!GetAlternative(index, payload, out)) return Fail(Code::kProtocol, "malformed frame");
   if (start_ == buffer_.size()) {
     // An idle connection should not keep the largest frame it ever saw.
     if (buffer_.capacity() > kMaxData) std::string().swap(buffer_);

@@ -1,41 +1,52 @@
 #include "protocol/vm_config.h"
 
-#include <utility>
-
 #include "base/bytes.h"
+#include "protocol/codec.h"
 
 namespace sandbar::protocol {
+namespace {
+
+constexpr size_t kMaxField = 1 << 20;
+
+}  // namespace
+
+template <class A>
+void Fields(A& a, Is<VmFile> auto& m) {
+  a.Text(m.path, kMaxField), a(m.mode), a.Text(m.bytes, kMaxVmConfig);
+}
+template <class A>
+void Fields(A& a, Is<VmDrive> auto& m) {
+  a.Text(m.path, kMaxField), a(m.writable), a(m.uid), a(m.gid);
+}
+template <class A>
+void Fields(A& a, Is<VmConfig> auto& m) {
+  a.Text(m.hostname, kMaxField), a(m.clock_ns), a.Text(m.entropy, kMaxField), a(m.pids), a.Text(m.key, kMaxField);
+  a(m.restored);
+  a.Each(m.files, kMaxVmConfig, [&](auto& e) { Fields(a, e); });
+  a.Each(m.drives, kMaxVmConfig, [&](auto& e) { Fields(a, e); });
+  a(m.nesting);
+}
 
 std::string VmDriveDisk(size_t i) {
   return "drive" + std::to_string(i);
 }
 
-std::string EncodeVmConfig(const VmConfig& c) {
-  ByteWriter w;
-  w.Str(c.hostname);
-  w.I64(c.clock_ns);
-  w.Str(c.entropy);
-  w.U32(c.pids);
-  w.Str(c.key);
-  w.U8(c.restored ? 1 : 0);
-  w.U32(static_cast<uint32_t>(c.files.size()));
-  for (const VmFile& f : c.files) {
-    w.Str(f.path);
-    w.U32(f.mode);
-    w.Str(f.bytes);
-  }
-  w.U32(static_cast<uint32_t>(c.drives.size()));
-  for (const VmDrive& d : c.drives) {
-    w.Str(d.path);
-    w.U8(d.writable ? 1 : 0);
-    w.U32(d.uid);
-    w.U32(d.gid);
-  }
-  w.U8(c.nesting ? 1 : 0);
+std::string EncodeVmConfig(const VmConfig& config) {
+  Put put;
+  Fields(put, config);
+  const std::string fields = put.Take();
   ByteWriter out;
-  out.U32(static_cast<uint32_t>(w.str().size()));
-  out.Raw(w.str());
+  out.U32(static_cast<uint32_t>(fields.size()));
+  out.Raw(fields);
   return out.Take();
+}
+
+Result<VmConfig> DecodeVmConfig(std::string_view bytes) {
+  VmConfig config;
+  Get get(bytes);
+  Fields(get, config);
+  if (!get.Done()) return Fail(Code::kProtocol, "malformed configuration");
+  return config;
 }
 
 std::array<uint8_t, 6> VmMac(std::string_view key) {
@@ -44,37 +55,6 @@ std::array<uint8_t, 6> VmMac(std::string_view key) {
   std::array<uint8_t, 6> mac{0x02};  // chosen locally
   for (size_t i = 1; i < mac.size(); ++i) mac[i] = static_cast<uint8_t>(hash >> (8 * i));
   return mac;
-}
-
-Result<VmConfig> DecodeVmConfig(std::string_view bytes) {
-  ByteReader r(bytes);
-  VmConfig c;
-  c.hostname = r.Str();
-  c.clock_ns = r.I64();
-  c.entropy = r.Str();
-  c.pids = r.U32();
-  c.key = r.Str();
-  c.restored = r.U8() != 0;
-  uint32_t files = r.U32();
-  for (uint32_t i = 0; i < files && r.ok(); ++i) {
-    VmFile f;
-    f.path = r.Str();
-    f.mode = r.U32();
-    f.bytes = r.Str(kMaxVmConfig);
-    c.files.push_back(std::move(f));
-  }
-  uint32_t drives = r.U32();
-  for (uint32_t i = 0; i < drives && r.ok(); ++i) {
-    VmDrive d;
-    d.path = r.Str();
-    d.writable = r.U8() != 0;
-    d.uid = r.U32();
-    d.gid = r.U32();
-    c.drives.push_back(std::move(d));
-  }
-  c.nesting = r.U8() != 0;
-  if (!r.Done()) return Fail(Code::kProtocol, "malformed configuration");
-  return c;
 }
 
 }  // namespace sandbar::protocol
