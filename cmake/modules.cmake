@@ -19,7 +19,7 @@ sb_module(http uses base async wire tests support/http links OpenSSL::SSL OpenSS
 sb_module(egress uses base async wire http tests support/egress links Boost::json OpenSSL::SSL OpenSSL::Crypto PkgConfig::RE2 PkgConfig::IDN2)
 sb_module(ingress uses base async wire http tests support/http)
 sb_module(images uses base links Boost::json)
-sb_module(store uses base links Boost::json PkgConfig::SQLITE)
+sb_module(store uses base async tests support/store links Boost::json PkgConfig::SQLITE)
 sb_module(engine uses base async)
 sb_module(engine/guest_link uses base async protocol engine tests wire support/guest_link)
 sb_module(engine/spawner_client uses base async protocol os engine tests spawner engine/guest_link)
@@ -36,6 +36,7 @@ sb_module(daemon uses base wire protocol os egress images engine/spawner_client 
 
 # Fakes, fixtures and harnesses of the unit tests: tests/support/<folder>, included as "support/<folder>/file.h".
 sb_module(support/wire)
+sb_module(support/store uses base store)
 sb_module(support/os uses base os)
 sb_module(support/spawner single_threaded uses base os spawner)
 sb_module(support/guest uses base protocol guest)

@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "base/ids.h"
+
 namespace sandbar::store {
 namespace {
 
@@ -19,6 +21,10 @@ std::optional<Status> StatusFromName(std::string_view name) {
     if (kStatusNames.at(i) == name) return static_cast<Status>(i);
   }
   return std::nullopt;
+}
+
+std::string NewSandboxId() {
+  return NewId("sbid_");
 }
 
 }  // namespace sandbar::store

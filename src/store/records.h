@@ -59,8 +59,13 @@ struct IsolationDemand {
   bool operator==(const IsolationDemand&) const = default;
 };
 
+// A new Sandbox::id.
+std::string NewSandboxId();
+
 // A named record of a project.
 struct Sandbox {
+  std::string id;       // "sbid_…": of this sandbox alone, for good; another one of the same name has another
+  int64_t version = 0;  // 1 for a new row, one more with each write: what an edit was applied to (store/directory.h)
   std::string name, team, project;
   bool v1 = false;  // made through /v1: its name is the session's id
   bool persistent = true;

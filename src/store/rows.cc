@@ -11,7 +11,7 @@ const std::string kSandboxColumns =
     "tags, routes, "
     "snapshot_expiration_ms, keep_last_snapshots, current_snapshot, total_egress, total_ingress, total_cpu_ms, "
     "total_duration_ms, idle_timeout_ms, create_digest, mounts, min_class, wanted_engine, engine, "
-    "isolation_class, nesting, collect_after_ms";
+    "isolation_class, nesting, collect_after_ms, id, version";
 const std::string kSessionColumns =
     "id, team, project, sandbox, machine_id, status, vcpus, memory_mb, region, runtime, image, cwd, timeout_ms, "
     "network_mode, network_shown, network_sealed, requested_at, created_at, updated_at, started_at, requested_stop_at, "
@@ -68,7 +68,7 @@ void Bind(Query& q, const Sandbox& s) {
   q.Bind(s.total_egress).Bind(s.total_ingress).Bind(s.total_cpu_ms).Bind(s.total_duration_ms);
   q.Bind(s.idle_timeout_ms).Bind(s.create_digest).Bind(ToJson(s.mounts));
   q.Bind(s.isolation.min_class).Bind(s.isolation.engine).Bind(s.engine).Bind(s.isolation_class);
-  q.Bind(s.isolation.nesting).Bind(s.collect_after_ms);
+  q.Bind(s.isolation.nesting).Bind(s.collect_after_ms).Bind(s.id).Bind(s.version);
 }
 
 void Bind(Query& q, const Session& s) {
@@ -177,8 +177,8 @@ Result<Sandbox> ReadSandbox(const Query& q, int first) {
   c.Read(s.current_snapshot);
   c.All(s.total_egress, s.total_ingress, s.total_cpu_ms, s.total_duration_ms, s.idle_timeout_ms, s.create_digest);
   c.Json(s.mounts);
-  c.All(s.isolation.min_class, s.isolation.engine, s.engine, s.isolation_class, s.isolation.nesting,
-        s.collect_after_ms);
+  c.All(s.isolation.min_class, s.isolation.engine, s.engine, s.isolation_class, s.isolation.nesting, s.collect_after_ms,
+        s.id, s.version);
   SB_TRYV(c.result());
   return s;
 }

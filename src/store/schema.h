@@ -172,6 +172,12 @@ ALTER TABLE sandboxes ADD COLUMN collect_after_ms INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE snapshots ADD COLUMN unclaimed INTEGER NOT NULL DEFAULT 0;
 CREATE INDEX sandboxes_to_collect ON sandboxes (status_updated_at) WHERE collect_after_ms > 0;
 )sql",
+    R"sql(
+ALTER TABLE sandboxes ADD COLUMN id TEXT NOT NULL DEFAULT '';
+ALTER TABLE sandboxes ADD COLUMN version INTEGER NOT NULL DEFAULT 1;
+UPDATE sandboxes SET id = 'sbid_' || lower(hex(randomblob(16)));
+CREATE UNIQUE INDEX sandboxes_by_id ON sandboxes (id);
+)sql",
 };
 
 }  // namespace sandbar::store

@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "store/json_text.h"
+#include "store/keys.h"
 #include "store/rows.h"
 #include "store/sqlite_db.h"
-#include "store/store.h"
 
 namespace sandbar::store {
 

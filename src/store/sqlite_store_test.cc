@@ -1,59 +1,23 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sqlite3.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 
 #include "store/json_text.h"
 #include "store/store.h"
+#include "support/store/store_test.h"
 
 namespace sandbar::store {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
+using testing::MakeSandbox;
+using testing::MakeSession;
 
-class SqliteStoreTest : public testing::Test {
+class SqliteStoreTest : public testing::StoreTest {
  protected:
-  SqliteStoreTest() {
-    std::string pattern = std::filesystem::temp_directory_path() / "sandbar-store-XXXXXX";
-    SB_CHECK(::mkdtemp(pattern.data()) != nullptr);
-    dir_ = pattern;
-    Open();
-  }
-  ~SqliteStoreTest() override {
-    store_.reset();
-    std::filesystem::remove_all(dir_);
-  }
-  void Open() {
-    store_.reset();
-    auto r = OpenSqlite(File());
-    ASSERT_TRUE(r) << r.error().message;
-    store_ = *std::move(r);
-  }
-  std::string File() const { return dir_ + "/t.db"; }
-
-  static Sandbox MakeSandbox(const std::string& name, int64_t created = 1000) {
-    Sandbox s;
-    s.team = "t";
-    s.project = "p";
-    s.name = name;
-    s.current_session = "sbx_" + name;
-    s.created_at = s.updated_at = s.status_updated_at = created;
-    return s;
-  }
-  static Session MakeSession(const Sandbox& sandbox) {
-    Session s;
-    s.id = sandbox.current_session;
-    s.team = sandbox.team;
-    s.project = sandbox.project;
-    s.sandbox = sandbox.name;
-    s.machine_id = "m-" + s.id;
-    s.created_at = s.requested_at = s.updated_at = sandbox.created_at;
-    return s;
-  }
-  void Add(const Sandbox& s) { ASSERT_TRUE(store_->CreateSandbox(s, MakeSession(s), "")); }
   std::vector<std::string> AllNames(ListFilter filter) {
     std::vector<std::string> names;
     for (;;) {
@@ -66,9 +30,6 @@ class SqliteStoreTest : public testing::Test {
       filter.cursor = page->next;
     }
   }
-
-  std::string dir_;
-  std::unique_ptr<Store> store_;
 };
 
 TEST_F(SqliteStoreTest, EveryFieldComesBack) {

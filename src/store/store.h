@@ -1,146 +1,69 @@
-// The durable state of one server: sandboxes, sessions, commands, pool members, tokens. A small interface so that
-// another database can stand behind it; nothing above it sees SQL.
+// The store of a one-machine server: journal and directory in one SQLite file, and the writes that change both.
 //
-// Calls are synchronous and block: the domain makes all of them on one thread of its own (async Offload), never on the
-// loop. An instance is used by one thread at a time. A call that returns success has committed: a killed process loses
-// nothing. Edits of a sandbox are functions, run inside the transaction, so that two writers never overwrite each
-// other:
+// Calls are synchronous and block: the domain makes all of them on one thread of its own, never on the loop. An
+// instance is used by one thread at a time. A call that returns success has committed. Code that needs one half only
+// takes that half: a Journal& on the store's thread, or the Directory on the loop (async_directory.h makes one of a
+// Store).
 //
 //   auto store = OpenSqlite("/var/lib/sandbar/sandbar.db");
 //   (*store)->EditSandbox(key, [](Sandbox& s) -> Result<> { s.timeout_ms = 60000; return {}; });
+//
+// The combined writes below change rows of both halves in one transaction: all rows or none. A server whose directory
+// is another database cannot do that. It has to write in the order that each comment gives, so that whatever a crash
+// leaves is found by the next start and finished or undone. The journal's row is written first when it announces work,
+// and last when it ends work: an unfinished row in the journal is what makes recovery look.
+//
+// Work that a function does on a Store& in several calls (retention, durability, drives, deletion in sandbox/) is not
+// one transaction. It is in one piece only as long as one thread makes all calls; each of its steps can be repeated.
 #pragma once
 
-#include <functional>
-#include <map>
 #include <memory>
-#include <optional>
 #include <string>
-#include <utility>
-#include <vector>
 
-#include "base/result.h"
-#include "store/records.h"
+#include "store/sqlite_directory.h"
+#include "store/sqlite_journal.h"
 
 namespace sandbar::store {
 
-// A sandbox's identity: names are unique within a project of a team.
-struct SandboxKey {
-  std::string team, project, name;
-  bool operator==(const SandboxKey&) const = default;
-};
-inline SandboxKey KeyOf(const Sandbox& s) {
-  return {s.team, s.project, s.name};
-}
-inline SandboxKey KeyOf(const Session& s) {
-  return {s.team, s.project, s.sandbox};
-}
-
-enum class SortBy { kCreatedAt, kName, kStatusUpdatedAt, kUpdatedAt };  // the last: drives only
-
-struct ListFilter {
-  std::string team, project;  // empty: any
-  int limit = 20;
-  std::string cursor;  // what `next` of the page before said
-  SortBy sort_by = SortBy::kCreatedAt;
-  bool ascending = false;
-  std::string name_prefix;
-  std::optional<std::pair<std::string, std::string>> tag;
-  std::string sandbox;                  // sessions only: of this name
-  std::optional<int64_t> since, until;  // exclusive bounds on created_at
-};
-
-template <class T>
-struct Listing {
-  std::vector<T> items;
-  std::string next;  // empty: no more
-};
-
-using SandboxEdit = std::function<Result<>(Sandbox&)>;
-using SnapshotEdit = std::function<Result<>(Snapshot&)>;
-using DriveEdit = std::function<Result<>(Drive&)>;
-
-class Store {
+class Store final : public SqliteJournal, public SqliteDirectory {
  public:
-  virtual ~Store() = default;
+  explicit Store(std::unique_ptr<Db> db);
+  Store(const Store&) = delete;
+  Store& operator=(const Store&) = delete;
+  ~Store() override;
 
-  // Both rows or none. kConflict when the name is taken. A non-empty `claimed` pool member loses its pool row in the
-  // same transaction: from then on the machine belongs to the session.
-  virtual Result<> CreateSandbox(const Sandbox& sandbox, const Session& session, const std::string& claimed) = 0;
-  virtual Result<std::optional<Sandbox>> FindSandbox(const SandboxKey& key) = 0;
-  virtual Result<std::optional<Sandbox>> FindSandboxBySubdomain(const std::string& subdomain) = 0;
-  // kNotFound when it is gone. An error from `edit` rolls back and is returned.
-  virtual Result<Sandbox> EditSandbox(const SandboxKey& key, const SandboxEdit& edit) = 0;
+  // A new sandbox with its first session. kConflict when the name is taken. A non-empty `claimed` pool member loses its
+  // pool row in the same transaction: from then on the machine belongs to the session. The store gives the sandbox an
+  // id when it has none.
+  // Across two databases: journal (session pending, pool row gone), then directory. After a crash in between, or when
+  // the name is taken, recovery finds a pending session without a record, ends its machine and removes the row.
+  Result<> CreateSandbox(const Sandbox& sandbox, const Session& session, const std::string& claimed);
+
+  // A new session of an existing sandbox, or a new state of a known one, with the edit of its sandbox. kNotFound when
+  // the sandbox is gone. A null `edit` leaves the sandbox as it is.
+  // Across two databases: a session that goes on: journal, then directory; recovery copies the session's state to the
+  // record again, which changes nothing the second time. A session that ends: directory, then journal. The edit then
+  // adds the session's usage to the sandbox's totals, and a repetition would add it twice: the record has to say which
+  // session it counted last, in the same row as the totals.
+  Result<Sandbox> SaveSession(const Session& session, const SandboxEdit& edit);
+
+  // The end of a session with the snapshot that it left, which the edit makes the sandbox's head.
+  // Across two databases: snapshot, then the sandbox's head, then the journal. The session has named its snapshot since
+  // before the machine ended, so until the journal says "stopped" recovery writes all three again; a snapshot of that
+  // id which is there already is the same one. Never the head first: it would name a snapshot that does not exist.
+  Result<Sandbox> SaveStopped(const Session& session, const Snapshot& snapshot, const SandboxEdit& edit);
+
   // Takes its sessions, commands and notices with it. Not an error when it is gone already.
-  virtual Result<> DeleteSandbox(const SandboxKey& key) = 0;
-  virtual Result<Listing<Sandbox>> ListSandboxes(const ListFilter& filter) = 0;
-  virtual Result<uint64_t> CountSandboxes() = 0;
-  // Ended ones whose collect_after_ms is over, a bounded number, those that ended first.
-  virtual Result<std::vector<Sandbox>> SandboxesToCollect(int64_t now) = 0;
-  virtual Result<std::vector<ProjectUsage>> Usage() = 0;
+  // Across two databases: the deletion mark in the journal (sandbox/deletion.h), directory, then the journal's rows and
+  // the mark. The next start finishes what is still marked. The mark tells a younger sandbox of the same name apart.
+  Result<> DeleteSandbox(const SandboxKey& key);
 
-  // A new session of an existing sandbox, or a new state of a known one, with the edit of its sandbox.
-  virtual Result<Sandbox> SaveSession(const Session& session, const SandboxEdit& edit) = 0;
-  // The same, with the snapshot that the session left.
-  virtual Result<Sandbox> SaveStopped(const Session& session, const Snapshot& snapshot, const SandboxEdit& edit) = 0;
-  virtual Result<std::optional<Session>> FindSession(const std::string& id) = 0;
-  virtual Result<std::optional<Session>> FindSessionByMachine(const std::string& machine_id) = 0;
-  virtual Result<Listing<Session>> ListSessions(const ListFilter& filter) = 0;
-  // Neither stopped, failed nor aborted: what recovery has to look at.
-  virtual Result<std::vector<Session>> UnfinishedSessions() = 0;
-  virtual Result<std::vector<std::string>> SessionIds(const SandboxKey& key) = 0;
-
-  virtual Result<std::optional<Snapshot>> FindSnapshot(const std::string& id) = 0;
-  virtual Result<Listing<Snapshot>> ListSnapshots(const ListFilter& filter) = 0;
-  // kNotFound when it is not there. An error from `edit` rolls back and is returned.
-  virtual Result<Snapshot> EditSnapshot(const std::string& id, const SnapshotEdit& edit) = 0;
-  // Those of one parent, oldest first; tombstones included.
-  virtual Result<std::vector<Snapshot>> SnapshotChildren(const std::string& parent) = 0;
-  virtual Result<std::vector<Snapshot>> AllSnapshots() = 0;
-
-  // kConflict when the name is taken. Deleted ones have no name any more and are in no list but AllDrives.
-  virtual Result<> InsertDrive(const Drive& drive) = 0;
-  virtual Result<std::optional<Drive>> FindDrive(const std::string& team, const std::string& project,
-                                                 const std::string& name) = 0;
-  virtual Result<Listing<Drive>> ListDrives(const ListFilter& filter) = 0;
-  // kNotFound when it is not there. An error from `edit` rolls back and is returned.
-  virtual Result<Drive> EditDrive(const std::string& id, const DriveEdit& edit) = 0;
-  virtual Result<std::vector<Drive>> AllDrives() = 0;
-  // The row itself, for good.
-  virtual Result<> ForgetDrive(const std::string& id) = 0;
-
-  virtual Result<std::optional<Layer>> FindLayer(const std::string& name) = 0;
-  virtual Result<std::vector<Layer>> AllLayers() = 0;
-  virtual Result<> SaveLayer(const Layer& layer) = 0;
-  virtual Result<> DeleteLayer(const std::string& name) = 0;
-
-  // Of one sandbox, or of the project when `sandbox` is empty; newest first, a bounded number.
-  virtual Result<> AddNotice(const Notice& notice) = 0;
-  virtual Result<std::vector<Notice>> Notices(const SandboxKey& key) = 0;
-
-  // Small facts about the server itself. An empty value removes one.
-  virtual Result<> SetNote(const std::string& name, const std::string& value) = 0;
-  virtual Result<std::map<std::string, std::string>> Notes(const std::string& prefix) = 0;
-
-  virtual Result<> InsertCommand(const Command& command) = 0;
-  virtual Result<> UpdateCommand(const Command& command) = 0;  // the outcome only
-  virtual Result<> DeleteCommand(const std::string& id) = 0;
-  virtual Result<std::optional<Command>> FindCommand(const std::string& session, const std::string& id) = 0;
-  virtual Result<std::vector<Command>> ListCommands(const std::string& session) = 0;  // newest first
-  virtual Result<std::vector<Command>> UnfinishedCommands(const std::string& session) = 0;
-
-  virtual Result<> InsertPoolMember(const PoolMember& member) = 0;
-  virtual Result<> DeletePoolMember(const std::string& machine_id) = 0;
-  virtual Result<std::vector<PoolMember>> PoolMembers() = 0;
-
-  // Until then deleted and overwritten values are still in the write-ahead log beside the database.
-  virtual Result<> PurgeLog() = 0;
-
-  virtual Result<> InsertToken(const Token& token) = 0;
-  virtual Result<std::vector<Token>> Tokens() = 0;
+ private:
+  std::unique_ptr<Db> db_;
 };
 
 // Opens or creates the database file and brings its schema up to date. Fails with a message for the operator when the
-// file is damaged or was written by a newer version.
+// file is damaged or was written by a newer version. A migration that is cut off leaves the file as it was before.
 Result<std::unique_ptr<Store>> OpenSqlite(const std::string& path);
 
 }  // namespace sandbar::store
