@@ -51,11 +51,20 @@ enum class Code {
   kNoSpace,  // a disk of this host is full
 };
 
+// What a caller decides by where the code alone does not tell. Nobody decides by the text of a message.
+enum class Cause {
+  kUnspecified,
+  kNetworkPolicy,  // kForbidden: the sandbox's own network policy denies the address, not the operator
+  kOutputClosed,   // kClosed: the reader of this program's output is gone
+  kNeedsRoot,      // kForbidden: only root may do it
+};
+
 struct Error {
   Code code = Code::kInternal;
   std::string message;
   int sys_errno = 0;
   std::source_location where = std::source_location::current();
+  Cause cause = Cause::kUnspecified;
 
   // Prefixes what was being attempted: "mount overlay: " + message.
   Error&& Context(std::string_view doing) && {
@@ -70,6 +79,11 @@ using Result = std::expected<T, Error>;
 inline std::unexpected<Error> Fail(Code code, std::string message,
                                    std::source_location where = std::source_location::current()) {
   return std::unexpected(Error{code, std::move(message), 0, where});
+}
+
+inline std::unexpected<Error> Fail(Code code, Cause cause, std::string message,
+                                   std::source_location where = std::source_location::current()) {
+  return std::unexpected(Error{code, std::move(message), 0, where, cause});
 }
 
 // For a failed system call: message becomes "<what>: <strerror(errno)>".

@@ -42,11 +42,11 @@ Result<T> Await(asio::io_context* io, Task<T> task) {
 // `ours`: the code that says "sandbar itself failed". It is 125 everywhere but for commands whose documented codes are
 // verdicts of another kind.
 int ExitCodeOf(const Options& options, const Error& error, int ours = kExitOurs) {
-  if (error.code == Code::kClosed && error.message.starts_with("the reader")) return 141;
+  if (error.cause == Cause::kOutputClosed) return 141;
   Complain(error, options.json);
   if (error.code == Code::kExecutableNotFound) return kExitNotFound;
   if (error.code == Code::kCancelled) return kExitInterrupted;
-  if (error.code == Code::kForbidden && error.message.find("needs root") != std::string::npos) return 2;
+  if (error.cause == Cause::kNeedsRoot) return 2;
   return ours;
 }
 

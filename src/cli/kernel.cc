@@ -62,8 +62,7 @@ Result<> List(const Options& options, const std::string& dir) {
 
 Result<> Make(const Options& options, const KernelCommand& command, const std::string& dir) {
   if (::geteuid() != 0)
-    return FailWithFix(Code::kForbidden, "changing the guest kernel needs root",
-                       "sudo ./sandbar kernel " + command.verb + " …");
+    return FailNeedsRoot("changing the guest kernel needs root", "sudo ./sandbar kernel " + command.verb + " …");
   if (::setenv("SANDBAR_KERNEL", dir.c_str(), 1) != 0) return FailErrno("setenv");
   std::vector<std::string> words = {command.verb};
   if (!command.file.empty()) words.push_back(command.file);

@@ -91,7 +91,8 @@ class Bridge {
       SB_CO_TRYV(Take(*std::move(line)));
     }
     co_await tasks_.Join();
-    co_return failed_ ? Result<>(Fail(Code::kClosed, "the reader of standard output is gone")) : Result<>{};
+    co_return failed_ ? Result<>(Fail(Code::kClosed, Cause::kOutputClosed, "the reader of standard output is gone"))
+                      : Result<>{};
   }
   asio::awaitable<void> Close() { co_await tasks_.Close(); }
 

@@ -76,7 +76,7 @@ Result<> WriteAll(int fd, std::string_view bytes) {
       ::poll(&room, 1, -1);
       continue;
     }
-    if (n < 0 && errno == EPIPE) return Fail(Code::kClosed, "the reader of our output is gone");
+    if (n < 0 && errno == EPIPE) return Fail(Code::kClosed, Cause::kOutputClosed, "the reader of our output is gone");
     if (n < 0) return FailErrno("write");
     bytes.remove_prefix(static_cast<size_t>(n));
   }
@@ -115,6 +115,10 @@ void Complain(const Error& error, bool as_json) {
 
 std::unexpected<Error> FailWithFix(Code code, const std::string& what, const std::string& fix) {
   return Fail(code, what + std::string(kFixMark) + fix);
+}
+
+std::unexpected<Error> FailNeedsRoot(const std::string& what, const std::string& fix) {
+  return Fail(Code::kForbidden, Cause::kNeedsRoot, what + std::string(kFixMark) + fix);
 }
 
 std::string Table(const std::vector<std::vector<std::string>>& cells) {

@@ -30,6 +30,8 @@ void Remark(std::string_view lines);
 void Complain(const Error& error, bool as_json = false);
 // An error whose message carries a copyable fix; Complain prints it on a line of its own.
 std::unexpected<Error> FailWithFix(Code code, const std::string& what, const std::string& fix);
+// The same for what only root may do; the exit code is then 2.
+std::unexpected<Error> FailNeedsRoot(const std::string& what, const std::string& fix);
 
 // Left-aligned columns, two spaces apart. The first row is the heading. A cell is one line, whatever is in it.
 std::string Table(const std::vector<std::vector<std::string>>& rows);

@@ -156,8 +156,7 @@ std::vector<std::string> FlagWords(const ServeCommand& serve) {
 
 Result<StartedServer> StartBackground(const Options& options, const ServeCommand& serve) {
   if (::geteuid() != 0)
-    return FailWithFix(Code::kForbidden, "starting a server needs root (it makes namespaces and mounts)",
-                       "sudo ./sandbar up");
+    return FailNeedsRoot("starting a server needs root (it makes namespaces and mounts)", "sudo ./sandbar up");
   std::error_code ec;
   // As in PrepareDataDir: the daemon has to get through the directories above its own.
   const mode_t mask = ::umask(0022);
@@ -174,8 +173,8 @@ Result<StartedServer> StartBackground(const Options& options, const ServeCommand
 
 Result<StartedServer> StartEmbedded(const Options& options) {
   if (::geteuid() != 0)
-    return FailWithFix(
-        Code::kForbidden, "no server is running for " + options.data + ", and starting one needs root",
+    return FailNeedsRoot(
+        "no server is running for " + options.data + ", and starting one needs root",
         "sudo ./sandbar up   # then: export SANDBAR_URL=… SANDBAR_TOKEN=…   (sandbar env, sandbar token)");
   std::error_code ec;
   fs::create_directories(kEmbeddedRoot, ec);

@@ -121,8 +121,7 @@ int ImageMain(const cli::Options& options, const cli::ImageCommand& command) {
   std::string dir = Directory(command);
   Result<> done;
   if (command.verb != "ls" && ::geteuid() != 0) {
-    done =
-        cli::FailWithFix(Code::kForbidden, "changing images needs root", "sudo ./sandbar image " + command.verb + " …");
+    done = cli::FailNeedsRoot("changing images needs root", "sudo ./sandbar image " + command.verb + " …");
   } else if (command.verb == "ls") {
     done = List(options, dir);
   } else if (command.verb == "build") {

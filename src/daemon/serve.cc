@@ -270,10 +270,10 @@ Result<> ServeOrFail(const cli::Options& options, const cli::ServeCommand& flags
   SB_TRY(Config config, LoadConfig(options.data, flags, ThisHost()));
   log::SetLevel(log::ParseLevel(config.log).value_or(log::Level::kInfo));
   if (::geteuid() != 0)
-    return cli::FailWithFix(Code::kForbidden,
-                            "serving needs root: the spawner makes namespaces and mounts (the server "
-                            "itself gives its rights up)",
-                            "sudo ./sandbar serve");
+    return cli::FailNeedsRoot(
+        "serving needs root: the spawner makes namespaces and mounts (the server "
+        "itself gives its rights up)",
+        "sudo ./sandbar serve");
   SB_TRY(json::object record, SettingsRecord(config, flags));
   SB_TRY(Identity daemon, LookUpUser(config.user));
   SB_TRYV(CheckListen(config));

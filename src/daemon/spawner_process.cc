@@ -183,8 +183,7 @@ bool WaitGone(const Fd& pidfd, int timeout_ms) {
 Result<bool> ShutDown(const std::string& data) {
   struct stat st{};
   if (::stat(data.c_str(), &st) != 0 && errno == ENOENT) return false;
-  if (::geteuid() != 0)
-    return cli::FailWithFix(Code::kForbidden, "stopping the server needs root", "sudo ./sandbar down");
+  if (::geteuid() != 0) return cli::FailNeedsRoot("stopping the server needs root", "sudo ./sandbar down");
   // SIGUSR1: stop the machines too. A plain SIGTERM would leave them for the next daemon.
   SB_TRY(bool stopped, EndServer(data, SIGUSR1));
   // After a crash of the daemon the spawner is all there is.
@@ -198,7 +197,7 @@ Result<bool> ShutDown(const std::string& data) {
 
 Result<bool> Leave(const std::string& data) {
   if (::geteuid() != 0)
-    return cli::FailWithFix(Code::kForbidden, "restarting the server needs root", "sudo ./sandbar restart");
+    return cli::FailNeedsRoot("restarting the server needs root", "sudo ./sandbar restart");
   return EndServer(data, SIGTERM);
 }
 

@@ -256,7 +256,7 @@ Task<> EgressConnection::DialFailed(Error error) {
   }
   Decision decision;
   decision.name = granted_->name;
-  bool by_policy = granted_->kind == Decision::Kind::kDialOpened || error.message.ends_with("subnets.deny");
+  bool by_policy = granted_->kind == Decision::Kind::kDialOpened || error.cause == Cause::kNetworkPolicy;
   decision.verdict.rule = by_policy ? "subnets" : kServerRule;
   decision.verdict.reason = error.message;
   if (by_policy) {

@@ -246,7 +246,7 @@ Task<Stream> InterceptConnection::Dial(const OutgoingRequest* out) {
   if (out->address) {
     Endpoint target{*out->address, out->port};
     const bool denied = out->own_policy && job_.policy->JudgeAddress(*out->address) == AddressVerdict::kDenied;
-    if (denied) co_return Fail(Code::kForbidden, "address not allowed: subnets.deny");
+    if (denied) co_return std::unexpected(AddressDeniedByPolicy());
     co_return co_await GuardedConnect(target, config);
   }
   SB_CO_TRY(std::string name, CanonicalName(out->host));
@@ -282,7 +282,7 @@ Refusal InterceptConnection::Unreachable(const OutgoingRequest& out, const Error
   } else if (error.code == Code::kForbidden) {
     refusal = {.message = error.message, .reason = error.message, .host = out.host, .rule = "server", .denied = true};
     refusal.hint = "the server's operator can add the address to network.allow_addresses";
-    if (error.message.ends_with("subnets.deny")) {
+    if (error.cause == Cause::kNetworkPolicy) {
       refusal.rule = "subnets.deny";
       refusal.hint = "change networkPolicy.subnets.deny";
     }

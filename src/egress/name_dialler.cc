@@ -39,19 +39,25 @@ bool IsOwn(std::string_view name, const EgressConfig& config) {
 }
 
 // Why the policy or the operator's rules keep this address from being dialled; nothing when they let it through.
-std::optional<std::string> Forbidden(std::string_view name, const IpAddress& address, const CompiledPolicy* policy,
-                                     const EgressConfig& config) {
+std::optional<Error> Forbidden(std::string_view name, const IpAddress& address, const CompiledPolicy* policy,
+                               const EgressConfig& config) {
   if (policy != nullptr && policy->JudgeAddress(address) == AddressVerdict::kDenied) {
-    return "address not allowed: subnets.deny";
+    return AddressDeniedByPolicy();
   }
   std::string why = AddressDenied(address.bytes, config);
   // Behind address translation it does not look like this host's.
   if (why.empty() && IsOwn(name, config) && !OperatorAllows(address.bytes, config)) why = "this server's own name";
   if (why.empty()) return std::nullopt;
-  return "address not allowed: " + why;
+  return Error{Code::kForbidden, "address not allowed: " + why};
 }
 
 }  // namespace
+
+Error AddressDeniedByPolicy() {
+  Error error{Code::kForbidden, "address not allowed: subnets.deny"};
+  error.cause = Cause::kNetworkPolicy;
+  return error;
+}
 
 Task<std::vector<IpAddress>> ResolveName(std::string name, const EgressConfig* config) {
   auto upstream = OperatorResolver(*config);
@@ -69,11 +75,11 @@ Task<Stream> DialName(std::string name, uint16_t port, PolicyRef policy, const E
   if (!addresses) co_return std::unexpected(std::move(addresses).error().Context(name));
   auto deadline = std::chrono::steady_clock::now() + config->connect_timeout;
   Result<Stream> dialled = Fail(Code::kForbidden, "");
-  std::string why;
+  std::optional<Error> why;  // why the first address that may not be dialled may not
   for (size_t i = 0; i < addresses->size(); ++i) {
     const IpAddress& address = (*addresses)[i];
     if (auto forbidden = Forbidden(name, address, policy.get(), *config)) {
-      if (why.empty()) why = name + " resolves to " + ToString(address) + ": " + *forbidden;
+      if (!why) why = (*std::move(forbidden)).Context(name + " resolves to " + ToString(address));
       continue;
     }
     // An address that swallows packets leaves its share of the time to the others.
@@ -84,8 +90,9 @@ Task<Stream> DialName(std::string name, uint16_t port, PolicyRef policy, const E
     dialled = co_await WithTimeout(std::move(dialling), share);
     if (dialled || dialled.error().code == Code::kCancelled) co_return dialled;
   }
-  if (dialled.error().message.empty()) co_return Fail(Code::kForbidden, why);
-  co_return std::unexpected(std::move(dialled).error().Context(name));
+  if (!dialled.error().message.empty()) co_return std::unexpected(std::move(dialled).error().Context(name));
+  if (why) co_return std::unexpected(*std::move(why));
+  co_return dialled;
 }
 
 }  // namespace sandbar::egress

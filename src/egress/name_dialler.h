@@ -17,8 +17,12 @@ namespace sandbar::egress {
 // kNotFound when the name does not exist, kUnavailable when no resolver answers.
 Task<std::vector<IpAddress>> ResolveName(std::string name, const EgressConfig* config);
 
-// Tries the addresses in turn. kForbidden when none of them may be dialled (the message names the reason), kNotFound,
-// kUnavailable, kTimeout. `policy` may be null (only the operator's rules apply). `config` outlives the call.
+// Tries the addresses in turn. kForbidden when none of them may be dialled (Cause::kNetworkPolicy: by the policy's deny
+// list), kNotFound, kUnavailable, kTimeout. `policy` may be null (only the operator's rules apply). `config` outlives
+// the call.
 Task<Stream> DialName(std::string name, uint16_t port, PolicyRef policy, const EgressConfig* config);
+
+// The error for an address that the policy's deny list contains.
+Error AddressDeniedByPolicy();
 
 }  // namespace sandbar::egress
