@@ -10,8 +10,6 @@ namespace {
 constexpr size_t kLingerBytes = 1 << 20;
 constexpr std::chrono::seconds kLingerTime{2};
 constexpr uint64_t kDrainBytes = 256 << 10;  // of a body that nobody wanted
-constexpr std::chrono::milliseconds kGonePoll{250};
-constexpr int kMaxInformational = 16;
 
 bool MayRepeat(const wire::HttpHead& head) {
   return (head.method == "GET" || head.method == "HEAD") && !head.chunked && head.content_length.value_or(0) == 0;
@@ -44,7 +42,7 @@ Task<> InterceptConnection::Run() {
   if (state.cancelled() != asio::cancellation_type::none) co_return Fail(Code::kCancelled, "cancelled");
   upstream_.reset();
   const bool timed_out = !served && served.error().code == Code::kTimeout;
-  const bool unanswered = timed_out && request_ && !answered_;
+  const bool unanswered = timed_out && request_ && !exchange_.answered;
   const bool refused_handshake = !served && !timed_out && guest_ && !request_;  // its alert must arrive
   // The end of a stream may be the end of an answer: a guest must see that this one is broken.
   if (!served && !unanswered && !refused_handshake) {
@@ -64,7 +62,8 @@ Task<> InterceptConnection::Run() {
 
 Task<> InterceptConnection::SayTimeout() {
   Refusal refusal{.status = 408, .code = "request_timeout", .message = "the request did not arrive in time"};
-  if (serving_) refusal = {.status = 504, .code = "upstream_timeout", .message = "the upstream did not answer in time"};
+  if (exchange_.serving)
+    refusal = {.status = 504, .code = "upstream_timeout", .message = "the upstream did not answer in time"};
   std::string answer = RefusalAnswer(refusal, false, true);
   http::Pieces pieces{answer};
   co_return co_await guest_->WriteAll(pieces);
@@ -81,11 +80,11 @@ Task<> InterceptConnection::Serve() {
     guest_ = BorrowPlain(job_.guest, std::move(job_.opening), counters);
   }
   request_.emplace(guest_.get(), http::ReaderOptions{.progress = &deadline_});
+  exchange_ = {.guest = guest_.get(), .request = &*request_, .deadline = &deadline_};
   for (bool more = true; more;) {
     SB_CO_TRY(more, co_await ServeOne());
     request_->Next();
-    serving_ = false;
-    answered_ = false;
+    exchange_ = {.guest = guest_.get(), .request = &*request_, .deadline = &deadline_};
     if (more) deadline_.StartIdle();
   }
   co_return Result<>{};
@@ -116,25 +115,25 @@ Task<bool> InterceptConnection::ServeOne() {
   if (!*got && request_->parser().head_started())
     co_return Fail(Code::kClosed, "the connection was closed in the middle of a head");
   if (!*got) co_return false;
-  serving_ = true;
+  exchange_.serving = true;
   const wire::HttpHead& head = request_->head();
-  owes_continue_ = head.expect_continue && head.version == 11 && !request_->parser().done();
+  exchange_.owes_continue = head.expect_continue && head.version == 11 && !request_->parser().done();
   auto judged = JudgeRequest(head, context());
   if (!judged && judged.error().too_costly) SB_CO_TRYV(co_await JudgeElsewhere(&judged));
   if (!judged) co_return co_await Refuse(std::move(judged).error());
   auto cut = [&] { return job_.on_host && !job_.on_host(judged->host); };
-  websocket_ = judged->websocket;
+  exchange_.websocket = judged->websocket;
   const auto* respond = judged->rule == nullptr ? nullptr : std::get_if<RespondAction>(&judged->rule->action);
   if (respond != nullptr) {
     if (cut()) co_return Fail(Code::kClosed, "cut by policy");
-    keep_ = MayKeepAlive();
-    std::string answer = RuleAnswer(*respond, keep_, head.method != "HEAD");
+    exchange_.keep = MayKeepAlive();
+    std::string answer = RuleAnswer(*respond, exchange_.keep, head.method != "HEAD");
     co_return co_await Answer(std::move(answer));
   }
   // Framing that is wrong from its first byte is refused before anything is sent on.
   auto early = request_->BufferedBody();
   if (!early) co_return co_await Refuse(BadRequest(early.error()));
-  first_piece_ = *std::move(early);
+  exchange_.first_piece = *std::move(early);
   auto out = PlanUpstream(head, *judged, context(), shared_->options);
   if (!out) co_return co_await Refuse(std::move(out).error());
   if (cut()) co_return Fail(Code::kClosed, "cut by policy");
@@ -171,18 +170,18 @@ Task<bool> InterceptConnection::Refuse(Refusal refusal) {
     denial.hint = refusal.hint;
     job_.state->Deny(std::move(denial));
   }
-  keep_ = !refusal.close && MayKeepAlive();
-  std::string answer = RefusalAnswer(refusal, keep_, request_->head().method != "HEAD");
+  exchange_.keep = !refusal.close && MayKeepAlive();
+  std::string answer = RefusalAnswer(refusal, exchange_.keep, request_->head().method != "HEAD");
   co_return co_await Answer(std::move(answer));
 }
 
 // Sends a whole answer of our own.
 Task<bool> InterceptConnection::Answer(std::string answer) {
-  answered_ = true;
+  exchange_.answered = true;
   http::Pieces pieces{answer};
   SB_CO_TRYV(co_await guest_->WriteAll(pieces));
   deadline_.Touch();
-  if (!keep_) co_return false;
+  if (!exchange_.keep) co_return false;
   co_return co_await Drain();
 }
 
@@ -190,7 +189,7 @@ bool InterceptConnection::MayKeepAlive() {
   if (!request_->parser().head_done() || !request_->head().keep_alive) return false;
   if (request_->parser().done()) return true;
   // Whether a client that waits for "100 Continue" sends its body after our answer is its own guess.
-  return !owes_continue_ && request_->head().content_length.value_or(0) <= kDrainBytes;
+  return !exchange_.owes_continue && request_->head().content_length.value_or(0) <= kDrainBytes;
 }
 
 // Reads the rest of a body that nobody wanted, so that the next request can follow.
@@ -212,9 +211,9 @@ Task<bool> InterceptConnection::Forward(OutgoingRequest out) {
     auto exchanged = co_await Exchange(&out);
     if (exchanged) break;
     upstream_.reset();
-    if (guest_gone_ && !answered_ && exchanged.error().code == Code::kBadRequest)
+    if (exchange_.guest_failed && !exchange_.answered && exchanged.error().code == Code::kBadRequest)
       co_return co_await Refuse(BadRequest(exchanged.error()));
-    const bool hopeless = answered_ || guest_gone_ || exchanged.error().code == Code::kCancelled;
+    const bool hopeless = exchange_.answered || exchange_.guest_failed || exchanged.error().code == Code::kCancelled;
     if (hopeless) co_return std::unexpected(std::move(exchanged).error());
     // The upstream may have closed a kept connection just when we used it.
     if (reused && MayRepeat(request_->head())) continue;
@@ -228,13 +227,14 @@ Task<bool> InterceptConnection::Forward(OutgoingRequest out) {
     SB_CO_TRYV(co_await Pipe());
     co_return false;
   }
-  const bool reusable = uploaded_ && upstream_->reader.head().keep_alive && upstream_->reader.buffered().empty();
+  const bool reusable =
+      exchange_.uploaded && upstream_->reader.head().keep_alive && upstream_->reader.buffered().empty();
   if (reusable) {
     upstream_->reader.Next();
   } else {
     upstream_.reset();
   }
-  co_return keep_;
+  co_return exchange_.keep;
 }
 
 bool InterceptConnection::MayReuse(const OutgoingRequest& out) const {
@@ -295,109 +295,23 @@ Refusal InterceptConnection::Unreachable(const OutgoingRequest& out, const Error
 // Both directions at once: an answer may come before the request's end, and often does when it is a refusal.
 Task<> InterceptConnection::Exchange(const OutgoingRequest* out) {
   using namespace asio::experimental::awaitable_operators;
-  uploaded_ = guest_gone_ = false;
+  exchange_.uploaded = exchange_.guest_failed = false;
   deadline_.StartIdle();
-  if (owes_continue_) {
-    owes_continue_ = false;
+  if (exchange_.owes_continue) {
+    exchange_.owes_continue = false;
     http::Pieces go_on{"HTTP/1.1 100 Continue\r\n\r\n"};
     auto said = co_await guest_->WriteAll(go_on);
-    guest_gone_ = !said;
+    exchange_.guest_failed = !said;
     if (!said) co_return said;
   }
-  auto up = UntilCancelled(Upload(out));
-  auto down = UntilCancelled(Download(out));
+  RequestUpload upload(&exchange_, upstream_->stream.get());
+  ResponseDownload download(&exchange_, &upstream_->reader);
+  auto up = UntilCancelled(upload.Run(out));
+  auto down = UntilCancelled(download.Run(out));
   auto first = co_await (std::move(up) || std::move(down));
   if (first.index() == 1) co_return std::get<1>(std::move(first));
-  guest_gone_ = true;
+  exchange_.guest_failed = true;
   co_return std::get<0>(std::move(first));
-}
-
-// Ends only when the guest went away or sent nonsense: otherwise the answer is what is waited for.
-Task<> InterceptConnection::Upload(const OutgoingRequest* out) {
-  auto sent = co_await SendRequest(out);
-  if (!sent && guest_gone_) co_return sent;
-  uploaded_ = sent.has_value();
-  for (;;) {
-    SB_CO_TRYV(co_await Sleep(kGonePoll));
-    if (uploaded_ && http::PeerClosed(guest_->fd())) co_return Fail(Code::kClosed, "the client went away");
-  }
-}
-
-Task<> InterceptConnection::SendRequest(const OutgoingRequest* out) {
-  http::ByteStream* up = upstream_->stream.get();
-  http::Pieces head{out->head};
-  SB_CO_TRYV(co_await up->WriteAll(head));
-  const bool chunked = request_->head().chunked;
-  std::string piece = std::move(first_piece_);
-  for (;;) {
-    if (!piece.empty()) {
-      std::string size = chunked ? wire::ChunkHeader(piece.size()) : "";
-      http::Pieces pieces{size, piece, chunked ? "\r\n" : ""};
-      SB_CO_TRYV(co_await up->WriteAll(pieces));
-      deadline_.Touch();
-    }
-    if (request_->parser().done()) break;
-    auto next = co_await request_->ReadBody();
-    guest_gone_ = !next;
-    if (!next) co_return std::unexpected(std::move(next).error());
-    piece = *std::move(next);
-  }
-  http::Pieces last{chunked ? "0\r\n\r\n" : ""};
-  co_return co_await up->WriteAll(last);
-}
-
-Task<> InterceptConnection::Download(const OutgoingRequest* out) {
-  SB_CO_TRYV(co_await ReadFinalHead());
-  const wire::HttpHead& head = upstream_->reader.head();
-  BodyFraming framing = BodyFraming::kUntilClose;
-  if (request_->head().version == 11) framing = BodyFraming::kChunked;
-  if (head.content_length) framing = BodyFraming::kLength;
-  const bool bodiless = request_->head().method == "HEAD" || head.status == 204 || head.status == 304;
-  if (bodiless || head.status == 101) framing = BodyFraming::kNone;
-  // While the upload runs on, nobody knows where the next request begins.
-  keep_ = request_->head().keep_alive && uploaded_ && framing != BodyFraming::kUntilClose;
-  std::string text = ResponseHead(head, framing, keep_, out->secrets);
-  answered_ = true;
-  http::Pieces pieces{text};
-  SB_CO_TRYV(co_await guest_->WriteAll(pieces));
-  deadline_.Touch();
-  if (framing == BodyFraming::kNone) co_return Result<>{};
-  co_return co_await SendBody(framing);
-}
-
-Task<> InterceptConnection::ReadFinalHead() {
-  http::MessageReader& reader = upstream_->reader;
-  for (int informational = 0; informational < kMaxInformational; ++informational) {
-    if (request_->head().method == "HEAD") reader.parser().ExpectNoBody();
-    SB_CO_TRY(bool got, co_await reader.ReadHead());
-    if (!got && reader.parser().head_started())
-      co_return Fail(Code::kClosed, "the connection was closed in the middle of a head");
-    if (!got) co_return Fail(Code::kClosed, "it closed the connection");
-    const wire::HttpHead& head = reader.head();
-    if (head.status >= 200) co_return Result<>{};
-    if (head.status == 101) {
-      const bool asked = websocket_ && wire::EqualsIgnoreCase(head.Get("upgrade"), "websocket");
-      if (!asked) co_return Fail(Code::kProtocol, "it switched protocols unasked");
-      co_return Result<>{};
-    }
-    // "100 Continue" was said already; the others are hints that a client can do without.
-    reader.Next();
-  }
-  co_return Fail(Code::kProtocol, "it sent too many informational responses");
-}
-
-Task<> InterceptConnection::SendBody(BodyFraming framing) {
-  const bool chunked = framing == BodyFraming::kChunked;
-  for (;;) {
-    SB_CO_TRY(std::string piece, co_await upstream_->reader.ReadBody());
-    if (piece.empty()) break;
-    std::string size = chunked ? wire::ChunkHeader(piece.size()) : "";
-    http::Pieces pieces{size, piece, chunked ? "\r\n" : ""};
-    SB_CO_TRYV(co_await guest_->WriteAll(pieces));
-    deadline_.Touch();
-  }
-  http::Pieces last{chunked ? "0\r\n\r\n" : ""};
-  co_return co_await guest_->WriteAll(last);
 }
 
 // After an upgrade: bytes both ways until one side ends.

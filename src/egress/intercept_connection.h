@@ -1,5 +1,6 @@
-// One intercepted connection: ends TLS when asked to, then serves request after request, each judged by itself and sent
-// over an upstream connection that belongs to this guest connection alone. Private to egress/; see intercept.h.
+// One intercepted connection: ends TLS when asked to, then serves request after request. Each request is judged by
+// itself (intercept_request.h) and sent over an upstream connection that belongs to this guest connection alone; its
+// response comes back through intercept_response.h. This class connects the two halves. Private to egress/.
 // Single loop; lives in the task that runs it.
 #pragma once
 
@@ -10,7 +11,9 @@
 #include "egress/ca.h"
 #include "egress/deadline.h"
 #include "egress/intercept.h"
+#include "egress/intercept_exchange.h"
 #include "egress/intercept_request.h"
+#include "egress/intercept_response.h"
 #include "egress/intercept_stream.h"
 #include "http/message_reader.h"
 #include "http/tls.h"
@@ -68,11 +71,6 @@ class InterceptConnection {
   Refusal Unreachable(const OutgoingRequest& out, const Error& error);
   bool MayReuse(const OutgoingRequest& out) const;
   Task<> Exchange(const OutgoingRequest* out);
-  Task<> Upload(const OutgoingRequest* out);
-  Task<> SendRequest(const OutgoingRequest* out);
-  Task<> Download(const OutgoingRequest* out);
-  Task<> ReadFinalHead();
-  Task<> SendBody(BodyFraming framing);
   Task<> Pipe();
   static Task<> Pump(http::MessageReader* rest, http::ByteStream* from, http::ByteStream* to, Deadline* deadline);
 
@@ -85,16 +83,8 @@ class InterceptConnection {
   std::optional<http::MessageReader> request_;
   std::unique_ptr<Upstream> upstream_;
 
-  bool tls_failed_ = false;  // of the last Connect
-  // Of the request being served.
-  bool serving_ = false;   // its head is complete
-  bool answered_ = false;  // some byte of an answer may have been written
-  bool uploaded_ = false;
-  bool guest_gone_ = false;
-  bool websocket_ = false;
-  bool keep_ = false;
-  bool owes_continue_ = false;
-  std::string first_piece_;  // of its body, read before anything was sent on
+  bool tls_failed_ = false;     // of the last Connect
+  InterceptExchange exchange_;  // of the request being served
 };
 
 }  // namespace sandbar::egress

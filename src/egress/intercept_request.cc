@@ -1,8 +1,6 @@
 #include "egress/intercept_request.h"
 
 #include <algorithm>
-#include <boost/json/object.hpp>
-#include <boost/json/serialize.hpp>
 
 #include "base/printable.h"
 #include "wire/http_hops.h"
@@ -19,7 +17,7 @@ using wire::HttpField;
 using wire::HttpHead;
 
 constexpr size_t kMinSecret = 4;  // shorter values occur everywhere
-constexpr std::string_view kRedacted = "<redacted>";
+constexpr std::chrono::milliseconds kGonePoll{250};
 
 // One spelling of a field's name: CGI and its like make one variable of "X-Key", "x-key" and "X_Key".
 std::string Folded(std::string_view name) {
@@ -257,21 +255,6 @@ Judgement<std::string> ApplyForward(const ForwardAction& action, const JudgedReq
   return base + given + query;
 }
 
-// In one pass for each secret: an upstream can repeat one as often as a head has room.
-std::string Redact(std::string value, const std::vector<std::string>& secrets) {
-  for (const std::string& secret : secrets) {
-    std::string out;
-    size_t done = 0;
-    for (size_t at = value.find(secret); at != value.npos; at = value.find(secret, done)) {
-      out.append(value, done, at - done).append(kRedacted);
-      done = at + secret.size();
-    }
-    if (done == 0) continue;
-    value = out.append(value, done);
-  }
-  return value;
-}
-
 }  // namespace
 
 Judgement<JudgedRequest> JudgeRequest(const HttpHead& head, const RequestContext& context) {
@@ -319,56 +302,39 @@ Judgement<OutgoingRequest> PlanUpstream(const HttpHead& head, const JudgedReques
   return out;
 }
 
-std::string ResponseHead(const HttpHead& response, BodyFraming framing, bool keep_alive,
-                         const std::vector<std::string>& secrets) {
-  std::string out;
-  wire::AppendStatusLine(out, response.status);
-  for (const HttpField& f : wire::EndToEndFields(response.fields)) {
-    // Another way to the same service is none that leads through here.
-    if (EqualsIgnoreCase(f.name, "alt-svc")) continue;
-    wire::AppendField(out, f.name, Redact(f.value, secrets));
+// Ends only when the guest went away or sent nonsense: otherwise the answer is what is waited for.
+Task<> RequestUpload::Run(const OutgoingRequest* out) {
+  auto sent = co_await Send(out);
+  if (!sent && exchange_->guest_failed) co_return sent;
+  exchange_->uploaded = sent.has_value();
+  for (;;) {
+    SB_CO_TRYV(co_await Sleep(kGonePoll));
+    if (exchange_->uploaded && http::PeerClosed(exchange_->guest->fd()))
+      co_return Fail(Code::kClosed, "the client went away");
   }
-  if (framing == BodyFraming::kChunked) wire::AppendField(out, "transfer-encoding", "chunked");
-  // Without a body it is what the length would be (HEAD, 304).
-  const bool length = framing == BodyFraming::kLength ||
-                      (framing == BodyFraming::kNone && response.status >= 200 && response.status != 204);
-  if (length && response.content_length)
-    wire::AppendField(out, "content-length", std::to_string(*response.content_length));
-  if (response.status == 101) {
-    wire::AppendField(out, "connection", "Upgrade");
-    wire::AppendField(out, "upgrade", "websocket");
-  } else if (!keep_alive) {
-    wire::AppendField(out, "connection", "close");
-  }
-  out.append("\r\n");
-  return out;
 }
 
-std::string RefusalAnswer(const Refusal& refusal, bool keep_alive, bool body) {
-  boost::json::object error{{"code", refusal.code}, {"message", refusal.message}};
-  if (!refusal.host.empty()) error["host"] = refusal.host;
-  if (!refusal.rule.empty()) error["rule"] = refusal.rule;
-  if (!refusal.hint.empty()) error["hint"] = refusal.hint;
-  boost::json::object answer{{"error", std::move(error)}};
-  RespondAction action{.status = refusal.status,
-                       .headers = {{"cache-control", "no-store"}},
-                       .body = boost::json::serialize(answer) + "\n",
-                       .content_type = "application/json"};
-  return RuleAnswer(action, keep_alive, body);
-}
-
-std::string RuleAnswer(const RespondAction& action, bool keep_alive, bool body) {
-  std::string out;
-  wire::AppendStatusLine(out, action.status);
-  if (!action.content_type.empty()) wire::AppendField(out, "content-type", action.content_type);
-  for (const auto& [name, value] : action.headers)
-    if (!EqualsIgnoreCase(name, "content-type") || action.content_type.empty()) wire::AppendField(out, name, value);
-  const bool bodiless = action.status == 204 || action.status == 304;
-  if (!bodiless) wire::AppendField(out, "content-length", std::to_string(action.body.size()));
-  if (!keep_alive) wire::AppendField(out, "connection", "close");
-  out.append("\r\n");
-  if (body && !bodiless) out.append(action.body);
-  return out;
+Task<> RequestUpload::Send(const OutgoingRequest* out) {
+  http::MessageReader* request = exchange_->request;
+  http::Pieces head{out->head};
+  SB_CO_TRYV(co_await upstream_->WriteAll(head));
+  const bool chunked = request->head().chunked;
+  std::string piece = std::move(exchange_->first_piece);
+  for (;;) {
+    if (!piece.empty()) {
+      std::string size = chunked ? wire::ChunkHeader(piece.size()) : "";
+      http::Pieces pieces{size, piece, chunked ? "\r\n" : ""};
+      SB_CO_TRYV(co_await upstream_->WriteAll(pieces));
+      exchange_->deadline->Touch();
+    }
+    if (request->parser().done()) break;
+    auto next = co_await request->ReadBody();
+    exchange_->guest_failed = !next;
+    if (!next) co_return std::unexpected(std::move(next).error());
+    piece = *std::move(next);
+  }
+  http::Pieces last{chunked ? "0\r\n\r\n" : ""};
+  co_return co_await upstream_->WriteAll(last);
 }
 
 }  // namespace sandbar::egress

@@ -1,5 +1,7 @@
-// What happens to one intercepted request, decided from its head alone: refused, answered from a rule, or sent on with
-// a head made anew from what was parsed. Values, no I/O; any thread.
+// The request half of interception: every rule about the requests of a guest is here, the one about responses in
+// intercept_response.h. JudgeRequest and PlanUpstream decide from the head alone what happens to a request: it is
+// refused, answered from a rule, or sent on with a head made anew from what was parsed. They are values without I/O,
+// for any thread. RequestUpload sends the result. A new rule about request headers goes into PlanUpstream.
 //
 //   auto judged = JudgeRequest(head, {policy.get(), true, "api.example", 443, false});
 //   if (!judged) answer(judged.error());             // a typed refusal
@@ -12,6 +14,7 @@
 #include <vector>
 
 #include "egress/intercept.h"
+#include "egress/intercept_exchange.h"
 #include "wire/http1.h"
 
 namespace sandbar::egress {
@@ -65,12 +68,20 @@ struct OutgoingRequest {
 Judgement<OutgoingRequest> PlanUpstream(const wire::HttpHead& head, const JudgedRequest& judged,
                                         const RequestContext& context, const InterceptorOptions& options);
 
-enum class BodyFraming { kNone, kLength, kChunked, kUntilClose };
-// The head of an upstream's response as the guest gets it.
-std::string ResponseHead(const wire::HttpHead& response, BodyFraming framing, bool keep_alive,
-                         const std::vector<std::string>& secrets);
-// Whole answers of our own. `body` is false for the answer to a HEAD.
-std::string RefusalAnswer(const Refusal& refusal, bool keep_alive, bool body);
-std::string RuleAnswer(const RespondAction& action, bool keep_alive, bool body);
+// Sends one request to its upstream: the head that PlanUpstream made, then the body as the guest sends it. Single loop;
+// lives as long as the exchange.
+class RequestUpload {
+ public:
+  RequestUpload(InterceptExchange* exchange, http::ByteStream* upstream) : exchange_(exchange), upstream_(upstream) {}
+  // Ends only when the guest went away or broke the protocol; sets `uploaded` and `guest_failed` of the exchange. The
+  // caller waits for the response beside it.
+  Task<> Run(const OutgoingRequest* out);
+
+ private:
+  Task<> Send(const OutgoingRequest* out);
+
+  InterceptExchange* exchange_;
+  http::ByteStream* upstream_;
+};
 
 }  // namespace sandbar::egress
