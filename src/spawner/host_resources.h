@@ -1,8 +1,8 @@
-// Everything a spawner makes once at start and machines share: its private mount namespace, the agent's executable, the
-// system call filter, the /dev template, control groups, user id ranges, the disk. Single thread; owned by main.
+// What a spawner makes once at start and all machines share: its private mount namespace, the agent's executable, the
+// system call filters, the /dev template, control groups, user id ranges, the disk, what each engine needs. Single
+// thread; owned by program.cc.
 //
-// The private mount namespace is where it all hangs: nothing leaks to the host, and all of it vanishes with the
-// process.
+// All mounts are in the private mount namespace: the host does not see them, and they are gone with the process.
 //   /run/sandbar/mnt            tmpfs: agent, mp/, proc/ (mount points), ro/ (read-only view of the next three)
 //     gvisor/, below*/          the agent once more, for machines whose kernel has to read it, and layers for them
 //     empty, nothing/, sizes/   covers for /proc files, /proc directories, files that show a machine's size

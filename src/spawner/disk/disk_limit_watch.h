@@ -1,13 +1,13 @@
 // The disk limit of a machine whose slot began as a copy of a snapshot. The kernel counts the bytes that the machine
 // writes, not those that it still shares with the snapshot. So the limit of its own bytes is the sandbox's limit less
 // the shared bytes. These become fewer when the machine deletes or overwrites old files. DiskLimitWatch decides when to
-// read the kernel's figures (Look), and when it is worth to measure the shared bytes, which takes as long as there are
-// files (wants, MeasureJob). Single thread; nothing here waits.
+// read the kernel's figures (Look), and when to measure the shared bytes, which takes as long as there are files
+// (wants, MeasureJob). Single thread; no call waits.
 //
-//   DiskLimitWatch limit;
-//   SB_TRYV(limit.Begin(disk, slot, limit, inherited));
-//   int64_t next = limit.Look(now);  if (limit.wants()) … a MeasureJob …
-//   limit.Began(now);  limit.Measured(disk, slot, {bytes, took_ms});  limit.Ended(disk, slot, now);
+//   DiskLimitWatch watch;
+//   SB_TRYV(watch.Begin(disk, slot, limit, inherited));
+//   int64_t next = watch.Look(now);  if (watch.wants()) … a MeasureJob …
+//   watch.Began(now);  watch.Measured(disk, slot, {bytes, took_ms});  watch.Ended(disk, slot, now);
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The drives of a disk: <store>/drives/<name>, each with upper/ (what users see) and work/ (overlay's scratch), and the
-// states of drives beside them under names of their own. What the two kinds of disk have in common. Single thread.
+// The drives of a disk: <store>/drives/<name>, each with upper/ (what users see) and work/ (overlay's scratch), and
+// drive snapshots beside them under names of their own. Both kinds of disk use it. Single thread.
 #pragma once
 
 #include <sys/types.h>
@@ -19,16 +19,16 @@ class DriveDir {
   DriveDir(std::string path, Fd dir) : path_(std::move(path)), dir_(std::move(dir)) {}
 
   static Result<> Check(const std::string& name);
-  // Gives a drive what is missing of its two directories.
+  // Makes upper/ and work/ where they are missing.
   static Result<> Fill(int drive);
-  // A drive that was never used belongs to nobody yet: from now on to this user (ids as they are inside).
+  // Gives a drive that was never used to this user (ids as they are inside).
   static Result<> Claim(const std::string& path, uid_t uid, gid_t gid);
-  // How large its users may make it. Written down beside its contents, where no guest comes.
+  // The drive's limit, noted beside its contents, where no guest can write.
   static Result<> SetSize(int drive, uint64_t bytes);
   static uint64_t Size(const std::string& path);
   // Whether nobody has used the drive yet.
   static bool Unused(const std::string& path);
-  // Where a state is made before it is whole; never the name of one.
+  // The name under which a drive snapshot is made before it is whole; no drive snapshot has such a name.
   static std::string HalfName(const std::string& snapshot) { return "." + snapshot; }
 
   Result<std::string> Path(const std::string& name) const;

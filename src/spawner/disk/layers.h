@@ -1,6 +1,6 @@
 // Read-only layers: each image layer is mounted once, in the private mount namespace, and shared by all machines.
-// Above them lie two small layers that we make ourselves: per image the trust store and resolv.conf, per host name
-// /etc/hostname and /etc/hosts. Nothing is ever written into a tree that a guest wrote. Single thread.
+// Above them lie two small layers that the spawner makes: per image the trust store and resolv.conf, per host name
+// /etc/hostname and /etc/hosts. The spawner never writes into a tree that a guest wrote. Single thread.
 //
 //   SB_TRY(LayerSet set, layers.Prepare(ids, digest, "sandbox"));   // set.paths: topmost first
 #pragma once

@@ -27,7 +27,7 @@ class MemoryDir {
   // kNotFound when the snapshot has no memory.
   Result<Fd> Open(const std::string& snapshot) const;
   // Removes the memory of a snapshot that was published, or of one that was not (Drop). Not an error when there is
-  // none. Only the name goes; EachGone and Disk::Tidy do the rest.
+  // none. Only the name goes; Tidy frees the space.
   void Remove(const std::string& snapshot);
   void Drop(const std::string& snapshot);
   // Removes the memory of snapshots that do not exist.

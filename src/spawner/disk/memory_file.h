@@ -1,6 +1,6 @@
-// A machine's memory at rest: a header of one page, then what QEMU says when it is asked to move elsewhere. The header
-// tells what kind of machine can go on with it, and has sums of the bytes and of itself. They are there against decay,
-// not forgery: only the host's root can write where these files lie.
+// The file with the memory of a machine: a header of one page, then QEMU's migration stream. The header tells which
+// machines can go on with it, and has checksums of the stream and of itself. They detect decay, not forgery: only the
+// host's root can write where these files lie.
 //
 //   Checksum sum; sum.Add(piece); …
 //   SB_TRY(MemoryHeader header, DecodeMemoryHeader(page));
@@ -32,7 +32,7 @@ class Checksum {
   uint64_t size_ = 0;
 };
 
-// What has to be the same where it goes on.
+// What has to be the same on the machine that goes on with the memory.
 struct MemoryNeeds {
   std::string engine;   // its name (base/engine_table.h)
   std::string qemu;     // its version

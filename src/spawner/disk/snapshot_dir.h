@@ -1,5 +1,5 @@
-// The snapshots of a disk: <store>/snapshots/<name>/upper, each a directory that was a machine's writable layer. What
-// the two kinds of disk have in common. Single thread.
+// The snapshots of a disk: <store>/snapshots/<name>/upper, each a directory that was a machine's writable layer. Both
+// kinds of disk use it. Single thread.
 #pragma once
 
 #include <string>
@@ -10,14 +10,14 @@
 
 namespace sandbar::spawner {
 
-// What was removed has such a name, beside where it was, until it is gone: never the name of anything else.
+// Something that was removed gets a name with this prefix, in the same directory, until Tidy has freed its space.
 inline constexpr const char* kGone = ".gone-";
-// Gives it such a name. Not an error when it is gone already.
+// Gives it such a name. Not an error when there is nothing of that name.
 Result<> GiveUp(int dir, const std::string& name);
 
 class SnapshotDir {
  public:
-  // `path` is where `dir` is reachable; `manifests` holds a file for each of them.
+  // `path` is the path of `dir`; `manifests` is the directory with one manifest per snapshot.
   SnapshotDir(std::string path, Fd dir, Fd manifests)
       : path_(std::move(path)), dir_(std::move(dir)), manifests_(std::move(manifests)) {}
 

@@ -1,12 +1,11 @@
-// Who may take how much of the store. Three levels of btrfs's quota groups, which the kernel enforces at every write:
+// Who may take how much of the store. The kernel enforces three levels of btrfs's quota groups at every write:
 //
 //   0/<subvolume>  a machine, a snapshot or a drive, with a limit of its own
 //   1/<project>    all that one project has: its budget
 //   2/0            all projects together: what is free, less a reserve that no guest can take
 //
-// Limits are ceilings, nothing is set aside for anybody. The limit of 2/0 follows what is really free, in the store and
-// on the disk below it, so that neither runs out: what guests get then is EDQUOT, and what is ours goes on working.
-// Single thread.
+// Limits are ceilings: no space is reserved for anybody. The limit of 2/0 follows the free space of the store and of
+// the disk below it, so that neither runs out. Guests get EDQUOT then, and the spawner goes on working. Single thread.
 //
 //   StoreGroups groups(root.get(), std::move(image), mode);
 //   groups.Start();
@@ -27,7 +26,7 @@
 
 namespace sandbar::spawner {
 
-// What guests must leave, and may still take.
+// The size of the store, and what guests may still take of it.
 struct StoreSpace {
   uint64_t total = 0;
   uint64_t left = 0;  // for all guests together
@@ -41,7 +40,7 @@ class StoreGroups {
   // `root` is open as long as this lives; `image` is the file that holds the store.
   StoreGroups(int root, Fd image, os::QuotaMode mode) : root_(root), image_(std::move(image)), mode_(mode) {}
 
-  // Finds what an earlier process left, and sees to it that metadata has room of its own.
+  // Finds the groups of an earlier process, and reserves space for metadata.
   Result<> Start();
   // Puts a subvolume into its project's group, out of any other one; returns that group.
   Result<uint64_t> Join(uint64_t subvolume, const DiskOwner& owner);

@@ -1,7 +1,7 @@
 // The two block devices of a microVM's root: the image, merged from its layers into one read-only erofs file that all
-// machines share, and a raw file in the machine's disk slot whose size is the disk limit. The host writes to the latter
-// only before the first guest does (an empty ext4) and never mounts it; snapshots are copies of the slot that share
-// everything. Single thread; the functions that take long are for a process of their own.
+// machines share, and a raw file in the machine's disk slot whose size is the disk limit. The host writes an empty ext4
+// to the raw file before the first guest uses it, and never mounts it. Snapshots are copies of the slot that share its
+// blocks. Single thread; the comments say which functions take long and need a process of their own.
 //
 //   SB_TRY(Fd disk, OpenVmDisk(slot, limit, &fresh));
 #pragma once
@@ -32,7 +32,7 @@ constexpr uint64_t VmSlotLimit(uint64_t bytes) {
   return 2 * bytes + (1ULL << 30);
 }
 
-// A drive whose device is whole.
+// Whether the drive has a finished device.
 bool HasVmDisk(const std::string& drive);
 
 // The merged image if it is there already; kNotFound otherwise.

@@ -1,9 +1,8 @@
-// A block device in the making: ext4 with the files of a tree that guests wrote, for machines of class 3. mke2fs reads
-// the tree in a jail of its own: nothing but the tree and the device is there, and the tree cannot be written to.
-// Single thread; nothing here waits.
+// Makes a block device for machines of class 3: ext4 with the files of a tree that guests wrote. mke2fs reads the tree
+// in a jail that holds nothing but the tree, read-only, and the device. Single thread; no call waits.
 //
 //   SB_TRY(auto job, BlockJob::OfSnapshot(facts, group, host, bytes));
-//   … the pidfd is readable: job->Finish() …           // the target is there, or is not
+//   … the pidfd is readable: job->Finish() …           // the target exists, or an error says why not
 #pragma once
 
 #include <memory>
@@ -18,16 +17,16 @@ namespace sandbar::spawner {
 
 class BlockJob final : public Job {
  public:
-  // The snapshot that it makes holds what the facts' one subject does, on a device of this size.
+  // Makes a snapshot with the files of the facts' one subject, on a device of this size.
   static Result<std::unique_ptr<Job>> OfSnapshot(JobFacts facts, JobGroup group, HostResources* host, uint64_t bytes);
-  // The same of a drive or a state of one; the device has the drive's size.
+  // The same for a drive or a drive snapshot; the device has the drive's size.
   static Result<std::unique_ptr<Job>> OfDrive(JobFacts facts, JobGroup group, HostResources* host);
   ~BlockJob() override;
   Result<> Finish() override;
 
  private:
   BlockJob(JobFacts facts, JobGroup group, HostResources* host) : Job(std::move(facts), group), host_(host) {}
-  // `tree`: a directory that holds upper/.
+  // `tree` is the directory around upper/.
   Result<> Start(const std::string& tree, const std::string& upper, uint64_t bytes);
 
   HostResources* host_;
@@ -37,7 +36,7 @@ class BlockJob final : public Job {
   Fd status_, errors_;
 };
 
-// What a drive or a state of one is: "block", "dir", or nothing when it was never used and may become either.
+// The format of a drive or a drive snapshot: "block" or "dir"; empty when nobody has used it, so it may become either.
 std::string DriveFormat(const std::string& path);
 
 }  // namespace sandbar::spawner

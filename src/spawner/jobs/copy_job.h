@@ -1,5 +1,5 @@
-// The writable copy of a snapshot that a machine begins with, in the making: a process, because the kernel first writes
-// out what the snapshot still has in memory, which may be gigabytes. Single thread; nothing here waits.
+// Makes the writable copy of a snapshot that a machine begins with. A process does it, because the kernel first writes
+// out the snapshot's bytes that are still in memory, which may be gigabytes. Single thread; no call waits.
 #pragma once
 
 #include <memory>
@@ -13,13 +13,13 @@ namespace sandbar::spawner {
 
 class CopyJob final : public Job {
  public:
-  // For the machine that has this slot. kNotFound when there is no such snapshot.
+  // Makes the copy for the machine with this slot. kNotFound when there is no such snapshot.
   static Result<std::unique_ptr<Job>> Start(JobFacts facts, JobGroup group, Disk* disk, const DiskSlot& slot,
                                             const std::string& snapshot);
-  // A copy that nobody took goes. One that the process makes after we have ended is a leftover of the disk.
+  // Removes a copy that nobody took. The next start of the disk removes one that the process makes after that.
   ~CopyJob() override;
   Result<> Finish() override;
-  // Once, after it has finished well.
+  // The copy. Call it once, after Finish succeeded.
   SlotCopy Take() { return std::exchange(copy_, {}); }
 
  private:

@@ -1,5 +1,5 @@
-// A state of a drive in the making: a process, because the bytes that are still on their way to the disk may be many.
-// Single thread; nothing here waits.
+// Makes a drive snapshot. A process does it, because many of the drive's bytes may not have reached the disk yet.
+// Single thread; no call waits.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,7 @@
-// Several snapshot layers made into one that shows the same over any image: chains of layers cost time at every mount
-// and every lookup. Follows overlay's own rules (whiteouts, opaque and redirected directories). The trees were written
-// by guests: everything is opened by directory fd, no link is followed, depth is bounded. Run in a process of its own.
+// Merges several snapshot layers into one that shows the same files over any image, because a chain of layers costs
+// time at every mount and every lookup. Follows overlay's rules (whiteouts, opaque and redirected directories). Guests
+// wrote the trees: everything is opened by directory fd, no link is followed, depth is bounded. Call it in a process of
+// its own.
 #pragma once
 
 #include <vector>

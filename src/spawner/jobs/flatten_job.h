@@ -1,5 +1,5 @@
-// One flattening under way: a process that fills a slot of the disk, which then becomes a layer. Single thread; nothing
-// here waits.
+// Merges several snapshots into one (flatten.h): a process fills a slot of the disk, which then becomes a snapshot.
+// Single thread; no call waits.
 #pragma once
 
 #include <memory>
@@ -14,11 +14,11 @@ namespace sandbar::spawner {
 
 class FlattenJob final : public Job {
  public:
-  // Of the facts' subjects, topmost first, into what it makes.
+  // Merges the facts' subjects, topmost first, into the snapshot that the facts name as `makes`.
   static Result<std::unique_ptr<Job>> Start(JobFacts facts, JobGroup group, Disk* disk);
-  // A slot that was not filled is a leftover of the disk then.
+  // Removes a slot that was not published.
   ~FlattenJob() override;
-  // Publishes the layer, or says why there is none.
+  // Publishes the snapshot, or returns why there is none.
   Result<> Finish() override;
 
  private:

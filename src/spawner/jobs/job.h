@@ -1,5 +1,6 @@
-// Work that takes as long as there are files or bytes, so a process of its own does it. Each kind of work is a class:
-// what it starts, and what follows when the process has ended. Single thread; nothing here waits.
+// A job is work whose time grows with the number of files or bytes, so a process of its own does it. Each kind of job
+// is a class: it starts the process, and Finish does what follows when the process has ended. jobs.h runs them.
+// Single thread; no call waits.
 //
 //   SB_TRY(auto job, DriveSnapshotJob::Start({.kind = JobKind::kDriveSnapshot, …}, group, disk, drive, snapshot));
 //   … the pidfd is readable: job->Finish() …
@@ -21,23 +22,23 @@ namespace sandbar::spawner {
 enum class JobKind : uint8_t {
   kCopy,            // the writable copy of a snapshot that a machine begins with
   kDriveSnapshot,   // a read-only copy of a drive
-  kMemorySnapshot,  // a snapshot of a machine that runs
+  kMemorySnapshot,  // a snapshot of a running machine, with its memory
   kSeal,            // the first scan through a layer, which makes it durable
   kRead,            // other scans: checks, differences
   kConvert,         // another form of a snapshot or a drive
   kMeasure,         // counts the bytes that a running machine still shares with its snapshot
-  kTidy,            // what was given up leaves the disk, what was published is sealed
+  kTidy,            // frees the space of what was removed, seals what was published
 };
 
 struct JobFacts {
   JobKind kind = JobKind::kTidy;
   std::string job_owner;              // whose share of the places it takes; empty: no project's
-  std::vector<std::string> subjects;  // snapshots and drives that it works on: it ends when one of them goes
-  std::string makes;                  // no two make the same; empty: nothing that has a name
-  std::string machine;                // whose snapshot it takes
+  std::vector<std::string> subjects;  // snapshots and drives that it reads: it is killed when one of them is removed
+  std::string makes;                  // what it makes: no two jobs make the same; empty: nothing that has a name
+  std::string machine;                // of which it takes a snapshot
 };
 
-// The control group of one process that reads what guests wrote; null: it needs none. Needed for the start only.
+// The control group of the job's process; null: it stays in the spawner's. Only the start needs it.
 using JobGroup = const os::MachineCgroup*;
 
 class Job {
@@ -52,19 +53,19 @@ class Job {
   void Kill();
   // Call when the pidfd is readable.
   virtual Result<> Finish() = 0;
-  // For whoever asked, once it is finished.
+  // The reply to the request, once the job is finished.
   virtual Response answer() const { return OkResp{}; }
 
  protected:
-  // A process of ours: it has no fds but these, is in the group, and dies with us. What the work returns, or the
-  // message of its error, is what Collect returns.
+  // Forks a process that does the work. It has no descriptors but these, is in the group, and dies with the spawner.
+  // Collect returns what the work returned, its error included.
   Result<> Fork(std::vector<int> kept, const std::function<Result<std::string>()>& work);
   Result<std::string> Collect();
   // The files to which a process writes "0" to be in the group.
   Result<std::vector<Fd>> OpenJoin() const;
-  // For a process that something else has started.
+  // For jobs that start their process in another way.
   void Watch(Fd process) { process_ = std::move(process); }
-  // Reaps it: its status. 128 + 9 when it was killed.
+  // Reaps the process and returns its exit status: 128 + 9 when it was killed.
   Result<int> Reap();
 
  private:

@@ -1,6 +1,6 @@
 // Measures how many bytes a machine's slot still shares with its snapshot (os::InheritedBytes), in a process of its
 // own, because that takes as long as there are files. With `write_out` the process measures again and again, for
-// seconds at most, as long as the sum goes down; it reports each new sum. Single thread; nothing here waits.
+// seconds at most, as long as the sum goes down; it reports each new sum. Single thread; no call waits.
 //
 //   SB_TRY(auto job, MeasureJob::Start(facts, group, slot, true));
 //   Fd said = job->TakeReport();  … readable: ReadMeasurement(said.get()) …

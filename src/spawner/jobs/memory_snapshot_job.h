@@ -1,6 +1,6 @@
-// A snapshot of a running microVM: a process that has QEMU write its memory down while the guest goes on, up to the
-// moment in which the guest stands still; then the disk is copied, so that both are of that moment, and the guest goes
-// on. Single thread; nothing here waits.
+// Takes a snapshot of a running microVM with its memory. A process asks QEMU to write the memory to a file while the
+// guest runs. Then the guest stands still for a moment, in which the rest of the memory is written and the disk is
+// copied, so that both are of that moment. Then the guest goes on. Single thread; no call waits.
 #pragma once
 
 #include <memory>
@@ -16,8 +16,8 @@ namespace sandbar::spawner {
 
 struct MemorySnapshotPlan {
   std::string machine, snapshot;
-  bool while_running = false;  // most of the memory is written down before the guest has to stand still
-  bool go_on = true;           // else the guest stays where it is, for its machine to be destroyed
+  bool while_running = false;  // most of the memory is written before the guest stands still
+  bool go_on = true;           // false: the guest keeps standing still, and its machine is destroyed next
   int control = -1;            // QEMU's control socket
   MemoryNeeds needs;
 };
@@ -27,10 +27,10 @@ class MemorySnapshotJob final : public Job {
   // kConflict when the snapshot exists.
   static Result<std::unique_ptr<Job>> Start(JobFacts facts, JobGroup group, Disk* disk, const DiskSlot& slot,
                                             MemorySnapshotPlan plan);
-  // What was not published goes.
+  // Removes what was not published.
   ~MemorySnapshotJob() override;
 
-  // Publishes the snapshot, or says why there is none.
+  // Publishes the snapshot, or returns why there is none.
   Result<> Finish() override;
   Response answer() const override { return LiveSnapshotResp{pause_ms_, bytes_}; }
 

@@ -1,5 +1,5 @@
-// One run of sandbar-scanner, which reads what guests wrote so that the spawner does not have to. Single thread;
-// nothing here waits.
+// Runs sandbar-scanner, an unprivileged program that reads files of guests in place of the spawner. Single thread; no
+// call waits.
 #pragma once
 
 #include <memory>
@@ -13,11 +13,11 @@ namespace sandbar::spawner {
 
 class ScanJob final : public Job {
  public:
-  // `program` is an O_PATH fd of it; `fds` become its fds from 4 on.
+  // `program` is an O_PATH fd of sandbar-scanner; `fds` become its descriptors 4, 5, ….
   static Result<std::unique_ptr<ScanJob>> Start(JobFacts facts, JobGroup group, int program,
                                                 const std::vector<std::string>& words, std::vector<Fd> fds);
   Result<> Finish() override;
-  // Once: the end of the pipe at which it says what it found.
+  // The read end of the pipe to which the program writes what it found. Call it once.
   Fd TakeReport() { return std::move(said_); }
 
  private:

@@ -1,5 +1,5 @@
-// What machines, snapshots and drives have left behind goes, and what was published is sealed (Disk::Tidy): a process,
-// because all of that takes as long as there are files and bytes. Single thread; nothing here waits.
+// Frees the space of removed machines, snapshots and drives, and seals what was published (DiskUpkeep::Tidy). Single
+// thread; no call waits.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ namespace sandbar::spawner {
 class TidyJob final : public Job {
  public:
   static Result<std::unique_ptr<Job>> Start(JobGroup group, Disk* disk);
-  // Without Finish, the disk stays untidy and the next job does the work.
+  // When Finish was not called, the disk stays untidy and the next job does the work.
   ~TidyJob() override;
   Result<> Finish() override;
 

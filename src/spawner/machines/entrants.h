@@ -1,4 +1,4 @@
-// The processes that wait for machines of class 1 (os/child.h): what they are told before there is an image.
+// Starts the first process of a class 1 machine before there is an image (os/child.h).
 #pragma once
 
 #include "base/result.h"
@@ -8,7 +8,7 @@
 
 namespace sandbar::spawner {
 
-// In the control group and the network of these resources.
+// In this control group and this network.
 Result<os::Entrant> StartEntrant(const HostResources& host, const os::MachineCgroup& group, const os::MachineNet& net);
 // For a machine that runs containers.
 Result<os::Entrant> StartNestingEntrant(const HostResources& host, const MachineResources& resources,

@@ -1,6 +1,6 @@
-// gVisor on this host: which runsc, how it is called, whether it works. Found out once at start, by really running a
-// program in it; what worked is remembered until the host boots again. Also the jail that runsc lives in, for machines
-// (launch_gvisor.cc) and for the probe. Single thread.
+// gVisor on this host: which runsc, with which flags, and whether it works. A probe at start runs a program in it; its
+// result is remembered until the host boots again. Also the jail in which runsc runs, for machines (launch_gvisor.cc)
+// and for the probe. Single thread.
 //
 //   host.gvisor = FindGvisor(host);                       // waits for the probe; before the loop runs
 //   if (!host.gvisor.runsc) … host.gvisor.why_not …

@@ -1,10 +1,10 @@
-// The first process of a gVisor machine's jail. It starts runsc with one end of a socket pair as standard input, which
-// is all that the agent in there has, and keeps the other end: whoever connects to the agent's socket is relayed to it.
-// So a daemon may die and the next one connect, while the stream, which cannot be connected again, stays. The newest
-// connection wins. When runsc's sandbox ends, so does the holder, and with it the pid namespace and all that is in it.
+// The first process in the jail of a gVisor machine. It starts runsc with one end of a socket pair as standard input,
+// which is the agent's only stream, and keeps the other end. It relays every connection to the agent's socket to that
+// stream, so a daemon may die and the next one connect, while the stream stays. The newest connection wins. When
+// runsc's sandbox ends, the holder ends, and with it the pid namespace and everything in it.
 //
-// Runs in a copy of the spawner, without any of its descriptors, as root of the machine's user namespace; without any
-// capability once the sandbox runs. Never returns.
+// It runs in a copy of the spawner, without the spawner's descriptors, as root of the machine's user namespace, and
+// without capabilities once the sandbox runs. It never returns.
 #pragma once
 
 #include <array>

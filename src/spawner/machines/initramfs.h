@@ -7,10 +7,10 @@
 
 namespace sandbar::spawner {
 
-// Names and contents, in the order in which they are to be loaded.
+// Names and contents of kernel modules, in the order in which the agent loads them.
 using Modules = std::vector<std::pair<std::string, std::string>>;
 
-// `containers`: for machines that run some.
+// `containers`: modules for machines that run containers.
 std::string MakeInitramfs(const std::string& agent, const Modules& modules, const Modules& containers = {});
 
 }  // namespace sandbar::spawner

@@ -40,7 +40,7 @@
 
 namespace sandbar::spawner {
 
-// Everything outlives the call to Start, not more.
+// The pointers are valid during the call to Start only.
 struct LaunchInput {
   HostResources* host = nullptr;
   const std::string* machine = nullptr;
@@ -59,36 +59,36 @@ class Launch {
   Launch(const Launch&) = delete;
   Launch& operator=(const Launch&) = delete;
 
-  // What the control group is told, so that the guest gets what was promised: an engine's own processes come on top.
+  // The limits of the control group: those of the guest, and what the engine's own processes need in addition.
   virtual os::CgroupLimits GroupLimits(const Limits& limits) const {
     return {limits.vcpus, limits.memory_bytes, limits.pids};
   }
-  // What its place on disk may grow to; 0: no limit.
+  // The limit of its disk slot; 0: none.
   virtual uint64_t SlotLimit(const Limits& limits) const { return limits.disk_bytes; }
   // Whether its snapshots hold a block device instead of files.
   virtual bool block() const { return false; }
-  // How long it may take until the child says that it runs.
+  // How long the child may take until its status says that the agent runs.
   virtual int64_t StartLimitMs() const { return 20'000; }
-  // The child's end is the machine's end: whatever else was started dies with it.
+  // Starts the machine. When the child ends, the machine has ended: every other process dies with it.
   virtual Result<os::Child> Start(const LaunchInput& input, const ConfigureReq& request) = 0;
-  // True: the agent runs. False: not yet. Of the status that Start's child has.
+  // Reads the status of the child. True: the agent runs. False: not yet.
   virtual Result<bool> ReadStatus(int status) { return os::ReadChildStatus(status); }
-  // Closes what only the start needed, whether it succeeded or not: after the answer is out, and before the end.
+  // Closes what only the start needed, whether it succeeded or not. Called after the reply is out, and before the end.
   virtual void LetGo() {}
-  // What it said when it ended by itself; for the log, already made harmless.
+  // Why the machine ended by itself, in printable characters, for the log. Empty when nothing is known.
   virtual std::string LastWords() { return {}; }
-  // While it runs: what it takes to write its memory down. kUnsupported where that cannot be.
+  // What a memory snapshot needs of a running machine. kUnsupported for engines without memory snapshots.
   struct MemorySource {
     int control = -1;
-    bool while_running = false;  // it can be told which pages have changed since
+    bool while_running = false;  // the memory can be written while the guest changes it
     MemoryNeeds needs;
   };
   virtual Result<MemorySource> ForMemorySnapshot() const {
     return Fail(Code::kUnsupported, "only microVMs can be kept with their memory");
   }
-  // After the end, when no process is left. Nobody else has the drives any more.
+  // Asked when no process of the machine is left. True: the kernel has unmounted the drives.
   virtual bool DrivesReleased() { return true; }
-  // All that the machine wrote has reached its disk slot.
+  // True: everything that the machine wrote has reached its disk slot.
   virtual bool RootReleased() { return true; }
 };
 

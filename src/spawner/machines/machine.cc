@@ -184,7 +184,7 @@ std::optional<int> Machine::OnExit() {
   if (status && !status->has_value()) return std::nullopt;
   exit_status_ = status ? **status : 255;
   if (state_ != State::kEnding) state_ = State::kExited;
-  // Of one that is ended too: it may have ended on its own before.
+  // Also for machines that are being destroyed: they may have ended by themselves before.
   if (auto words = launch_->LastWords(); !words.empty()) log::Warn("machine {}: {}", id_, words);
   return exit_status_;
 }
@@ -223,7 +223,7 @@ Result<> Machine::Pause(bool paused) {
   if (done) {
     paused_ = paused;
   } else if (paused) {
-    // Whoever hears that it failed takes it for one that runs.
+    // The daemon takes a machine that could not be paused for a running one, so undo a partial pause.
     if (auto thawed = resources_.group->Freeze(false); !thawed) log::Error("{}: {}", id_, thawed.error().message);
   }
   return done;
@@ -233,7 +233,7 @@ Result<std::unique_ptr<Job>> Machine::TakeMemorySnapshot(JobFacts facts, JobGrou
                                                          const LiveSnapshotReq& request) {
   if (state_ != State::kRunning || paused_) return Fail(Code::kStopped, "the machine does not run");
   SB_TRY(Launch::MemorySource source, launch_->ForMemorySnapshot());
-  // The machines of others write to the same store.
+  // Other machines write to the same store: ask for twice the memory.
   SB_TRYV(host_->disk->CheckSpace(disk_owner_, 2 * (source.needs.memory_mib << 20)));
   MemorySnapshotPlan plan;
   plan.machine = id_;
@@ -298,7 +298,7 @@ bool Machine::TryFinish() {
     }
     if (auto bytes = host_->disk->Usage(resources_.disk)) final_usage_.disk_bytes = *bytes;
   }
-  // Whoever gets the drive next must be the only one who has it.
+  // The next machine that gets a drive must be its only user.
   if (!launch_->DrivesReleased()) return false;
   if (!keep_as_.empty() && !resources_.disk.name.empty()) {
     // Not before the kernel let go of the upper directory: until then its bytes may still be on their way.

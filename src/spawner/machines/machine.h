@@ -1,5 +1,5 @@
-// One machine of the spawner: its resources, its first process, its deadline. A small state machine that the server's
-// loop drives; no call here waits, but for the end of a process that never got its machine. Single thread.
+// One machine of the spawner: its resources, its first process, its deadline. It is a small state machine that the
+// server's loop drives. Single thread; the only call that waits is the end of a first process that never got an image.
 //
 //   booted --Configure--> starting --it entered--> running --exit--> exited
 //   any state --BeginDestroy--> ending --TryFinish…--> gone
@@ -37,13 +37,13 @@ class Machine {
   Machine& operator=(const Machine&) = delete;
 
   const std::string& id() const { return id_; }
-  // It is being destroyed, and nothing stands in the way: soon there is no such machine.
+  // The machine is being destroyed, and its files were kept if that was asked for: it will be gone soon.
   bool Ending() const { return state_ == State::kEnding && kept_.has_value(); }
   State state() const { return state_; }
   MachineEntry entry() const;
   std::string socket_name() const { return id_ + ".sock"; }
   const EngineTraits& engine() const { return *engine_; }
-  // What its agent says to prove that it got our configuration; empty where we start the agent ourselves.
+  // The key with which the agent proves that it read the spawner's configuration; empty for engines without keys.
   const std::string& agent_key() const { return agent_key_; }
   bool nesting() const { return nesting_; }
   const DiskSlot& disk_slot() const { return resources_.disk; }
@@ -54,29 +54,30 @@ class Machine {
 
   int64_t start_limit_ms() const { return launch_->StartLimitMs(); }
 
-  // Before Configure: whether a copy of the request's topmost snapshot has to be made first, and then Adopt'ed. From
-  // here on the machine has the request's drives. kNotFound, kConflict: there is no such snapshot, or it does not fit.
+  // Call it before Configure. True: the server has to make a copy of the request's topmost snapshot first, and call
+  // Adopt. From here on the machine uses the request's drives. kNotFound: there is no such snapshot. kConflict: it has
+  // the format of another engine.
   Result<bool> NeedsCopy(const ConfigureReq& request);
   Result<> Adopt(SlotCopy copy, uint64_t inherited);
-  // The request was refused: its drives are free again.
+  // The request was refused: other machines may use its drives again.
   void LetGoOfDrives() { drives_.clear(); }
-  // Mounts, and tells the first process; the result arrives through status_fd() and OnStatus().
+  // Mounts, and starts the agent. Whether it runs arrives through status_fd() and OnStatus().
   Result<> Configure(const ConfigureReq& request);
   int status_fd() const { return child_.status.get(); }
   int pidfd() const { return child_.pidfd.get(); }
   // True: the agent runs; false: ask again.
   Result<bool> OnStatus();
-  // What can wait until the answer is out.
+  // Does the part of the start that can wait until the reply is out.
   void AfterStart();
-  // The process has ended: its exit status, once; nothing when it has not. CloseProcess follows.
+  // The exit status of the process, once, when it has ended. Call CloseProcess then.
   std::optional<int> OnExit();
   void CloseProcess() { child_.pidfd.Reset(); }
   int exit_status() const { return exit_status_; }
 
-  // It has this drive, or this state of one, among its mounts.
+  // The machine mounts this drive or this drive snapshot.
   bool Uses(const std::string& drive) const { return std::ranges::find(drives_, drive) != drives_.end(); }
 
-  // `inherited`: what of its disk limit the snapshot takes that it began with.
+  // `inherited`: how much of the disk limit the snapshot takes that the machine began with.
   Result<> SetLimits(const Limits& limits, uint64_t inherited);
   // The watch over its disk limit.
   DiskLimitWatch& disk_limit() { return disk_limit_; }
@@ -84,32 +85,31 @@ class Machine {
     return disk_limit_.Measured(host_->disk.get(), resources_.disk, found);
   }
   Result<> EndMeasuring(int64_t now) { return disk_limit_.Ended(host_->disk.get(), resources_.disk, now); }
-  // Its disk belongs to this project from now on. For one that was booted before anybody wanted it.
+  // The bytes of its disk count for this owner from now on. For machines that were booted ahead, without a project.
   Result<> Assign(const DiskOwner& owner);
   Result<UsageResp> Usage() const;
   Result<> Pause(bool paused);
-  // The process that takes a snapshot of it while it runs.
+  // Starts the job that takes a snapshot of the running machine with its memory.
   Result<std::unique_ptr<Job>> TakeMemorySnapshot(JobFacts facts, JobGroup group, const LiveSnapshotReq& request);
-  // Whose it is; known from the configuration on.
+  // Whose places its jobs take; known from Configure on.
   const std::string& job_owner() const { return job_owner_; }
 
   // Monotonic milliseconds (os::BootTimeMs); 0: none.
   int64_t deadline = 0;
   bool killed_by_deadline = false;
   void Kill();
-  // Ends a machine that has no process yet: there is nothing that could report its exit.
+  // Ends a machine that has no process yet, so that no exit will be reported. False: it has one.
   bool ExpireUnstarted();
 
-  // With a name, what it wrote becomes that snapshot when it has ended. kConflict when it is ending already with
-  // another; but one whose snapshot could not be made waits to be told again, the same or something else.
+  // With a name, the machine's files become that snapshot when it has ended. kConflict when the machine is ending
+  // already with another name. When the snapshot could not be made (kept()), call this again, with any name or none.
   Result<> BeginDestroy(const std::string& keep_as);
-  // True when nothing runs any more and what was to be kept is. The resources are still to be discarded then.
+  // True when no process is left and the files are kept if that was asked for. The caller discards the resources then.
   bool TryFinish();
   MachineResources TakeResources() { return std::move(resources_); }
   // Valid after TryFinish returned true.
   const UsageResp& final_usage() const { return final_usage_; }
-  // The error for which the snapshot could not be made: everything is still there, and nothing happens until
-  // BeginDestroy is called again.
+  // Why the snapshot could not be made. Nothing is lost then, and nothing happens until BeginDestroy is called again.
   const Result<>& kept() const { return kept_; }
 
  private:

@@ -1,5 +1,5 @@
-// What all microVMs of a spawner share, made once at start: QEMU, the room it runs in (its libraries and firmware, the
-// guest kernel and an initramfs with our agent, all read-only), its filter, and whether KVM really works here.
+// What all microVMs of a spawner share, made once at start: QEMU, the file tree of its jail (libraries and firmware,
+// the guest kernel and an initramfs with the agent, all read-only), its system call filter, and whether KVM works here.
 //
 //   auto vm = PrepareMicrovm(options, agent);      // an error says what is missing and how to get it
 #pragma once
@@ -34,11 +34,11 @@ struct Microvm {
 // `agent`: bytes of the agent's executable.
 Result<std::unique_ptr<Microvm>> PrepareMicrovm(const Options& options, const std::string& agent);
 
-// Of this host's processors; takes a moment.
+// The frequency of this host's time stamp counter; takes a moment.
 uint64_t MeasureTscKhz();
 
 enum class QemuMemory {
-  kUnnamed,  // for machines that nobody goes on with
+  kUnnamed,  // for machines whose memory is never saved
   kOwn,
   kShared,  // fd 8, to be kept as a template
   kCopy     // fd 8, privately
@@ -51,10 +51,10 @@ std::vector<std::string> QemuBase(const Microvm& vm, bool kvm, const std::string
 std::vector<std::string> QemuMachine(const Microvm& vm, VmSize size, QemuMemory memory, bool network);
 // One more block device, which descriptor `fd` is.
 std::vector<std::string> QemuDrive(size_t index, size_t fd);
-// It would look for its parts by way of its own path, which it does not have.
+// QEMU finds its modules through the path of its program, and in the jail it has none.
 inline constexpr const char* kQemuModules = "QEMU_MODULE_DIR=/usr/lib/x86_64-linux-gnu/qemu";
 
-// Names in the room.
+// Paths in the jail's tree.
 inline constexpr const char* kVmKernel = "/vm/kernel";
 inline constexpr const char* kVmInitramfs = "/vm/initramfs";
 

@@ -1,6 +1,6 @@
-// A conversation with a running QEMU on its control socket. The guest may have taken QEMU over, so nothing that it says
-// is believed: a line has a longest length, all of them together too, an answer a deadline, and the worst that a lie
-// can do is to spoil what is saved of the machine that lied. For a process of its own: it waits.
+// Commands to a running QEMU on its control socket. The guest may have taken QEMU over, so its answers are hostile: the
+// length of a line, the length of all lines together and the time for an answer are bounded, and a lie can only spoil
+// the snapshot of the machine that lied. Its calls wait: use it in a process of its own.
 //
 //   Qmp qmp(control.get(), deadline);
 //   SB_TRYV(qmp.Ask("cont"));
@@ -27,9 +27,9 @@ class Qmp {
   Result<> Ask(std::string_view command, std::string_view arguments = "{}", int pass = -1);
   // Does not wait for the answer.
   Result<> Tell(std::string_view command, std::string_view arguments = "{}", int pass = -1);
-  // What has arrived and was not looked at yet; nothing when there is none.
+  // The next line that has arrived; std::nullopt when there is none yet.
   Result<std::optional<std::string>> NextLine();
-  // The same, and waits for one.
+  // Waits for the next line.
   Result<std::string> AwaitLine();
   int fd() const { return socket_; }
 

@@ -1,6 +1,7 @@
-// What a machine is made of before it has an image: a range of user ids with its user namespace, a network, a control
-// group, a place on disk, and for some a process that waits. Each part is made ahead in small numbers while the loop is
-// idle, and used by one machine only. Single thread; the pool does not outlive the host.
+// The resources of a machine before it has an image: a range of user ids with its user namespace, a network, a control
+// group, a slot on the disk, and for some engines a process that waits for the image. The pool makes a few of each
+// ahead while the loop is idle. No resource is used by a second machine. Single thread; the pool does not outlive the
+// host's resources.
 //
 //   SB_TRY(MachineResources resources, pool.Take({.net = NetworkKind::kLocal}));      // from the pool, or made now
 //   … the machine ends …
@@ -52,23 +53,23 @@ class ResourcePool {
   Result<MachineResources> Take(const Want& want);
   // A control group alone, for a process of ours; goes back by DiscardGroup.
   Result<std::unique_ptr<os::MachineCgroup>> TakeGroup(const os::CgroupLimits& limits);
-  // Makes one missing part; true when there was one to make and more may be missing.
+  // Makes one missing resource; true when there was one to make and more may be missing.
   bool Refill();
-  // For the next Sweep, which says whether nothing is left; something that lives in a control group keeps it for a
-  // while.
+  // Releases resources: Sweep does it, and returns false while something is left. A control group stays as long as a
+  // process in it has not ended.
   void Discard(MachineResources resources) { leaving_.push_back(std::move(resources)); }
   void DiscardGroup(std::unique_ptr<os::MachineCgroup> group);
   bool Sweep();
-  // The spare ones too.
+  // Releases the spare resources too.
   void Clear();
 
  private:
-  // One attempt to give everything back. False: the control group is still busy.
+  // One attempt to release everything. False: the control group is still busy.
   bool Remove(MachineResources& resources) const;
   Result<Identity> MakeIdentity() const;
   Result<std::unique_ptr<os::MachineCgroup>> MakeGroup() const;
   Result<os::MachineNet> TakeNet(const Want& want, const Identity& identity);
-  // A network and a control group with a process in them.
+  // A network and a control group with the waiting process in them.
   Result<MachineResources> MakeWithInit();
   Result<MachineResources> TakeWithInit();
 

@@ -1,6 +1,6 @@
-// The root filesystem of a machine that shares the host's filesystems: an overlay of image layers, site layers and
-// snapshots with the machine's disk slot on top, everything id-mapped, and its drives; and the knowledge of when the
-// kernel has let go of them. One per machine, made by the launches that need it. Single thread.
+// The root filesystem of a machine that uses the host's filesystems: an overlay of image layers, site layers and
+// snapshots with the machine's disk slot on top, everything id-mapped, and its drives. It also knows when the kernel
+// has unmounted them. One per machine, made by the launches that need it. Single thread.
 //
 //   RootDir root(host);
 //   SB_TRYV(root.Mount(resources, request));
@@ -40,21 +40,20 @@ class RootDir {
   RootDir(const RootDir&) = delete;
   RootDir& operator=(const RootDir&) = delete;
 
-  // All but the drives; what is to be their mount points is there then. `bottom`: a directory of the host's below all
-  // others, with its owners as they are; empty: none.
+  // Mounts everything but the drives, and makes their mount points. `bottom`: a directory of the host below all other
+  // layers, whose ids are not mapped; empty: none.
   Result<> Mount(const MachineResources& resources, const ConfigureReq& request, const std::string& bottom = "");
-  // Last of all, when nothing that a guest has chosen can fail any more: who lets go of a drive that nobody has taken
-  // waits until the disk has everything.
+  // Call it last, when nothing that a guest chose can fail any more: unmounting a drive waits until the disk has all of
+  // its bytes.
   Result<> MountDrives(const MachineResources& resources, const ConfigureReq& request);
   // A directory of the machine's root as its disk has it, without the overlay in between: an overlay cannot stand on
   // another one, and containers' filesystems are overlays. Part of snapshots like everything on the disk. Detached.
   Result<Fd> MountPlain(const MachineResources& resources, const std::string& path);
   int root() const { return root_.get(); }
   const std::vector<MountedDrive>& drives() const { return drives_; }
-  // The mounts belong to another process now.
+  // The machine's process has the mounts now: closes them here.
   void Detach();
-  // The last close of a layer's copy costs more than making it, so neither the way to the clone nor the child's exec
-  // should be that.
+  // Closes the copies of the layers' mounts. That costs more than making them, so do it when nobody waits.
   void DropLayers() { layer_mounts_.clear(); }
   bool RootGone();
   bool DrivesGone();
@@ -74,7 +73,7 @@ class RootDir {
   std::vector<int> drive_watches_;
 };
 
-// A machine that stands on one.
+// What the launches with a RootDir share.
 class RootDirLaunch : public Launch {
  public:
   void LetGo() override {

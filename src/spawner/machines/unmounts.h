@@ -1,6 +1,6 @@
-// Tells when a filesystem is really unmounted: the last process of a machine is gone before its root filesystem is, and
-// the writable layer may be frozen only after that. One inotify instance for all (there are few per user). Single
-// thread; nothing here waits.
+// Tells when the kernel has unmounted a filesystem. The last process of a machine is gone before its root filesystem
+// is, and the writable layer may become a snapshot only after that. One inotify instance serves all machines, because a
+// user has few of them. Single thread; no call waits.
 #pragma once
 
 #include <memory>
@@ -17,7 +17,7 @@ class Unmounts {
   // `root`: an fd of the filesystem's root. Does not keep it mounted.
   Result<int> Watch(int root);
   bool Gone(int watch);
-  // Every watch is given back.
+  // Call it once for every watch.
   void Forget(int watch);
 
  private:

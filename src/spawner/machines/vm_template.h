@@ -1,6 +1,6 @@
-// Machines that start where another one has got to: a template is the memory and the device state of a microVM whose
-// agent waits in the initramfs for its configuration, before it has looked at any image or disk. One per size and
-// number of drives, made by a process of its own when they are asked for first; every machine maps the memory
+// Templates from which microVMs start instead of booting. A template is the memory and the device state of a microVM
+// whose agent waits in the initramfs for its configuration, before it has read any image or disk. There is one per size
+// and number of drives. A process makes it when it is asked for the first time; every machine maps the memory
 // privately. Single thread.
 //
 //   if (const VmTemplate* t = FindTemplate(vm, {memory_mib, vcpus, drives})) …      // null: boot this one
@@ -44,22 +44,22 @@ struct VmTemplates {
   VmTemplate making;
 };
 
-// Starts making the one that is missing, or does so when the one that is being made is done: one is remembered, of
-// machines without drives rather than with.
+// Null when there is none. Then a process begins to make it; when another template is being made, this one is next.
+// One wish is remembered, and a template without drives comes first.
 const VmTemplate* FindTemplate(Microvm& vm, VmSize size);
 
-// Whether there is room for this one. Those with drives and those without have their own, so that neither takes
-// anything from the other. When all is taken, those that nobody has used for long go.
+// Whether the templates may hold this one too. Those with drives and those without have a share each, so that neither
+// takes anything from the other. Removes templates that were not used for long when the share is used up.
 bool FreeMemoryFor(VmTemplates& templates, const VmSize& size, int64_t now);
 
-// To be called now and then: takes the one that was being made when it is done. True: it is still being made.
+// Call it now and then: takes a template that has been made. True: one is still being made.
 bool CollectTemplate(Microvm& vm);
 
-// Waits until the agent in a QEMU waits for its configuration, and has QEMU write its devices' state to `state`; its
-// memory is a file already. For a process of its own: it may take minutes.
+// Waits until the agent in a QEMU waits for its configuration, and lets QEMU write the state of its devices to `state`.
+// Its memory is a file already. Call it in a process of its own: it may take minutes.
 Result<> SaveTemplate(int control, int state);
 
-// What QEMU is told to go on from a template whose state is fd `state`, without anybody waiting for its answers.
+// The commands with which QEMU goes on from a template whose state is fd `state`. Nobody reads the answers.
 std::string RestoreCommands(int state);
 
 }  // namespace sandbar::spawner
