@@ -31,7 +31,7 @@ constexpr int kHighFd = 512;  // above these
 constexpr size_t kMaxReport = 4096;
 
 // Nothing of the spawner's stays open, and all that the program costs is its machine's.
-Result<> BecomeEntrant(const EntryStart& start, int program, int control, int status) {
+Result<> BecomeInit(const EntryStart& start, int program, int control, int status) {
   ResetSignals();
   // An operator may run us at a real-time or raised priority; a control group with a quota does not take such a
   // process.
@@ -61,7 +61,7 @@ Result<> BecomeEntrant(const EntryStart& start, int program, int control, int st
 
 }  // namespace
 
-Entrant& Entrant::operator=(Entrant&& other) noexcept {
+PrestartedInit& PrestartedInit::operator=(PrestartedInit&& other) noexcept {
   if (this == &other) return *this;
   End();
   child_ = std::move(other.child_);
@@ -69,7 +69,7 @@ Entrant& Entrant::operator=(Entrant&& other) noexcept {
   return *this;
 }
 
-Result<Entrant> Entrant::Start(int program, const EntryStart& start) {
+Result<PrestartedInit> PrestartedInit::Start(int program, const EntryStart& start) {
   std::array<int, 2> pipe{}, pair{};
   if (::pipe2(pipe.data(), O_CLOEXEC | O_NONBLOCK) != 0) return FailErrno("pipe");
   Fd read_end(pipe[0]), write_end(pipe[1]);
@@ -83,22 +83,22 @@ Result<Entrant> Entrant::Start(int program, const EntryStart& start) {
   const pid_t pid = Clone3Raw(CLONE_PIDFD | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS, &pidfd);
   if (pid < 0) return FailErrno("clone a machine");
   if (pid == 0) {
-    auto failed = BecomeEntrant(start, program, theirs.get(), write_end.get());
+    auto failed = BecomeInit(start, program, theirs.get(), write_end.get());
     ReportEntry(write_end.get(), failed.error());
     ::_exit(127);
   }
-  Entrant entrant;
-  entrant.child_ = Child{pid, Fd(pidfd), std::move(read_end)};
-  entrant.control_ = std::move(ours);
-  return entrant;
+  PrestartedInit init;
+  init.child_ = Child{pid, Fd(pidfd), std::move(read_end)};
+  init.control_ = std::move(ours);
+  return init;
 }
 
-bool Entrant::alive() const {
+bool PrestartedInit::alive() const {
   pollfd p{child_.pidfd.get(), POLLIN, 0};
   return child_.pidfd && ::poll(&p, 1, 0) == 0;
 }
 
-Result<Child> Entrant::Enter(const EntryPlan& plan) && {
+Result<Child> PrestartedInit::Enter(const EntryPlan& plan) && {
   const protocol::EntryMessage message = Encode(plan);
   if (message.fds.size() > kMaxFdsPerPacket) return Fail(Code::kBadRequest, "too many mounts");
   auto sent = SendPacket(control_.get(), message.bytes, message.fds);
@@ -112,7 +112,7 @@ Result<Child> Entrant::Enter(const EntryPlan& plan) && {
   return std::move(child_);
 }
 
-void Entrant::End() {
+void PrestartedInit::End() {
   if (!child_.pidfd) return;
   control_.Reset();
   if (auto r = SendSignal(child_.pidfd.get(), SIGKILL); !r) log::Error("{}", r.error().message);

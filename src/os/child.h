@@ -1,9 +1,9 @@
 // A machine's first process as its starter sees it: a process that waits for a machine (os/entry.h), and one that has
 // it. Made and used by the spawner's only thread; no call waits, but the end of one that never got a machine.
 //
-//   SB_TRY(Entrant entrant, Entrant::Start(program, start));   // returns while it works
+//   SB_TRY(PrestartedInit init, PrestartedInit::Start(program, start));   // returns while it works
 //   …
-//   SB_TRY(Child child, std::move(entrant).Enter(plan));
+//   SB_TRY(Child child, std::move(init).Enter(plan));
 //   … poll child.status …
 //   SB_TRY(bool running, ReadChildStatus(child.status.get()));
 #pragma once
@@ -23,16 +23,16 @@ struct Child {
 };
 
 // Ends with this object, unless it has entered a machine.
-class Entrant {
+class PrestartedInit {
  public:
-  Entrant() = default;
-  Entrant(Entrant&&) = default;
-  Entrant& operator=(Entrant&& other) noexcept;
-  ~Entrant() { End(); }
+  PrestartedInit() = default;
+  PrestartedInit(PrestartedInit&&) = default;
+  PrestartedInit& operator=(PrestartedInit&& other) noexcept;
+  ~PrestartedInit() { End(); }
 
   // `program`: O_PATH of one that calls EnterMachine when it is told to: --enter FD --status FD. It is in the control
   // group before that runs.
-  static Result<Entrant> Start(int program, const EntryStart& start);
+  static Result<PrestartedInit> Start(int program, const EntryStart& start);
   explicit operator bool() const { return static_cast<bool>(child_.pidfd); }
   // False: it has died, and can only be thrown away.
   bool alive() const;

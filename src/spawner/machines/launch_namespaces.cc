@@ -13,9 +13,9 @@
 #include "os/mounts.h"
 #include "os/overlay.h"
 #include "os/process.h"
-#include "spawner/machines/entrants.h"
 #include "spawner/machines/launch.h"
 #include "spawner/machines/nesting_watch.h"
+#include "spawner/machines/prestarted_init.h"
 #include "spawner/machines/root_dir.h"
 
 namespace sandbar::spawner {
@@ -84,7 +84,7 @@ class NamespacesLaunch : public RootDirLaunch {
     SB_TRY(p.hidden, os::CloneTree(AT_FDCWD, InMountDir("ro/hidden")));
     p.plan.hidden = p.hidden.get();
     SB_TRY(os::CgroupDelegation groups, in.resources->group->Delegate(base));
-    SB_TRY(in.resources->entrant, StartNestingEntrant(*in.host, *in.resources, groups));
+    SB_TRY(in.resources->init, StartNestingInit(*in.host, *in.resources, groups));
     p.command_join = std::move(groups.commands);
     return {};
   }
@@ -139,7 +139,7 @@ class NamespacesLaunch : public RootDirLaunch {
     p.plan.mount_point = InMountDir("mp");
     p.plan.hostname = HostnameOf(request);
     if (in.cpus != nullptr) p.plan.cpus = *in.cpus;
-    auto child = std::exchange(in.resources->entrant, {}).Enter(p.plan);
+    auto child = std::exchange(in.resources->init, {}).Enter(p.plan);
     root_->Detach();
     if (child && in.nesting) Guard(*in.machine, *child);
     return child;

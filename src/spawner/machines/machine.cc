@@ -73,7 +73,7 @@ Result<std::unique_ptr<Machine>> Machine::Boot(HostResources* host, ResourcePool
   want.net = NetworkOf(engine, request.nesting);
   want.mac = VmMac(m->agent_key_);
   want.nesting = request.nesting && !engine.has_own_kernel;
-  want.entrant = engine.prestarts_init && !request.nesting;
+  want.prestarted_init = engine.prestarts_init && !request.nesting;
   SB_TRY(m->resources_, pool->Take(want));
   m->disk_owner_ = owner;
   auto rest = host->disk->Assign(m->resources_.disk, owner);
@@ -274,7 +274,7 @@ Result<> Machine::BeginDestroy(const std::string& keep_as) {
   }
   keep_as_ = keep_as;
   Kill();
-  resources_.entrant = {};
+  resources_.init = {};
   launch_->LetGo();
   disk_limit_.End();
   ::unlinkat(host_->agents.get(), socket_name().c_str(), 0);

@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "os/userns.h"
 #include "spawner/host_resources.h"
-#include "spawner/machines/entrants.h"
+#include "spawner/machines/prestarted_init.h"
 
 namespace sandbar::spawner {
 namespace {
@@ -58,7 +58,7 @@ Result<MachineResources> ResourcePool::MakeWithInit() {
   auto fill = [&]() -> Result<> {
     SB_TRY(resources.net, TakeOr(nets_, [] { return os::CreateLocalNet(); }));
     SB_TRY(resources.group, TakeOr(groups_, [this] { return MakeGroup(); }));
-    SB_TRY(resources.entrant, StartEntrant(*host_, *resources.group, resources.net));
+    SB_TRY(resources.init, StartInit(*host_, *resources.group, resources.net));
     return {};
   };
   if (auto r = fill(); !r) {
@@ -70,7 +70,7 @@ Result<MachineResources> ResourcePool::MakeWithInit() {
 
 Result<MachineResources> ResourcePool::TakeWithInit() {
   // The host may have been out of memory.
-  while (!with_init_.empty() && !with_init_.front().entrant.alive()) {
+  while (!with_init_.empty() && !with_init_.front().init.alive()) {
     log::Warn("a process that waited for a machine has ended");
     Discard(std::move(with_init_.front()));
     with_init_.pop_front();
@@ -82,14 +82,14 @@ Result<MachineResources> ResourcePool::Take(const Want& want) {
   failing_ = false;
   MachineResources resources;
   auto fill = [&]() -> Result<> {
-    if (want.entrant) {
+    if (want.prestarted_init) {
       SB_TRY(resources, TakeWithInit());
     }
     SB_TRY(resources.identity, TakeOr(identities_, [this] { return MakeIdentity(); }));
     if (want.nesting) {
       SB_TRY(resources.identity.userns, os::CreateBoundedNamespace(resources.identity.userns.get()));
     }
-    if (!want.entrant) {
+    if (!want.prestarted_init) {
       SB_TRY(resources.net, TakeNet(want, resources.identity));
       SB_TRY(resources.group, TakeOr(groups_, [this] { return MakeGroup(); }));
     }
@@ -123,7 +123,7 @@ bool ResourcePool::Refill() {
 }
 
 bool ResourcePool::Remove(MachineResources& resources) const {
-  resources.entrant = {};
+  resources.init = {};
   if (resources.group) {
     auto removed = resources.group->Remove();
     if (!removed && removed.error().code == Code::kConflict) return false;

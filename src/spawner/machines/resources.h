@@ -38,7 +38,7 @@ struct MachineResources {
   os::MachineNet net;
   std::unique_ptr<os::MachineCgroup> group;
   DiskSlot disk;
-  os::Entrant entrant;  // lives in the group and the network; machines that share the host's kernel, until they start
+  os::PrestartedInit init;  // of engines that prestart it, until the machine starts; in the group and the network
 };
 
 class ResourcePool {
@@ -48,7 +48,7 @@ class ResourcePool {
     NetworkKind net = NetworkKind::kLocal;  // only local ones are made ahead
     os::Mac mac = os::kLinkGuestMac;        // of a tap's other end
     bool nesting = false;                   // the machine's root may make namespaces
-    bool entrant = false;                   // with the process that becomes its first one; network kLocal only
+    bool prestarted_init = false;           // with the process that becomes its first one; network kLocal only
   };
   Result<MachineResources> Take(const Want& want);
   // A control group alone, for a process of ours; goes back by DiscardGroup.

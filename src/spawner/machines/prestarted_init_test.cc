@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
-class EntrantsTest : public ::testing::Test {
+class PrestartedInitTest : public ::testing::Test {
  protected:
   void SetUp() override {
     auto host = TestHost::Create();
@@ -41,7 +41,7 @@ class EntrantsTest : public ::testing::Test {
   std::unique_ptr<TestClient> client_;
 };
 
-TEST_F(EntrantsTest, TheAgentKeepsNothingOfTheHosts) {
+TEST_F(PrestartedInitTest, TheAgentKeepsNothingOfTheHosts) {
   auto started = host_->Start(*client_, "m1");
   ASSERT_TRUE(started) << started.error().message;
   const std::string proc = "/proc/" + std::to_string(host_->MachinePid(*client_, "m1"));
@@ -87,7 +87,7 @@ TEST_F(EntrantsTest, TheAgentKeepsNothingOfTheHosts) {
   EXPECT_EQ(fs::read_symlink(proc + "/cwd"), "/");
 }
 
-TEST_F(EntrantsTest, OneThatDiedIsNotUsed) {
+TEST_F(PrestartedInitTest, OneThatDiedIsNotUsed) {
   ASSERT_TRUE(host_->Start(*client_, "m1"));
   ASSERT_TRUE(Eventually([&] { return Children().size() > 8; }));
   const pid_t machine = host_->MachinePid(*client_, "m1");
@@ -107,14 +107,14 @@ TEST_F(EntrantsTest, OneThatDiedIsNotUsed) {
   EXPECT_THAT(host_->Leftovers(), ::testing::IsEmpty());
 }
 
-TEST_F(EntrantsTest, AMachineThatNeverGotAnImageLeavesNothing) {
+TEST_F(PrestartedInitTest, AMachineThatNeverGotAnImageLeavesNothing) {
   ASSERT_TRUE(client_->Call(TestHost::SmallMachine("m1")));
   ASSERT_TRUE(client_->Call(DestroyReq{"m1"}));
   host_->StopSpawner();
   EXPECT_THAT(host_->Leftovers(), ::testing::IsEmpty());
 }
 
-TEST_F(EntrantsTest, TheyEndWithTheSpawner) {
+TEST_F(PrestartedInitTest, TheyEndWithTheSpawner) {
   ASSERT_TRUE(client_->Call(TestHost::SmallMachine("m1")));
   ASSERT_TRUE(Eventually([&] { return Children().size() > 8; }));
   const std::vector<pid_t> waiting = Children();

@@ -1,4 +1,4 @@
-#include "spawner/machines/entrants.h"
+#include "spawner/machines/prestarted_init.h"
 
 #include "os/caps.h"
 #include "os/machine_files.h"
@@ -29,18 +29,19 @@ int ProgramOf(const HostResources& host) {
 
 }  // namespace
 
-Result<os::Entrant> StartEntrant(const HostResources& host, const os::MachineCgroup& group, const os::MachineNet& net) {
+Result<os::PrestartedInit> StartInit(const HostResources& host, const os::MachineCgroup& group,
+                                     const os::MachineNet& net) {
   os::EntryStart start = CommonStart();
   SB_TRY(const std::vector<Fd> join, group.OpenAgentJoin());
   start.join = NumbersOf(join);
   start.netns = net.netns.get();
   start.filter = host.filter;
   start.capabilities = os::kGuestCapabilities;
-  return os::Entrant::Start(ProgramOf(host), start);
+  return os::PrestartedInit::Start(ProgramOf(host), start);
 }
 
-Result<os::Entrant> StartNestingEntrant(const HostResources& host, const MachineResources& resources,
-                                        const os::CgroupDelegation& groups) {
+Result<os::PrestartedInit> StartNestingInit(const HostResources& host, const MachineResources& resources,
+                                            const os::CgroupDelegation& groups) {
   os::EntryStart start = CommonStart();
   SB_TRY(const std::vector<Fd> join, resources.group->OpenAgentJoin());
   start.join = NumbersOf(join);
@@ -50,7 +51,7 @@ Result<os::Entrant> StartNestingEntrant(const HostResources& host, const Machine
   start.nesting = true;
   start.group_root = NumbersOf(groups.root);
   start.group_home = NumbersOf(groups.agent);
-  return os::Entrant::Start(ProgramOf(host), start);
+  return os::PrestartedInit::Start(ProgramOf(host), start);
 }
 
 }  // namespace sandbar::spawner

@@ -9,9 +9,10 @@
 namespace sandbar::spawner {
 
 // In this control group and this network.
-Result<os::Entrant> StartEntrant(const HostResources& host, const os::MachineCgroup& group, const os::MachineNet& net);
+Result<os::PrestartedInit> StartInit(const HostResources& host, const os::MachineCgroup& group,
+                                     const os::MachineNet& net);
 // For a machine that runs containers.
-Result<os::Entrant> StartNestingEntrant(const HostResources& host, const MachineResources& resources,
-                                        const os::CgroupDelegation& groups);
+Result<os::PrestartedInit> StartNestingInit(const HostResources& host, const MachineResources& resources,
+                                            const os::CgroupDelegation& groups);
 
 }  // namespace sandbar::spawner
