@@ -6,7 +6,7 @@
 - connect(2) only in the one guarded dialler and in local unix-socket code (a second dialler is a hole in the policy)
 - source files stay below 500 lines; a header starts with a comment that says what it is
 - a test macro under an `if` is in braces: it holds an if of its own, and g++ asks whose the else is
-- a source file that a comment or a page of docs/ names exists
+- a source file that a comment or a page of docs/ names exists; so do the page and the heading that a link leads to
 - shell scripts parse and stop at the first error
 """
 import pathlib
@@ -92,6 +92,30 @@ def name_problems(name, text):
     return out
 
 
+def headings(text):
+    """The anchors of a page, as they are made of its headings."""
+    found = set()
+    for title in re.findall(r"^#+ (.*)$", text, re.M):
+        title = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title).lower()
+        found.add(re.sub(r"[^\w\- ]", "", title).strip().replace(" ", "-"))
+    return found
+
+
+def link_problems(name, text):
+    out = []
+    for number, line in enumerate(text.splitlines(), 1):
+        for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`]*`", "", line)):
+            path, _, anchor = target.partition("#")
+            if "://" in path or path.startswith("mailto:"):
+                continue
+            page = (ROOT / name).parent / path if path else ROOT / name
+            if not page.exists():
+                out.append(f"{name}:{number}: the link leads to {path}, which does not exist")
+            elif anchor and page.suffix == ".md" and anchor not in headings(page.read_text()):
+                out.append(f"{name}:{number}: {path or name} has no heading for #{anchor}")
+    return out
+
+
 def shell_problems(path, name, text):
     if not re.match(r"#!.*\b(?:ba)?sh\b", text):
         return []
@@ -108,6 +132,9 @@ def self_test():
     assert lint("src/a/a.cc", "// TO" + "DO later\n")
     assert lint("src/api/a.cc", "if (::connect(fd) < 0) {}\n")
     assert not lint("src/http/client.cc", "s.async_connect(e, t);\n")
+    assert headings("## A `b` c?\n") == {"a-b-c"}
+    assert link_problems("docs/a.md", "[a](nowhere.md)\n") and link_problems("docs/a.md", "[a](engines.md#nowhere)\n")
+    assert not link_problems("docs/a.md", "[a](engines.md#formats)\n")
     assert name_problems("src/api/a.h", "// see nowhere.cc\n") and not name_problems("src/api/a.h", "// see routes.h\n")
     assert name_problems("docs/a.md", "`src/api/nowhere`\n") and not name_problems("docs/a.md", "`api/routes`\n")
     assert lint("src/a/a_test.cc", "if (a(b))\n  EXPECT_EQ(c, d);\n")
@@ -128,6 +155,8 @@ if __name__ == "__main__":
         if path.suffix == "" and not text.startswith("#!"):
             continue
         found += lint(name, text) + shell_problems(path, name, text)
+        if path.suffix == ".md":
+            found += link_problems(name, text)
         if name.startswith(("src/", "docs/")) and path.suffix in (".h", ".cc", ".md"):
             found += name_problems(name, text)
     print("\n".join(found) or "lint: ok")

@@ -30,7 +30,7 @@
 namespace sandbar::guest {
 namespace {
 
-using namespace protocol;  // vm_config.h
+using namespace protocol;  // protocol/vm_config.h
 
 constexpr int kDeviceWaitMs = 60000;  // an emulated machine on a busy host is slow
 constexpr int kDeviceStepMs = 5;

@@ -92,7 +92,7 @@ struct Sandbox {
   std::string engine;  // of its current session, with its class
   int isolation_class = 0;
   std::string create_digest;  // of the request that made it, so that its repetition can be told from another one
-  // Nobody named it or used it again: so long after its end it is removed. 0: it stays (sandbox/retention.h).
+  // Nobody named it or used it again: so long after its end it is removed. 0: it stays (sandbox/snapshots/retention.h).
   int64_t collect_after_ms = 0;
 };
 
