@@ -196,8 +196,7 @@ Result<bool> ShutDown(const std::string& data) {
 }
 
 Result<bool> Leave(const std::string& data) {
-  if (::geteuid() != 0)
-    return cli::FailNeedsRoot("restarting the server needs root", "sudo ./sandbar restart");
+  if (::geteuid() != 0) return cli::FailNeedsRoot("restarting the server needs root", "sudo ./sandbar restart");
   return EndServer(data, SIGTERM);
 }
 

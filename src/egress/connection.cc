@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <array>
 
+#include "egress/denial_answer.h"
 #include "egress/intercept.h"
 #include "egress/name_dialler.h"
-#include "egress/refusal.h"
 #include "egress/stream_io.h"
 
 namespace sandbar::egress {

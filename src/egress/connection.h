@@ -8,10 +8,10 @@
 #include <string>
 
 #include "async/task.h"
+#include "egress/decide.h"
 #include "egress/dns_relay.h"
+#include "egress/first_bytes.h"
 #include "egress/guarded_connect.h"
-#include "egress/judge.h"
-#include "egress/opening.h"
 #include "egress/splice.h"
 #include "egress/state.h"
 

@@ -9,8 +9,8 @@
 
 #include "async/task.h"
 #include "base/fd.h"
+#include "egress/decide.h"
 #include "egress/guarded_connect.h"
-#include "egress/judge.h"
 #include "egress/state.h"
 #include "wire/dns.h"
 

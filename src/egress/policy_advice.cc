@@ -2,7 +2,7 @@
 
 #include <set>
 
-#include "egress/judge.h"
+#include "egress/decide.h"
 
 namespace sandbar::egress {
 

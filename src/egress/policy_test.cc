@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "egress/judge.h"
+#include "egress/decide.h"
 
 namespace sandbar::egress {
 namespace {

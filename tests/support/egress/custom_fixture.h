@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "egress/first_bytes.h"
 #include "egress/intercept.h"
-#include "egress/opening.h"
 #include "egress/stream_io.h"
 #include "support/egress/egress_fixture.h"
 #include "support/wire/client_hello_fixture.h"

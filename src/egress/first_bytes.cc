@@ -1,4 +1,4 @@
-#include "egress/opening.h"
+#include "egress/first_bytes.h"
 
 #include <array>
 

@@ -1,4 +1,4 @@
-#include "egress/judge.h"
+#include "egress/decide.h"
 
 namespace sandbar::egress {
 

@@ -1,4 +1,4 @@
-#include "egress/refusal.h"
+#include "egress/denial_answer.h"
 
 #include <fmt/format.h>
 

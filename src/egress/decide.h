@@ -6,7 +6,7 @@
 #include <string>
 
 #include "egress/egress.h"
-#include "egress/opening.h"
+#include "egress/first_bytes.h"
 #include "egress/policy.h"
 
 namespace sandbar::egress {

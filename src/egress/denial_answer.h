@@ -4,7 +4,7 @@
 #include <string>
 
 #include "egress/egress.h"
-#include "egress/opening.h"
+#include "egress/first_bytes.h"
 
 namespace sandbar::egress {
 
