@@ -37,8 +37,8 @@ std::optional<IpAddress> PeerOf(Stream& stream) {
 
 EgressConnection::EgressConnection(Stream guest, EgressState* state, DnsRelay* dns)
     : guest_(std::move(guest)), state_(state), dns_(dns), cut_(guest_.get_executor()) {
-  carriage_.pipes = &state->pipes;
-  carriage_.bandwidth = &state->bandwidth;
+  relay_.pipes = &state->pipes;
+  relay_.bandwidth = &state->bandwidth;
   int on = 1;
   ::setsockopt(guest_.native_handle(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   ++state_->open;
@@ -58,7 +58,7 @@ void EgressConnection::NoLongerHalfOpen() {
 }
 
 void EgressConnection::Cut() {
-  carriage_.cut = true;
+  relay_.cut = true;
   boost::system::error_code ignored;
   ResetOnClose(guest_);
   guest_.cancel(ignored);
@@ -70,7 +70,7 @@ void EgressConnection::Cut() {
 
 // The cut may come before this has started to wait.
 Task<> EgressConnection::AwaitCut() {
-  while (!carriage_.cut) {
+  while (!relay_.cut) {
     auto woken = co_await cut_.Wait();
     if (!woken) co_return woken;
   }
@@ -80,7 +80,7 @@ Task<> EgressConnection::AwaitCut() {
 template <class T>
 Task<T> EgressConnection::UnlessCut(Task<T> task) {
   using namespace asio::experimental::awaitable_operators;
-  if (carriage_.cut) co_return Fail(Code::kClosed, "cut by policy");
+  if (relay_.cut) co_return Fail(Code::kClosed, "cut by policy");
   auto cut = AwaitCut();
   auto first = co_await (std::move(task) || std::move(cut));
   if (first.index() == 1) co_return Fail(Code::kClosed, "cut by policy");
@@ -88,7 +88,7 @@ Task<T> EgressConnection::UnlessCut(Task<T> task) {
 }
 
 bool EgressConnection::IdleSince(std::chrono::steady_clock::time_point when) const {
-  return carrying_ && carriage_.last_activity < when;
+  return carrying_ && relay_.last_activity < when;
 }
 
 bool EgressConnection::SameTreatment(const CompiledPolicy& now, const std::string& host) const {
@@ -109,21 +109,21 @@ bool EgressConnection::Survives(const CompiledPolicy& now) const {
   if (!granted_) return true;
   if (now.mode() == EgressMode::kDenyAll) return false;
   // Nothing was read under allow-all, so no name of it can be relied on.
-  bool by_address = granted_->kind == Decision::Kind::kDialAddress || policy_->mode() == EgressMode::kAllowAll;
+  bool by_address = granted_->kind == ConnectionPlan::Kind::kDialAddress || policy_->mode() == EgressMode::kAllowAll;
   switch (granted_->kind) {
-    case Decision::Kind::kDialAddress:
+    case ConnectionPlan::Kind::kDialAddress:
       return JudgeAddress(now, target_.address).allowed;
-    case Decision::Kind::kDialName:
-    case Decision::Kind::kDialOpened: {
+    case ConnectionPlan::Kind::kDialName:
+    case ConnectionPlan::Kind::kDialOpened: {
       if (now.mode() == EgressMode::kAllowAll) return true;
       // An address that is being dialled was judged by the lists of then.
       if (!peer_ && now.policy().deny_cidrs != policy_->policy().deny_cidrs) return false;
       AddressVerdict at_peer = peer_ ? now.JudgeAddress(*peer_) : AddressVerdict::kNoRule;
-      if (by_address || granted_->kind == Decision::Kind::kDialOpened) return at_peer == AddressVerdict::kAllowed;
+      if (by_address || granted_->kind == ConnectionPlan::Kind::kDialOpened) return at_peer == AddressVerdict::kAllowed;
       const DomainEntry* entry = now.FindName(granted_->name);
       return at_peer != AddressVerdict::kDenied && entry != nullptr && entry->rules.empty();
     }
-    case Decision::Kind::kIntercept:
+    case ConnectionPlan::Kind::kIntercept:
       // Its requests are dialled by the list that it was let in with.
       if (now.mode() == EgressMode::kCustom && now.policy().deny_cidrs != policy_->policy().deny_cidrs) return false;
       return !too_many_hosts_ && std::ranges::all_of(hosts_, [&](const auto& h) { return SameTreatment(now, h); });
@@ -150,23 +150,23 @@ Task<> EgressConnection::Run(Result<Endpoint> target) {
   co_return served;
 }
 
-Task<Decision> EgressConnection::Judge() {
+Task<ConnectionPlan> EgressConnection::MakePlan() {
   for (;;) {
     policy_ = state_->policy;
-    Approach approach{.target = target_, .hint = hint_, .opening = &opening_};
-    Decision decision = DecideAll(*policy_, state_->also, approach, *state_->config);
-    if (decision.kind == Decision::Kind::kRead) {
-      auto read = co_await ReadOpening(&guest_, &opening_, state_->config->opening_timeout);
+    Approach approach{.target = target_, .hint = hint_, .first_bytes = &first_bytes_};
+    ConnectionPlan plan = PlanUnderAll(*policy_, state_->also, approach, *state_->config);
+    if (plan.kind == ConnectionPlan::Kind::kRead) {
+      auto read = co_await ReadFirstBytes(&guest_, &first_bytes_, state_->config->first_bytes_timeout);
       if (!read) co_return std::unexpected(std::move(read).error());
       continue;
     }
-    if (decision.kind != Decision::Kind::kWait) co_return decision;
+    if (plan.kind != ConnectionPlan::Kind::kWait) co_return plan;
     if (!state_->failed_change.empty()) {
-      decision.kind = Decision::Kind::kRefuse;
-      decision.verdict.rule = kServerRule;
-      decision.verdict.reason = "the network policy was not changed to its end: " + state_->failed_change;
-      decision.verdict.hint = "set the sandbox's networkPolicy again";
-      co_return decision;
+      plan.kind = ConnectionPlan::Kind::kDeny;
+      plan.decision.rule = kServerRule;
+      plan.decision.reason = "the network policy was not changed to its end: " + state_->failed_change;
+      plan.decision.hint = "set the sandbox's networkPolicy again";
+      co_return plan;
     }
     auto changed = co_await state_->changed->Wait();
     if (!changed) co_return std::unexpected(std::move(changed).error());
@@ -174,15 +174,15 @@ Task<Decision> EgressConnection::Judge() {
 }
 
 Task<> EgressConnection::Serve() {
-  auto judged = co_await Judge();
+  auto judged = co_await MakePlan();
   if (!judged) co_return std::unexpected(std::move(judged).error());
-  Decision decision = *std::move(judged);
-  if (decision.kind == Decision::Kind::kRefuse) {
-    auto refused = co_await Refuse(std::move(decision));
+  ConnectionPlan plan = *std::move(judged);
+  if (plan.kind == ConnectionPlan::Kind::kDeny) {
+    auto refused = co_await Refuse(std::move(plan));
     co_return refused;
   }
-  granted_ = std::move(decision);
-  if (granted_->kind == Decision::Kind::kIntercept) {
+  granted_ = std::move(plan);
+  if (granted_->kind == ConnectionPlan::Kind::kIntercept) {
     auto served = co_await Intercept();
     co_return served;
   }
@@ -196,7 +196,7 @@ Task<> EgressConnection::Serve() {
   peer_ = PeerOf(*upstream_);
   // The addresses behind a name are known only now.
   const bool survives = state_->AllPolicies([this](const CompiledPolicy& now) { return Survives(now); });
-  if (carriage_.cut || !survives) co_return Fail(Code::kClosed, "cut by policy");
+  if (relay_.cut || !survives) co_return Fail(Code::kClosed, "cut by policy");
   auto carried = co_await Carry();
   co_return carried;
 }
@@ -204,17 +204,17 @@ Task<> EgressConnection::Serve() {
 Task<Stream> EgressConnection::Dial() {
   Result<Stream> dialled = Fail(Code::kInternal, "not dialled");
   switch (granted_->kind) {
-    case Decision::Kind::kDialAddress:
+    case ConnectionPlan::Kind::kDialAddress:
       dialled = co_await GuardedConnect(target_, state_->config);
       break;
-    case Decision::Kind::kDialOpened:
+    case ConnectionPlan::Kind::kDialOpened:
       dialled = co_await DialOpened();
       break;
     default:
       dialled = co_await DialName(granted_->name, target_.port, policy_, state_->config);
       break;
   }
-  if (!dialled || !opening_.postgres) co_return dialled;
+  if (!dialled || !first_bytes_.postgres) co_return dialled;
   auto starting = StartPostgres(&*dialled);
   auto started = co_await WithTimeout(std::move(starting), state_->config->connect_timeout);
   if (!started) co_return std::unexpected(std::move(started).error());
@@ -245,8 +245,9 @@ Task<> EgressConnection::StartPostgres(Stream* upstream) {
 
 Task<> EgressConnection::DialFailed(Error error) {
   if (error.code != Code::kForbidden) {
-    if (!carriage_.cut) {
-      Attempt attempt{.kind = std::string(KindName(opening_.speech)), .host = granted_->name, .port = target_.port};
+    if (!relay_.cut) {
+      Attempt attempt{
+          .kind = std::string(KindName(first_bytes_.protocol)), .host = granted_->name, .port = target_.port};
       if (attempt.host.empty()) attempt.address = ToString(target_.address);
       attempt.allowed = true;
       attempt.reason = "could not connect: " + error.message;
@@ -254,39 +255,39 @@ Task<> EgressConnection::DialFailed(Error error) {
     }
     co_return std::unexpected(std::move(error));
   }
-  Decision decision;
-  decision.name = granted_->name;
-  bool by_policy = granted_->kind == Decision::Kind::kDialOpened || error.cause == Cause::kNetworkPolicy;
-  decision.verdict.rule = by_policy ? "subnets" : kServerRule;
-  decision.verdict.reason = error.message;
+  ConnectionPlan plan;
+  plan.name = granted_->name;
+  bool by_policy = granted_->kind == ConnectionPlan::Kind::kDialOpened || error.cause == Cause::kNetworkPolicy;
+  plan.decision.rule = by_policy ? "subnets" : kServerRule;
+  plan.decision.reason = error.message;
   if (by_policy) {
-    decision.verdict.hint = "change subnets of the sandbox's networkPolicy";
-  } else if (decision.name.empty()) {
-    decision.verdict.hint = AddressHint(target_.address);
+    plan.decision.hint = "change subnets of the sandbox's networkPolicy";
+  } else if (plan.name.empty()) {
+    plan.decision.hint = AddressHint(target_.address);
   } else {
-    decision.verdict.hint = "the server's operator can add the address to network.allow_addresses";
+    plan.decision.hint = "the server's operator can add the address to network.allow_addresses";
   }
   granted_.reset();
-  auto refused = co_await Refuse(std::move(decision));
+  auto refused = co_await Refuse(std::move(plan));
   co_return refused;
 }
 
-Task<> EgressConnection::Refuse(Decision decision) {
-  if (!opening_.done) {
-    auto read = co_await ReadSpeech(&guest_, &opening_, state_->config->first_byte_timeout);
+Task<> EgressConnection::Refuse(ConnectionPlan plan) {
+  if (!first_bytes_.done) {
+    auto read = co_await ReadProtocol(&guest_, &first_bytes_, state_->config->protocol_timeout);
     if (!read) co_return read;
   }
   Denial denial;
-  denial.kind = KindName(opening_.speech);
-  denial.host = !decision.name.empty() ? decision.name : hint_;
-  if (denial.host.empty()) denial.host = NameIn(opening_);
+  denial.kind = KindName(first_bytes_.protocol);
+  denial.host = !plan.name.empty() ? plan.name : hint_;
+  if (denial.host.empty()) denial.host = NameIn(first_bytes_);
   if (denial.host.empty()) denial.host = ToString(target_.address);
   bool named = denial.host != ToString(target_.address);
   denial.target = named ? denial.host + ":" + std::to_string(target_.port) : ToString(target_);
   denial.port = target_.port;
-  denial.rule = std::move(decision.verdict.rule);
-  denial.reason = std::move(decision.verdict.reason);
-  denial.hint = std::move(decision.verdict.hint);
+  denial.rule = std::move(plan.decision.rule);
+  denial.reason = std::move(plan.decision.reason);
+  denial.hint = std::move(plan.decision.hint);
   state_->Deny(denial);
   auto saying = SayWhy(&denial);
   auto said = co_await WithTimeout(std::move(saying), kDrainTime);
@@ -294,7 +295,7 @@ Task<> EgressConnection::Refuse(Decision decision) {
 }
 
 Task<> EgressConnection::SayWhy(const Denial* denial) {
-  std::string answer = RefusalBytes(*denial, opening_);
+  std::string answer = DenialBytes(*denial, first_bytes_);
   if (answer.empty()) co_return Fail(Code::kForbidden, "no way to say it in this protocol");
   auto written = co_await WriteAll(&guest_, std::move(answer));
   if (!written) co_return written;
@@ -317,10 +318,10 @@ Task<> EgressConnection::Drain() {
 
 Task<> EgressConnection::Carry() {
   carrying_ = true;
-  carriage_.last_activity = std::chrono::steady_clock::now();
+  relay_.last_activity = std::chrono::steady_clock::now();
   NoLongerHalfOpen();
-  if (granted_->kind != Decision::Kind::kDialAddress) {
-    NoteAllowed(std::string(KindName(opening_.speech)), granted_->name, {});
+  if (granted_->kind != ConnectionPlan::Kind::kDialAddress) {
+    NoteAllowed(std::string(KindName(first_bytes_.protocol)), granted_->name, {});
   }
   using namespace asio::experimental::awaitable_operators;
   auto out = CarryOut();
@@ -331,22 +332,22 @@ Task<> EgressConnection::Carry() {
 }
 
 Task<> EgressConnection::CarryOut() {
-  std::string opening = std::exchange(opening_.bytes, {});
-  state_->counters.egress_bytes += opening.size();
-  state_->bandwidth.Spend(opening.size());
-  auto sent = co_await WriteAll(&*upstream_, std::move(opening));
+  std::string first_bytes = std::exchange(first_bytes_.bytes, {});
+  state_->counters.egress_bytes += first_bytes.size();
+  state_->bandwidth.Spend(first_bytes.size());
+  auto sent = co_await WriteAll(&*upstream_, std::move(first_bytes));
   if (sent && !noted_) {
     auto [ec] = co_await guest_.async_wait(Stream::wait_read, kToken);
     if (!ec) NotePeeked();
   }
-  if (sent) sent = co_await SpliceOneWay(&guest_, &*upstream_, &state_->counters.egress_bytes, &carriage_);
+  if (sent) sent = co_await SpliceOneWay(&guest_, &*upstream_, &state_->counters.egress_bytes, &relay_);
   // One direction broke: the other cannot be whole either.
   if (!sent) Cut();
   co_return sent;
 }
 
 Task<> EgressConnection::CarryIn() {
-  auto carried = co_await SpliceOneWay(&*upstream_, &guest_, &state_->counters.ingress_bytes, &carriage_);
+  auto carried = co_await SpliceOneWay(&*upstream_, &guest_, &state_->counters.ingress_bytes, &relay_);
   if (!carried) Cut();
   co_return carried;
 }
@@ -356,12 +357,12 @@ void EgressConnection::NotePeeked() {
   std::array<char, kPeek> bytes;
   ssize_t n = ::recv(guest_.native_handle(), bytes.data(), bytes.size(), MSG_PEEK);
   if (n <= 0) return;
-  Opening seen;
+  FirstBytes seen;
   seen.bytes.assign(bytes.data(), static_cast<size_t>(n));
-  seen.speech = Classify(seen.bytes);
+  seen.protocol = Classify(seen.bytes);
   std::string host = NameIn(seen);
   if (host.empty()) host = state_->names.SeenName(target_.address);
-  NoteAllowed(std::string(KindName(seen.speech)), std::move(host), ToString(target_.address));
+  NoteAllowed(std::string(KindName(seen.protocol)), std::move(host), ToString(target_.address));
 }
 
 void EgressConnection::NoteAllowed(std::string kind, std::string host, std::string address) {
@@ -389,27 +390,27 @@ void EgressConnection::OnHost(const std::string& host) {
 
 Task<> EgressConnection::Intercept() {
   if (state_->interceptor == nullptr) {
-    Decision decision;
-    decision.name = granted_->name;
-    decision.verdict.rule = kServerRule;
-    decision.verdict.reason = "this server cannot read requests, so it cannot judge them";
-    decision.verdict.hint = "allow the address with subnets.allow";
+    ConnectionPlan plan;
+    plan.name = granted_->name;
+    plan.decision.rule = kServerRule;
+    plan.decision.reason = "this server cannot read requests, so it cannot judge them";
+    plan.decision.hint = "allow the address with subnets.allow";
     granted_.reset();
-    auto refused = co_await Refuse(std::move(decision));
+    auto refused = co_await Refuse(std::move(plan));
     co_return refused;
   }
   if (!granted_->name.empty()) hosts_.insert(granted_->name);
   InterceptJob job;
   job.guest = &guest_;
-  job.opening = std::exchange(opening_.bytes, {});
-  job.tls = opening_.speech == Speech::kTls;
+  job.first_bytes = std::exchange(first_bytes_.bytes, {});
+  job.tls = first_bytes_.protocol == AppProtocol::kTls;
   job.target = target_;
   job.name = granted_->name;
   job.policy = policy_;
   job.state = state_;
   job.on_host = [this](const std::string& host) {
     OnHost(host);
-    return !carriage_.cut;
+    return !relay_.cut;
   };
   auto serving = state_->interceptor->Serve(std::move(job));
   auto served = co_await UnlessCut(std::move(serving));

@@ -1,5 +1,6 @@
-// One redirected TCP connection of a machine: judged, then dialled and carried both ways, handed to the interceptor, or
-// told why not. Single loop. Owned by the task that runs it; the Egress keeps a pointer while it lives, to cut it.
+// One redirected TCP connection of a machine. The policy decides about it; then it is dialled and relayed both ways,
+// handed to the interceptor, or answered with a denial. Single loop. The task that runs it owns it; the Egress keeps a
+// pointer while it lives, to cut it.
 #pragma once
 
 #include <chrono>
@@ -37,8 +38,8 @@ class EgressConnection {
 
  private:
   Task<> Serve();
-  Task<Decision> Judge();
-  Task<> Refuse(Decision decision);
+  Task<ConnectionPlan> MakePlan();
+  Task<> Refuse(ConnectionPlan plan);
   Task<> SayWhy(const Denial* denial);
   Task<> Drain();
   Task<Stream> Dial();
@@ -66,15 +67,15 @@ class EgressConnection {
   DnsRelay* dns_;
   Endpoint target_;
   std::string hint_;  // the name that the target's address was made up for
-  Opening opening_;
-  PolicyRef policy_;                 // that let it through
-  std::optional<Decision> granted_;  // and how; points into policy_
-  std::set<std::string> hosts_;      // of requests that the interceptor let through
+  FirstBytes first_bytes_;
+  PolicyRef policy_;                       // that let it through
+  std::optional<ConnectionPlan> granted_;  // and how; points into policy_
+  std::set<std::string> hosts_;            // of requests that the interceptor let through
   bool too_many_hosts_ = false;
   bool half_open_ = true;
   bool carrying_ = false;
   bool noted_ = false;
-  Carriage carriage_;
+  RelayState relay_;
   Event cut_;
 };
 

@@ -96,7 +96,7 @@ TEST_F(EgressCustomTest, BigHelloPassesTooBigDoesNot) {
 }
 
 TEST_F(EgressCustomTest, AHelloThatNeverEndsIsDroppedAtTheDeadline) {
-  config_.opening_timeout = std::chrono::milliseconds(200);
+  config_.first_bytes_timeout = std::chrono::milliseconds(200);
   Start(Custom({"api.example.test"}));
   std::string hello = Hello(Sni("api.example.test"));
   Denial denial = ExpectAlert(hello.substr(0, hello.size() - 1));
@@ -104,7 +104,7 @@ TEST_F(EgressCustomTest, AHelloThatNeverEndsIsDroppedAtTheDeadline) {
 }
 
 TEST_F(EgressCustomTest, DribblingDoesNotMoveTheDeadline) {
-  config_.opening_timeout = std::chrono::milliseconds(300);
+  config_.first_bytes_timeout = std::chrono::milliseconds(300);
   Start(Custom({"api.example.test"}));
   Fd guest = Dial(tcp_port_);
   std::string hello = Hello(Extension(0x1000, std::string(4000, 'p')) + Sni("api.example.test"));
@@ -118,7 +118,7 @@ TEST_F(EgressCustomTest, DribblingDoesNotMoveTheDeadline) {
 
 TEST_F(EgressCustomTest, AFloodOfSilentConnectionsPasses) {
   config_.max_half_open = 8;
-  config_.opening_timeout = std::chrono::milliseconds(300);
+  config_.first_bytes_timeout = std::chrono::milliseconds(300);
   Start(Custom({"api.example.test"}));
   std::vector<Fd> flood;
   for (int i = 0; i < 100; ++i) flood.push_back(Dial(tcp_port_));
@@ -129,7 +129,7 @@ TEST_F(EgressCustomTest, AFloodOfSilentConnectionsPasses) {
 }
 
 TEST_F(EgressCustomTest, SilenceAndOtherProtocolsAreReset) {
-  config_.opening_timeout = std::chrono::milliseconds(200);
+  config_.first_bytes_timeout = std::chrono::milliseconds(200);
   Start(Custom({"api.example.test"}));
   Fd silent = Dial(tcp_port_);
   EXPECT_EQ(ReadToEnd(silent.get()).error, ECONNRESET);

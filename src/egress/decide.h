@@ -1,6 +1,11 @@
-// What a policy says about a name, an address, or a connection as far as it has been read. Pure functions over values;
-// any thread. The same judgement serves DNS, connections, a policy change (open ones are judged again) and trying a
-// policy out on recorded attempts.
+// What a policy decides about a name, an address, or a connection as far as it has been read. Functions over values
+// without I/O, for any thread. DNS, connections, a change of policy (open connections are decided again) and trying a
+// policy out on recorded attempts all use them.
+//
+//   Decision decision = DecideName(*policy, "api.example");
+//   if (!decision.allowed) …                              // decision.rule, .reason and .hint go into a Denial
+//
+// Two words: a Decision is what a policy says, a Denial (egress.h) is the record of one that said no.
 #pragma once
 
 #include <string>
@@ -11,7 +16,8 @@
 
 namespace sandbar::egress {
 
-struct Verdict {
+// Of a policy, about one name or address.
+struct Decision {
   bool allowed = false;
   std::string rule;    // what decided: `allow "*.x.com"`, "deny-all", "subnets.deny 10.0.0.0/8", "no rule allows it"
   std::string reason;  // when denied: one sentence
@@ -20,34 +26,37 @@ struct Verdict {
 };
 
 // `name` canonical.
-Verdict JudgeName(const CompiledPolicy& policy, const std::string& name);
-Verdict JudgeAddress(const CompiledPolicy& policy, const IpAddress& address);
+Decision DecideName(const CompiledPolicy& policy, const std::string& name);
+Decision JudgeAddress(const CompiledPolicy& policy, const IpAddress& address);
 
+// What is known of a connection when it is decided about.
 struct Approach {
   Endpoint target;
   std::string hint;  // the name that a made-up target address stands for; empty: the address is the guest's own choice
-  const Opening* opening = nullptr;
+  const FirstBytes* first_bytes = nullptr;
 };
 
-struct Decision {
+// What happens to a connection, and the decision that led to it.
+struct ConnectionPlan {
   enum class Kind {
-    kRead,         // not clear yet: read the opening
+    kRead,         // not clear yet: read the first bytes
     kDialAddress,  // the target itself, nothing is read
     kDialName,     // `name`, resolved here; nothing more is read
     kDialOpened,   // `name`, but only at addresses that subnets.allow opens
     kIntercept,    // its requests have to be read; `name` is empty for plain HTTP
     kWait,         // the policy is being changed, and the change matters here
-    kRefuse
+    kDeny          // `decision` says why
   };
-  Kind kind = Kind::kRefuse;
+  Kind kind = Kind::kDeny;
   std::string name;
-  Verdict verdict;
+  Decision decision;
 };
 
 // `config`: the operator's switches.
-Decision Decide(const CompiledPolicy& policy, const Approach& approach, const EgressConfig& config);
-// While policies are being set: what the one in force decides, if all of `also` decide the same. A refusal of any wins.
-Decision DecideAll(const CompiledPolicy& policy, const std::vector<PolicyRef>& also, const Approach& approach,
-                   const EgressConfig& config);
+ConnectionPlan PlanConnection(const CompiledPolicy& policy, const Approach& approach, const EgressConfig& config);
+// While policies are being set: the plan of the one in force, if all of `also` lead to the same. A denial by any of
+// them wins.
+ConnectionPlan PlanUnderAll(const CompiledPolicy& policy, const std::vector<PolicyRef>& also, const Approach& approach,
+                            const EgressConfig& config);
 
 }  // namespace sandbar::egress

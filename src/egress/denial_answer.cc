@@ -30,26 +30,26 @@ std::string HostField(std::string_view head) {
 
 }  // namespace
 
-std::string RefusalBody(const Denial& denial) {
+std::string DenialBody(const Denial& denial) {
   namespace json = boost::json;
   json::object error{{"code", "egress_denied"}, {"host", denial.host}, {"rule", denial.rule}, {"hint", denial.hint}};
   error["message"] = "connection to " + denial.target + " denied: " + denial.reason;
   return json::serialize(json::object{{"error", std::move(error)}});
 }
 
-std::string RefusalBytes(const Denial& denial, const Opening& opening) {
-  if (opening.speech == Speech::kTls) return std::string(kTlsAccessDenied);
-  if (opening.speech != Speech::kHttp && opening.speech != Speech::kHttp2) return {};
-  std::string body = RefusalBody(denial);
+std::string DenialBytes(const Denial& denial, const FirstBytes& first_bytes) {
+  if (first_bytes.protocol == AppProtocol::kTls) return std::string(kTlsAccessDenied);
+  if (first_bytes.protocol != AppProtocol::kHttp && first_bytes.protocol != AppProtocol::kHttp2) return {};
+  std::string body = DenialBody(denial);
   return fmt::format(
       "HTTP/1.1 403 Forbidden\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{}",
       body.size(), body);
 }
 
-std::string NameIn(const Opening& opening) {
-  if (opening.speech == Speech::kHttp) return HostField(opening.bytes);
-  if (opening.speech != Speech::kTls) return {};
-  auto progress = wire::ParseClientHello(opening.bytes);
+std::string NameIn(const FirstBytes& first_bytes) {
+  if (first_bytes.protocol == AppProtocol::kHttp) return HostField(first_bytes.bytes);
+  if (first_bytes.protocol != AppProtocol::kTls) return {};
+  auto progress = wire::ParseClientHello(first_bytes.bytes);
   if (!progress || !progress->hello || !progress->hello->server_name) return {};
   auto name = CanonicalName(*progress->hello->server_name);
   return name ? *std::move(name) : std::string();

@@ -107,26 +107,27 @@ Task<> DnsRelay::TakeToken() {
   co_return Result<>{};
 }
 
-std::string DnsRelay::Denied(const wire::DnsQuery& query, const Verdict& verdict) {
+std::string DnsRelay::Denied(const wire::DnsQuery& query, const Decision& decision) {
   Denial denial;
   denial.kind = "dns";
   denial.target = wire::DnsNameText(query.name);
   auto name = CanonicalName(denial.target);
   denial.host = name ? *std::move(name) : denial.target;
-  denial.rule = verdict.rule;
-  denial.reason = verdict.reason;
-  denial.hint = verdict.hint;
+  denial.rule = decision.rule;
+  denial.reason = decision.reason;
+  denial.hint = decision.hint;
   state_->Deny(std::move(denial));
-  return wire::EncodeDnsError(query, kDeniedRcode, wire::kEdeProhibited, verdict.reason + "; " + verdict.hint);
+  return wire::EncodeDnsError(query, kDeniedRcode, wire::kEdeProhibited, decision.reason + "; " + decision.hint);
 }
 
 std::optional<std::string> DnsRelay::AnswerByName(const CompiledPolicy& policy, const wire::DnsQuery& query) {
-  Verdict verdict{.allowed = false, .rule = "no rule allows it", .reason = "not a host name", .hint = "", .entry = {}};
+  Decision decision{
+      .allowed = false, .rule = "no rule allows it", .reason = "not a host name", .hint = "", .entry = {}};
   auto name = CanonicalName(wire::DnsNameText(query.name));
-  if (name) verdict = JudgeName(policy, *name);
-  if (!verdict.allowed) {
+  if (name) decision = DecideName(policy, *name);
+  if (!decision.allowed) {
     if (OpenForSubnets(policy, query)) return std::nullopt;
-    return Denied(query, verdict);
+    return Denied(query, decision);
   }
   bool address = query.type == wire::kDnsTypeA && query.klass == wire::kDnsClassIn;
   if (!address) return wire::EncodeDnsError(query, wire::DnsRcode::kNoError, 0, "");
@@ -164,7 +165,7 @@ std::optional<std::string> DnsRelay::AnswerHere(const wire::DnsQuery& query) {
 bool DnsRelay::Denies(const CompiledPolicy& policy, const wire::DnsQuery& query) const {
   if (policy.mode() != EgressMode::kCustom) return policy.mode() == EgressMode::kDenyAll;
   auto name = CanonicalName(wire::DnsNameText(query.name));
-  if (name && JudgeName(policy, *name).allowed) return false;
+  if (name && DecideName(policy, *name).allowed) return false;
   return !OpenForSubnets(policy, query);
 }
 
@@ -173,7 +174,7 @@ bool DnsRelay::OpenForSubnets(const CompiledPolicy& policy, const wire::DnsQuery
 }
 
 std::optional<std::string> DnsRelay::AnswerBy(const CompiledPolicy& policy, const wire::DnsQuery& query) {
-  if (policy.mode() == EgressMode::kDenyAll) return Denied(query, JudgeName(policy, wire::DnsNameText(query.name)));
+  if (policy.mode() == EgressMode::kDenyAll) return Denied(query, DecideName(policy, wire::DnsNameText(query.name)));
   if (policy.mode() == EgressMode::kCustom) return AnswerByName(policy, query);
   // The machine has no IPv6: an empty answer makes clients take the IPv4 address at once.
   if (query.type == wire::kDnsTypeAaaa) return wire::EncodeDnsError(query, wire::DnsRcode::kNoError, 0, "");

@@ -42,7 +42,7 @@ class DnsRelay {
   bool Denies(const CompiledPolicy& policy, const wire::DnsQuery& query) const;
   // Whether the operator lets the query be asked although no domain of the policy allows the name.
   bool OpenForSubnets(const CompiledPolicy& policy, const wire::DnsQuery& query) const;
-  std::string Denied(const wire::DnsQuery& query, const Verdict& verdict);
+  std::string Denied(const wire::DnsQuery& query, const Decision& decision);
   void Remember(const wire::DnsQuery& query, const std::string& reply);
 
   EgressState* state_;

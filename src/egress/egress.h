@@ -57,9 +57,9 @@ struct EgressConfig {
   bool allow_ech = false;                    // TLS with an encrypted (or decoy) hello passes by its outer name
   uint32_t dns_per_second = 200;             // also the burst
   size_t max_dns_outstanding = 64;
-  std::chrono::milliseconds first_byte_timeout{1000};  // how long a denied client may take to say what it speaks
-  std::chrono::milliseconds opening_timeout{5000};     // how long one that may be let through may take for all of it
-  std::chrono::milliseconds head_timeout{20000};       // for a TLS handshake or an HTTP head, from first to last byte
+  std::chrono::milliseconds protocol_timeout{1000};     // how long a denied client may take to show its protocol
+  std::chrono::milliseconds first_bytes_timeout{5000};  // how long a client may take for the bytes that decide
+  std::chrono::milliseconds head_timeout{20000};        // for a TLS handshake or an HTTP head, from first to last byte
   std::chrono::milliseconds connect_timeout{15000};
   std::chrono::milliseconds dns_timeout{4000};
   std::chrono::milliseconds idle_timeout{std::chrono::minutes{15}};  // neither side sent anything
@@ -71,7 +71,7 @@ inline constexpr std::string_view kGuestResolver = "192.0.2.53";
 // The `rule` of what the operator's settings or limits refuse, whatever the sandbox's policy.
 inline constexpr std::string_view kServerRule = "server";
 
-// A refusal; the same one again only counts.
+// The record of one denied attempt. The same one again only counts.
 struct Denial {
   int64_t at_ms = 0;   // the newest of `count`
   std::string kind;    // "dns", "tls", "http", "tcp"
@@ -84,7 +84,7 @@ struct Denial {
   uint64_t count = 1;
 };
 
-// What the machine tried, let through or not: the material for suggesting a policy and for trying one out.
+// The record of what the machine tried, allowed or denied. A policy is suggested from these and tried out on them.
 struct Attempt {
   int64_t first_ms = 0, last_ms = 0;
   std::string kind;     // "dns", "tls", "http", "tcp"
@@ -94,7 +94,7 @@ struct Attempt {
   bool allowed = false;
   std::string reason;  // why not, or why it failed
   uint64_t count = 1;
-  std::string rule;  // of a refusal: what decided, as in Denial
+  std::string rule;  // of a denied one: what decided, as in Denial
 };
 
 struct EgressCounters {

@@ -13,16 +13,16 @@ namespace {
 constexpr std::string_view kClientHello("\x16\x03\x01\x00\x05\x01\x00\x00\x01\x00", 10);
 
 TEST(Classify, ByFirstBytes) {
-  EXPECT_EQ(Classify(""), Speech::kUnknownYet);
-  EXPECT_EQ(Classify("\x16"), Speech::kUnknownYet);
-  EXPECT_EQ(Classify(kClientHello), Speech::kTls);
-  EXPECT_EQ(Classify("\x16\x07\x01"), Speech::kOther);
-  EXPECT_EQ(Classify("G"), Speech::kUnknownYet);
-  EXPECT_EQ(Classify("GET / HTTP/1.1\r\n"), Speech::kHttp);
-  EXPECT_EQ(Classify("P"), Speech::kUnknownYet);
-  EXPECT_EQ(Classify("PATCH /"), Speech::kHttp);
-  EXPECT_EQ(Classify("GETX"), Speech::kOther);
-  EXPECT_EQ(Classify("SSH-2.0"), Speech::kOther);
+  EXPECT_EQ(Classify(""), AppProtocol::kUnknownYet);
+  EXPECT_EQ(Classify("\x16"), AppProtocol::kUnknownYet);
+  EXPECT_EQ(Classify(kClientHello), AppProtocol::kTls);
+  EXPECT_EQ(Classify("\x16\x07\x01"), AppProtocol::kOther);
+  EXPECT_EQ(Classify("G"), AppProtocol::kUnknownYet);
+  EXPECT_EQ(Classify("GET / HTTP/1.1\r\n"), AppProtocol::kHttp);
+  EXPECT_EQ(Classify("P"), AppProtocol::kUnknownYet);
+  EXPECT_EQ(Classify("PATCH /"), AppProtocol::kHttp);
+  EXPECT_EQ(Classify("GETX"), AppProtocol::kOther);
+  EXPECT_EQ(Classify("SSH-2.0"), AppProtocol::kOther);
 }
 
 TEST_F(EgressTest, DenyAllAnswersTlsWithAnAlert) {
@@ -248,7 +248,7 @@ TEST_F(EgressTest, ConnectionsAreBudgeted) {
 
 TEST_F(EgressTest, HalfOpenIsBudgetedOnItsOwn) {
   config_.max_half_open = 2;
-  config_.first_byte_timeout = std::chrono::seconds(30);
+  config_.protocol_timeout = std::chrono::seconds(30);
   Start(EgressMode::kDenyAll);
   SetTarget(Endpoint{*ParseAddress("93.184.216.34"), 443});
   Fd a = Dial(tcp_port_), b = Dial(tcp_port_), c = Dial(tcp_port_);
@@ -271,7 +271,7 @@ TEST_F(EgressTest, IdleConnectionsEnd) {
 
 TEST_F(EgressTest, CloseEndsEverything) {
   config_.allow_addresses = {"127.0.0.1"};
-  config_.first_byte_timeout = std::chrono::seconds(30);
+  config_.protocol_timeout = std::chrono::seconds(30);
   Fd listener = BoundSocket(SOCK_STREAM);
   Start(EgressMode::kAllowAll);
   SetTarget(Local(PortOf(listener.get())));
@@ -295,7 +295,7 @@ TEST_F(EgressTest, CloseEndsEverything) {
 }
 
 TEST_F(EgressTest, DenialsAreBoundedAndRepetitionsCoalesce) {
-  config_.first_byte_timeout = std::chrono::milliseconds(1);
+  config_.protocol_timeout = std::chrono::milliseconds(1);
   Start(EgressMode::kDenyAll);
   for (int i = 0; i < 5; ++i) {
     SetTarget(Endpoint{*ParseAddress("93.184.216.34"), 443});

@@ -61,7 +61,7 @@ class Pacing {
     if (::getsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, choice_.data(), &len) != 0) choice_ = {};
     if (choice_[0] != 0) ::setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, kUnpaced.data(), kUnpaced.size());
   }
-  void Decide(int socket) const {
+  void PlanConnection(int socket) const {
     tcp_info info{};
     socklen_t len = sizeof(info);
     const bool known = ::getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &len) == 0;
@@ -84,7 +84,7 @@ Task<Stream> Connect(Endpoint target, std::chrono::milliseconds timeout) {
   auto waiting = WaitConnected(&stream, target);
   auto connected = co_await WithTimeout(std::move(waiting), timeout);
   if (!connected) co_return std::unexpected(std::move(connected).error());
-  pacing.Decide(stream.native_handle());
+  pacing.PlanConnection(stream.native_handle());
   co_return stream;
 }
 

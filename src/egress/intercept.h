@@ -38,7 +38,7 @@ std::string MakeForwardKey();
 // One redirected connection that was read up to where it is clear that it must be intercepted.
 struct InterceptJob {
   Stream* guest = nullptr;  // owned by the caller, who closes it
-  std::string opening;      // bytes already read from it, to be taken as if they came first
+  std::string first_bytes;  // bytes already read from it, to be taken as if they came first
   bool tls = false;
   Endpoint target;               // where the guest wanted to go; only its port is used, the name decides the address
   std::string name;              // canonical; of the SNI, already let through by `policy`; empty for plain HTTP

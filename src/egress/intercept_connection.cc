@@ -15,7 +15,7 @@ bool MayRepeat(const wire::HttpHead& head) {
   return (head.method == "GET" || head.method == "HEAD") && !head.chunked && head.content_length.value_or(0) == 0;
 }
 
-Refusal BadRequest(const Error& error) {
+ErrorAnswer BadRequest(const Error& error) {
   const int status = error.code == Code::kTooLarge ? 431 : 400;
   return {.status = status, .code = "bad_request", .message = error.message, .close = true};
 }
@@ -61,10 +61,10 @@ Task<> InterceptConnection::Run() {
 }
 
 Task<> InterceptConnection::SayTimeout() {
-  Refusal refusal{.status = 408, .code = "request_timeout", .message = "the request did not arrive in time"};
+  ErrorAnswer problem{.status = 408, .code = "request_timeout", .message = "the request did not arrive in time"};
   if (exchange_.serving)
-    refusal = {.status = 504, .code = "upstream_timeout", .message = "the upstream did not answer in time"};
-  std::string answer = RefusalAnswer(refusal, false, true);
+    problem = {.status = 504, .code = "upstream_timeout", .message = "the upstream did not answer in time"};
+  std::string answer = SerializeErrorAnswer(problem, false, true);
   http::Pieces pieces{answer};
   co_return co_await guest_->WriteAll(pieces);
 }
@@ -74,10 +74,10 @@ Task<> InterceptConnection::Serve() {
   Meter counters{&job_.state->counters.egress_bytes, &job_.state->counters.ingress_bytes, &job_.state->bandwidth};
   if (job_.tls) {
     SB_CO_TRY(SSL_CTX * leaf, shared_->ca->Leaf(job_.name));
-    guest_ = BorrowTlsServer(job_.guest, std::move(job_.opening), counters, leaf);
+    guest_ = BorrowTlsServer(job_.guest, std::move(job_.first_bytes), counters, leaf);
     SB_CO_TRYV(co_await ShakeHands());
   } else {
-    guest_ = BorrowPlain(job_.guest, std::move(job_.opening), counters);
+    guest_ = BorrowPlain(job_.guest, std::move(job_.first_bytes), counters);
   }
   request_.emplace(guest_.get(), http::ReaderOptions{.progress = &deadline_});
   exchange_ = {.guest = guest_.get(), .request = &*request_, .deadline = &deadline_};
@@ -118,12 +118,12 @@ Task<bool> InterceptConnection::ServeOne() {
   exchange_.serving = true;
   const wire::HttpHead& head = request_->head();
   exchange_.owes_continue = head.expect_continue && head.version == 11 && !request_->parser().done();
-  auto judged = JudgeRequest(head, context());
-  if (!judged && judged.error().too_costly) SB_CO_TRYV(co_await JudgeElsewhere(&judged));
-  if (!judged) co_return co_await Refuse(std::move(judged).error());
-  auto cut = [&] { return job_.on_host && !job_.on_host(judged->host); };
-  exchange_.websocket = judged->websocket;
-  const auto* respond = judged->rule == nullptr ? nullptr : std::get_if<RespondAction>(&judged->rule->action);
+  auto allowed = DecideRequest(head, context());
+  if (!allowed && allowed.error().too_costly) SB_CO_TRYV(co_await DecideElsewhere(&allowed));
+  if (!allowed) co_return co_await Refuse(std::move(allowed).error());
+  auto cut = [&] { return job_.on_host && !job_.on_host(allowed->host); };
+  exchange_.websocket = allowed->websocket;
+  const auto* respond = allowed->rule == nullptr ? nullptr : std::get_if<RespondAction>(&allowed->rule->action);
   if (respond != nullptr) {
     if (cut()) co_return Fail(Code::kClosed, "cut by policy");
     exchange_.keep = MayKeepAlive();
@@ -134,14 +134,14 @@ Task<bool> InterceptConnection::ServeOne() {
   auto early = request_->BufferedBody();
   if (!early) co_return co_await Refuse(BadRequest(early.error()));
   exchange_.first_piece = *std::move(early);
-  auto out = PlanUpstream(head, *judged, context(), shared_->options);
+  auto out = PlanUpstream(head, *allowed, context(), shared_->options);
   if (!out) co_return co_await Refuse(std::move(out).error());
   if (cut()) co_return Fail(Code::kClosed, "cut by policy");
   co_return co_await Forward(std::move(*out));
 }
 
 // On the thread for requests whose matchers take long, when it is this machine's turn.
-Task<> InterceptConnection::JudgeElsewhere(Judgement<JudgedRequest>* judged) {
+Task<> InterceptConnection::DecideElsewhere(OrErrorAnswer<AllowedRequest>* allowed) {
   if (shared_->options.matching == nullptr) co_return Result<>{};
   InterceptShared::Turn* turn = shared_->turn.get();
   while (turn->taken) SB_CO_TRYV(co_await turn->freed.Wait());
@@ -156,22 +156,22 @@ Task<> InterceptConnection::JudgeElsewhere(Judgement<JudgedRequest>* judged) {
     context.policy = policy.get();
     context.sni = name;
     context.match_steps = kMaxMatchSteps;
-    return JudgeRequest(head, context);
+    return DecideRequest(head, context);
   };
-  *judged = co_await Offload(*shared_->options.matching, std::move(judge));
+  *allowed = co_await Offload(*shared_->options.matching, std::move(judge));
   co_return Result<>{};
 }
 
-Task<bool> InterceptConnection::Refuse(Refusal refusal) {
-  if (refusal.denied) {
-    Denial denial{.kind = "http", .host = refusal.host, .port = job_.target.port, .rule = refusal.rule};
-    denial.target = refusal.host + ":" + std::to_string(job_.target.port);
-    denial.reason = refusal.reason;
-    denial.hint = refusal.hint;
+Task<bool> InterceptConnection::Refuse(ErrorAnswer problem) {
+  if (problem.denied) {
+    Denial denial{.kind = "http", .host = problem.host, .port = job_.target.port, .rule = problem.rule};
+    denial.target = problem.host + ":" + std::to_string(job_.target.port);
+    denial.reason = problem.reason;
+    denial.hint = problem.hint;
     job_.state->Deny(std::move(denial));
   }
-  exchange_.keep = !refusal.close && MayKeepAlive();
-  std::string answer = RefusalAnswer(refusal, exchange_.keep, request_->head().method != "HEAD");
+  exchange_.keep = !problem.close && MayKeepAlive();
+  std::string answer = SerializeErrorAnswer(problem, exchange_.keep, request_->head().method != "HEAD");
   co_return co_await Answer(std::move(answer));
 }
 
@@ -217,11 +217,11 @@ Task<bool> InterceptConnection::Forward(OutgoingRequest out) {
     if (hopeless) co_return std::unexpected(std::move(exchanged).error());
     // The upstream may have closed a kept connection just when we used it.
     if (reused && MayRepeat(request_->head())) continue;
-    Refusal refusal{.status = 502, .code = "upstream_failed", .message = "the upstream gave no usable answer"};
-    refusal.message += ": " + exchanged.error().message;
-    refusal.host = out.host;
-    refusal.close = !request_->parser().done();
-    co_return co_await Refuse(std::move(refusal));
+    ErrorAnswer problem{.status = 502, .code = "upstream_failed", .message = "the upstream gave no usable answer"};
+    problem.message += ": " + exchanged.error().message;
+    problem.host = out.host;
+    problem.close = !request_->parser().done();
+    co_return co_await Refuse(std::move(problem));
   }
   if (upstream_->reader.head().status == 101) {
     SB_CO_TRYV(co_await Pipe());
@@ -275,24 +275,24 @@ Task<> InterceptConnection::Connect(const OutgoingRequest* out) {
   co_return Result<>{};
 }
 
-Refusal InterceptConnection::Unreachable(const OutgoingRequest& out, const Error& error) {
-  Refusal refusal{.status = 502, .code = "upstream_unreachable", .message = error.message, .host = out.host};
+ErrorAnswer InterceptConnection::Unreachable(const OutgoingRequest& out, const Error& error) {
+  ErrorAnswer problem{.status = 502, .code = "upstream_unreachable", .message = error.message, .host = out.host};
   if (tls_failed_) {
-    refusal.code = "upstream_tls_failed";
+    problem.code = "upstream_tls_failed";
   } else if (error.code == Code::kForbidden) {
-    refusal = {.message = error.message, .reason = error.message, .host = out.host, .rule = "server", .denied = true};
-    refusal.hint = "the server's operator can add the address to network.allow_addresses";
+    problem = {.message = error.message, .reason = error.message, .host = out.host, .rule = "server", .denied = true};
+    problem.hint = "the server's operator can add the address to network.allow_addresses";
     if (error.cause == Cause::kNetworkPolicy) {
-      refusal.rule = "subnets.deny";
-      refusal.hint = "change networkPolicy.subnets.deny";
+      problem.rule = "subnets.deny";
+      problem.hint = "change networkPolicy.subnets.deny";
     }
   } else if (error.code == Code::kTimeout) {
-    refusal.status = 504;
+    problem.status = 504;
   }
-  return refusal;
+  return problem;
 }
 
-// Both directions at once: an answer may come before the request's end, and often does when it is a refusal.
+// Both directions at once: an answer may come before the request's end, and often does when it is an error.
 Task<> InterceptConnection::Exchange(const OutgoingRequest* out) {
   using namespace asio::experimental::awaitable_operators;
   exchange_.uploaded = exchange_.guest_failed = false;

@@ -59,8 +59,8 @@ class InterceptConnection {
   Task<> SayTimeout();
   Task<> ShakeHands();
   Task<bool> ServeOne();
-  Task<> JudgeElsewhere(Judgement<JudgedRequest>* judged);
-  Task<bool> Refuse(Refusal refusal);
+  Task<> DecideElsewhere(OrErrorAnswer<AllowedRequest>* judged);
+  Task<bool> Refuse(ErrorAnswer problem);
   Task<bool> Answer(std::string answer);
   Task<bool> Drain();
   bool MayKeepAlive();
@@ -68,7 +68,7 @@ class InterceptConnection {
   Task<bool> Forward(OutgoingRequest out);
   Task<> Connect(const OutgoingRequest* out);
   Task<Stream> Dial(const OutgoingRequest* out);
-  Refusal Unreachable(const OutgoingRequest& out, const Error& error);
+  ErrorAnswer Unreachable(const OutgoingRequest& out, const Error& error);
   bool MayReuse(const OutgoingRequest& out) const;
   Task<> Exchange(const OutgoingRequest* out);
   Task<> Pipe();

@@ -26,11 +26,11 @@ std::string Folded(std::string_view name) {
   return out;
 }
 
-Refusal Bad(std::string message, int status = 400, std::string code = "bad_request") {
+ErrorAnswer Bad(std::string message, int status = 400, std::string code = "bad_request") {
   return {.status = status, .code = std::move(code), .message = std::move(message), .close = true};
 }
 
-Refusal Denied(std::string host, std::string rule, std::string why, std::string hint) {
+ErrorAnswer Denied(std::string host, std::string rule, std::string why, std::string hint) {
   return {.message = "request to " + host + " denied: " + why,
           .reason = why,
           .host = std::move(host),
@@ -68,7 +68,7 @@ std::optional<HostPort> SplitHost(std::string_view text) {
   return out;
 }
 
-Judgement<void> JudgeHost(std::string_view text, const RequestContext& context, JudgedRequest& out) {
+OrErrorAnswer<void> DecideHost(std::string_view text, const RequestContext& context, AllowedRequest& out) {
   auto split = SplitHost(text);
   if (!split) return std::unexpected(Bad("the Host is malformed"));
   if (auto address = ParseAddress(split->host)) {
@@ -82,14 +82,14 @@ Judgement<void> JudgeHost(std::string_view text, const RequestContext& context, 
     out.host = *std::move(name);
   }
   if (context.tls && out.host != context.sni) {
-    Refusal refusal = Bad("the Host is not the name that TLS was set up for", 421, "misdirected_request");
-    refusal.host = out.host;
-    return std::unexpected(std::move(refusal));
+    ErrorAnswer problem = Bad("the Host is not the name that TLS was set up for", 421, "misdirected_request");
+    problem.host = out.host;
+    return std::unexpected(std::move(problem));
   }
   if (split->port && *split->port != context.port) {
-    Refusal refusal = Bad("the Host's port is not the one of this connection", 421, "misdirected_request");
-    refusal.host = out.host;
-    return std::unexpected(std::move(refusal));
+    ErrorAnswer problem = Bad("the Host's port is not the one of this connection", 421, "misdirected_request");
+    problem.host = out.host;
+    return std::unexpected(std::move(problem));
   }
   if (out.address) {
     if (context.policy->JudgeAddress(*out.address) == AddressVerdict::kAllowed) return {};
@@ -145,12 +145,12 @@ Result<const Rule*> RuleFor(const std::vector<std::string>& readings, RequestVie
   return rule;
 }
 
-Refusal UnclearPath(const JudgedRequest& judged, const std::string& why) {
+ErrorAnswer UnclearPath(const AllowedRequest& judged, const std::string& why) {
   return Denied(judged.host, judged.entry->pattern, "this domain has rules about paths, and the path " + why,
                 "send the path without escapes that are not needed, dot segments, backslashes and empty segments");
 }
 
-Judgement<void> JudgeRules(const HttpHead& head, const RequestContext& context, JudgedRequest& out) {
+OrErrorAnswer<void> DecideRules(const HttpHead& head, const RequestContext& context, AllowedRequest& out) {
   auto query = wire::ParseQuery(std::string_view(out.query).substr(out.query.empty() ? 0 : 1));
   if (!query) return std::unexpected(Bad("the query is malformed"));
   std::vector<NameValue> headers;
@@ -165,10 +165,10 @@ Judgement<void> JudgeRules(const HttpHead& head, const RequestContext& context, 
   auto rule = RuleFor(readings, {head.method, {}, &query->pairs, &headers}, context, *out.entry);
   if (!rule && rule.error().code == Code::kForbidden) return std::unexpected(UnclearPath(out, rule.error().message));
   if (!rule) {
-    Refusal refusal = Denied(out.host, out.entry->pattern, rule.error().message,
-                             "send a shorter path, query or headers, or use simpler matchers in the policy");
-    refusal.too_costly = true;
-    return std::unexpected(std::move(refusal));
+    ErrorAnswer problem = Denied(out.host, out.entry->pattern, rule.error().message,
+                                 "send a shorter path, query or headers, or use simpler matchers in the policy");
+    problem.too_costly = true;
+    return std::unexpected(std::move(problem));
   }
   out.rule = *rule;
   if (out.rule != nullptr) return {};
@@ -196,8 +196,8 @@ void AddFraming(const HttpHead& head, bool websocket, std::vector<HttpField>& fi
   fields.push_back({"upgrade", "websocket"});
 }
 
-Judgement<void> ApplyTransform(const TransformAction& action, const JudgedRequest& judged, bool tls,
-                               std::vector<HttpField>& fields, OutgoingRequest& out) {
+OrErrorAnswer<void> ApplyTransform(const TransformAction& action, const AllowedRequest& judged, bool tls,
+                                   std::vector<HttpField>& fields, OutgoingRequest& out) {
   if (!tls && !action.headers.empty()) {
     return std::unexpected(Denied(judged.host, judged.entry->pattern,
                                   "its rule adds headers, and these are never sent without TLS", "use https"));
@@ -218,18 +218,18 @@ Judgement<void> ApplyTransform(const TransformAction& action, const JudgedReques
   return {};
 }
 
-Judgement<std::string> ApplyForward(const ForwardAction& action, const JudgedRequest& judged,
-                                    const RequestContext& context, const InterceptorOptions& options,
-                                    std::vector<HttpField>& fields, OutgoingRequest& out) {
+OrErrorAnswer<std::string> ApplyForward(const ForwardAction& action, const AllowedRequest& judged,
+                                        const RequestContext& context, const InterceptorOptions& options,
+                                        std::vector<HttpField>& fields, OutgoingRequest& out) {
   auto url = wire::ParseUrl(action.url);
   auto address = url ? ParseAddress(url->host) : Fail(Code::kBadRequest, "not a URL");
   auto name = url ? CanonicalName(url->host) : Fail(Code::kBadRequest, "not a URL");
   if (options.signer == nullptr || (!address && !name)) {
     const char* why =
         options.signer == nullptr ? "forwarding is not set up on this server" : "forwardURL has no host name";
-    Refusal refusal = Bad(why, 502, "forward_unavailable");
-    refusal.close = false;
-    return std::unexpected(std::move(refusal));
+    ErrorAnswer problem = Bad(why, 502, "forward_unavailable");
+    problem.close = false;
+    return std::unexpected(std::move(problem));
   }
   if (name) url->host = *std::move(name);
   size_t mark = std::min(url->target.find('?'), url->target.size());
@@ -257,11 +257,11 @@ Judgement<std::string> ApplyForward(const ForwardAction& action, const JudgedReq
 
 }  // namespace
 
-Judgement<JudgedRequest> JudgeRequest(const HttpHead& head, const RequestContext& context) {
+OrErrorAnswer<AllowedRequest> DecideRequest(const HttpHead& head, const RequestContext& context) {
   if (head.method == "TRACE" || head.method == "CONNECT") return std::unexpected(Bad(head.method + " is not served"));
   if (!wire::HasField(head.fields, "host")) return std::unexpected(Bad("no Host"));
-  JudgedRequest out;
-  auto host = JudgeHost(head.Get("host"), context, out);
+  AllowedRequest out;
+  auto host = DecideHost(head.Get("host"), context, out);
   if (!host) return std::unexpected(std::move(host).error());
   const size_t mark = std::min(head.target.find('?'), head.target.size());
   out.query = head.target.substr(mark);
@@ -270,7 +270,7 @@ Judgement<JudgedRequest> JudgeRequest(const HttpHead& head, const RequestContext
   out.path = *std::move(path);
   out.websocket = AsksForWebSocket(head);
   if (out.entry == nullptr || out.entry->rules.empty()) return out;
-  auto ruled = JudgeRules(head, context, out);
+  auto ruled = DecideRules(head, context, out);
   if (!ruled) return std::unexpected(std::move(ruled).error());
   return out;
 }
@@ -279,8 +279,8 @@ std::string OutgoingRequest::Origin() const {
   return (tls ? "https://" : "http://") + host + ":" + std::to_string(port) + (own_policy ? "" : " forward");
 }
 
-Judgement<OutgoingRequest> PlanUpstream(const HttpHead& head, const JudgedRequest& judged,
-                                        const RequestContext& context, const InterceptorOptions& options) {
+OrErrorAnswer<OutgoingRequest> PlanUpstream(const HttpHead& head, const AllowedRequest& judged,
+                                            const RequestContext& context, const InterceptorOptions& options) {
   OutgoingRequest out{.tls = context.tls, .host = judged.host, .port = context.port, .address = judged.address};
   std::vector<HttpField> fields = EndToEnd(head);
   std::string target = judged.path + judged.query;

@@ -1,10 +1,10 @@
 // The request half of interception: every rule about the requests of a guest is here, the one about responses in
-// intercept_response.h. JudgeRequest and PlanUpstream decide from the head alone what happens to a request: it is
+// intercept_response.h. DecideRequest and PlanUpstream decide from the head alone what happens to a request: it is
 // refused, answered from a rule, or sent on with a head made anew from what was parsed. They are values without I/O,
 // for any thread. RequestUpload sends the result. A new rule about request headers goes into PlanUpstream.
 //
-//   auto judged = JudgeRequest(head, {policy.get(), true, "api.example", 443, false});
-//   if (!judged) answer(judged.error());             // a typed refusal
+//   auto judged = DecideRequest(head, {policy.get(), true, "api.example", 443, false});
+//   if (!judged) answer(judged.error());             // a typed answer
 //   auto out = PlanUpstream(head, *judged, …);       // where to and what to send
 #pragma once
 
@@ -19,8 +19,9 @@
 
 namespace sandbar::egress {
 
-// An answer that we give instead of an upstream. Nothing in it comes from a rule's headers.
-struct Refusal {
+// An answer that the proxy gives instead of an upstream: a denial, or an error of the client or the upstream. Nothing
+// in it comes from a rule's headers.
+struct ErrorAnswer {
   int status = 403;
   std::string code = "egress_denied";
   std::string message;
@@ -33,7 +34,7 @@ struct Refusal {
   bool too_costly = false;  // RequestContext::match_steps did not suffice; more of them might
 };
 template <class T>
-using Judgement = std::expected<T, Refusal>;
+using OrErrorAnswer = std::expected<T, ErrorAnswer>;
 
 struct RequestContext {
   const CompiledPolicy* policy = nullptr;
@@ -44,7 +45,7 @@ struct RequestContext {
   uint64_t match_steps = kMaxLoopSteps;  // that the matchers of rules may take
 };
 
-struct JudgedRequest {
+struct AllowedRequest {
   std::string host;                  // canonical name, or an address in its one text form
   std::optional<IpAddress> address;  // when the Host is one
   std::string path, query;           // normalised, as it is sent; the query with its '?' or empty
@@ -52,7 +53,7 @@ struct JudgedRequest {
   const Rule* rule = nullptr;  // null: passes untouched
   bool websocket = false;      // asks for an upgrade that we carry
 };
-Judgement<JudgedRequest> JudgeRequest(const wire::HttpHead& head, const RequestContext& context);
+OrErrorAnswer<AllowedRequest> DecideRequest(const wire::HttpHead& head, const RequestContext& context);
 
 // Where a request goes and what is sent there.
 struct OutgoingRequest {
@@ -65,8 +66,8 @@ struct OutgoingRequest {
   std::vector<std::string> secrets;  // values that must not come back in a response's head
   std::string Origin() const;        // an upstream connection serves one of these
 };
-Judgement<OutgoingRequest> PlanUpstream(const wire::HttpHead& head, const JudgedRequest& judged,
-                                        const RequestContext& context, const InterceptorOptions& options);
+OrErrorAnswer<OutgoingRequest> PlanUpstream(const wire::HttpHead& head, const AllowedRequest& judged,
+                                            const RequestContext& context, const InterceptorOptions& options);
 
 // Sends one request to its upstream: the head that PlanUpstream made, then the body as the guest sends it. Single loop;
 // lives as long as the exchange.

@@ -11,12 +11,12 @@ wire::HttpHead Head(const std::string& host, const std::string& target = "/") {
   return head;
 }
 
-TEST(JudgeRequest, Hosts) {
+TEST(DecideRequest, Hosts) {
   PolicyRef policy =
       *Compile({.mode = EgressMode::kCustom, .domains = {{"good.test", {}}}, .allow_cidrs = {"192.0.2.7/32"}});
   RequestContext context{.policy = policy.get(), .port = 80};
   auto status = [&](const std::string& host) {
-    auto judged = JudgeRequest(Head(host), context);
+    auto judged = DecideRequest(Head(host), context);
     return judged ? 200 : judged.error().status;
   };
   for (const char* host : {"good.test", "GOOD.test.", "good.test:80", "192.0.2.7", "[::ffff:192.0.2.7]:80"})
@@ -28,7 +28,7 @@ TEST(JudgeRequest, Hosts) {
        {"good.test:", "good.test:0", "good.test:99999", "good.test:+80", "[good.test]", "[::1", "[::1]x"})
     EXPECT_EQ(status(host), 400) << host;
   EXPECT_EQ(status("good.test:8080"), 421);
-  auto odd = JudgeRequest(Head("a\xff\x7f_b"), context);
+  auto odd = DecideRequest(Head("a\xff\x7f_b"), context);
   ASSERT_FALSE(odd);
   EXPECT_EQ(odd.error().host, R"(a\xff\x7f_b)");
 }
@@ -39,7 +39,7 @@ TEST(PlanUpstream, LaterHeaderOfOneNameWinsAndNothingElseIsAdded) {
   RequestContext context{.policy = policy.get(), .tls = true, .sni = "good.test", .port = 443};
   wire::HttpHead head = Head("good.test", "/a?b");
   head.fields.push_back({"X-KEY", "guest"});
-  auto judged = JudgeRequest(head, context);
+  auto judged = DecideRequest(head, context);
   ASSERT_TRUE(judged);
   auto plan = PlanUpstream(head, *judged, context, {});
   ASSERT_TRUE(plan);

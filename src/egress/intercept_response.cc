@@ -58,13 +58,13 @@ std::string ResponseHead(const wire::HttpHead& response, BodyFraming framing, bo
   return out;
 }
 
-std::string RefusalAnswer(const Refusal& refusal, bool keep_alive, bool body) {
-  boost::json::object error{{"code", refusal.code}, {"message", refusal.message}};
-  if (!refusal.host.empty()) error["host"] = refusal.host;
-  if (!refusal.rule.empty()) error["rule"] = refusal.rule;
-  if (!refusal.hint.empty()) error["hint"] = refusal.hint;
+std::string SerializeErrorAnswer(const ErrorAnswer& problem, bool keep_alive, bool body) {
+  boost::json::object error{{"code", problem.code}, {"message", problem.message}};
+  if (!problem.host.empty()) error["host"] = problem.host;
+  if (!problem.rule.empty()) error["rule"] = problem.rule;
+  if (!problem.hint.empty()) error["hint"] = problem.hint;
   boost::json::object answer{{"error", std::move(error)}};
-  RespondAction action{.status = refusal.status,
+  RespondAction action{.status = problem.status,
                        .headers = {{"cache-control", "no-store"}},
                        .body = boost::json::serialize(answer) + "\n",
                        .content_type = "application/json"};

@@ -1,7 +1,7 @@
 // The response half of interception: every rule about what a guest gets back is here, the one about requests in
 // intercept_request.h. ResponseHead rewrites the head of an upstream's response (a new rule about response headers goes
-// there), RefusalAnswer and RuleAnswer make answers without an upstream; these are values without I/O, for any thread.
-// ResponseDownload reads the response and sends it to the guest.
+// there), SerializeErrorAnswer and RuleAnswer make answers without an upstream; these are values without I/O, for any
+// thread. ResponseDownload reads the response and sends it to the guest.
 #pragma once
 
 #include <string>
@@ -20,7 +20,7 @@ enum class BodyFraming { kNone, kLength, kChunked, kUntilClose };
 std::string ResponseHead(const wire::HttpHead& response, BodyFraming framing, bool keep_alive,
                          const std::vector<std::string>& secrets);
 // Whole answers of our own. `body` is false for the answer to a HEAD.
-std::string RefusalAnswer(const Refusal& refusal, bool keep_alive, bool body);
+std::string SerializeErrorAnswer(const ErrorAnswer& problem, bool keep_alive, bool body);
 std::string RuleAnswer(const RespondAction& action, bool keep_alive, bool body);
 
 // Reads the response of one exchange and sends it to the guest. Single loop; lives as long as the exchange.

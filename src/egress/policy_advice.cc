@@ -20,14 +20,14 @@ bool Matters(const Attempt& attempt) {
   return !attempt.allowed && !attempt.host.ends_with(".arpa");
 }
 
-Verdict Judge(const CompiledPolicy& policy, const Attempt& attempt) {
+Decision Judge(const CompiledPolicy& policy, const Attempt& attempt) {
   auto address = ParseAddress(attempt.address);
-  Verdict by_address;
+  Decision by_address;
   if (address) by_address = JudgeAddress(policy, *address);
   // A subnet decides first when it says anything; then the name, where the protocol shows one.
   bool subnet = by_address.rule.starts_with("subnets.");
   if (address && (subnet || !ByName(attempt))) return by_address;
-  Verdict by_name = JudgeName(policy, attempt.host);
+  Decision by_name = DecideName(policy, attempt.host);
   if (!ByName(attempt) && by_name.entry != nullptr) return {.rule = "no rule allows it"};
   return by_name;
 }
@@ -57,7 +57,7 @@ std::vector<AttemptChange> Replay(const std::vector<Attempt>& attempts, const Co
   std::vector<AttemptChange> out;
   for (const Attempt& attempt : attempts) {
     if (attempt.rule == kServerRule) continue;  // no policy changes that
-    Verdict now = Judge(current, attempt), then = Judge(candidate, attempt);
+    Decision now = Judge(current, attempt), then = Judge(candidate, attempt);
     if (now.allowed == then.allowed) continue;
     out.push_back({.attempt = attempt,
                    .allowed_now = now.allowed,

@@ -274,13 +274,13 @@ TEST(Judge, NamesTheRuleAndTheSmallestChange) {
   p.allow_cidrs = {"192.0.2.0/24"};
   p.deny_cidrs = {"192.0.2.128/25"};
   auto policy = *Compile(p);
-  EXPECT_EQ(JudgeName(*policy, "a.x.test").rule, R"(allow "*.x.test")");
-  EXPECT_EQ(JudgeName(*policy, "y.test").hint, R"(add "y.test" to allow)");
+  EXPECT_EQ(DecideName(*policy, "a.x.test").rule, R"(allow "*.x.test")");
+  EXPECT_EQ(DecideName(*policy, "y.test").hint, R"(add "y.test" to allow)");
   EXPECT_EQ(JudgeAddress(*policy, *ParseAddress("192.0.2.1")).rule, "subnets.allow 192.0.2.0/24");
   EXPECT_EQ(JudgeAddress(*policy, *ParseAddress("192.0.2.200")).rule, "subnets.deny 192.0.2.128/25");
   EXPECT_EQ(JudgeAddress(*policy, *ParseAddress("2001:db8::1")).hint, R"(add "2001:db8::1/128" to subnets.allow)");
-  EXPECT_EQ(JudgeName(*DenyAll(), "y.test").rule, "deny-all");
-  EXPECT_TRUE(JudgeName(*DenyAll(), "y.test").hint.contains(R"({"allow":["y.test"]})"));
+  EXPECT_EQ(DecideName(*DenyAll(), "y.test").rule, "deny-all");
+  EXPECT_TRUE(DecideName(*DenyAll(), "y.test").hint.contains(R"({"allow":["y.test"]})"));
   EXPECT_TRUE(JudgeAddress(*AllowAll(), *ParseAddress("192.0.2.1")).allowed);
 }
 

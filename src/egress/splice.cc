@@ -78,18 +78,18 @@ void PipeCache::Put(Pipe pipe, bool empty) {
   if (empty && free_.size() < kKept) free_.push_back(std::move(pipe));
 }
 
-Task<> SpliceOneWay(Stream* from, Stream* to, uint64_t* bytes, Carriage* carriage) {
-  Borrowed pipe(carriage->pipes);
+Task<> SpliceOneWay(Stream* from, Stream* to, uint64_t* bytes, RelayState* relay) {
+  Borrowed pipe(relay->pipes);
   size_t since_turn = 0;
-  while (!carriage->cut) {
+  while (!relay->cut) {
     if (pipe.held() == 0) {
-      if (carriage->bandwidth->limited()) {
-        auto ready = co_await carriage->bandwidth->Ready();
+      if (relay->bandwidth->limited()) {
+        auto ready = co_await relay->bandwidth->Ready();
         if (!ready) co_return std::unexpected(std::move(ready).error());
         if (!*ready) continue;
       }
       SB_CO_TRYV(pipe.Acquire());
-      ssize_t n = pipe.Fill(from->native_handle(), carriage->bandwidth->Chunk());
+      ssize_t n = pipe.Fill(from->native_handle(), relay->bandwidth->Chunk());
       if (n == 0) {
         ::shutdown(to->native_handle(), SHUT_WR);
         co_return Result<>{};
@@ -102,8 +102,8 @@ Task<> SpliceOneWay(Stream* from, Stream* to, uint64_t* bytes, Carriage* carriag
         since_turn = 0;
         continue;
       }
-      carriage->bandwidth->Spend(static_cast<size_t>(n));
-      carriage->last_activity = std::chrono::steady_clock::now();
+      relay->bandwidth->Spend(static_cast<size_t>(n));
+      relay->last_activity = std::chrono::steady_clock::now();
       *bytes += static_cast<size_t>(n);
       since_turn += static_cast<size_t>(n);
     }

@@ -31,8 +31,8 @@ class PipeCache {
   size_t in_use_ = 0;
 };
 
-// What both directions of a connection share.
-struct Carriage {
+// The state that both directions of a connection share.
+struct RelayState {
   PipeCache* pipes = nullptr;
   Bandwidth* bandwidth = nullptr;
   std::chrono::steady_clock::time_point last_activity = std::chrono::steady_clock::now();
@@ -40,6 +40,6 @@ struct Carriage {
 };
 
 // Until `from` ends (then `to` is shut for writing) or either breaks (an error). Adds to *bytes.
-Task<> SpliceOneWay(Stream* from, Stream* to, uint64_t* bytes, Carriage* carriage);
+Task<> SpliceOneWay(Stream* from, Stream* to, uint64_t* bytes, RelayState* relay);
 
 }  // namespace sandbar::egress

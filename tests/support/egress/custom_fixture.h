@@ -75,7 +75,7 @@ class FakeResolver {
 class FakeInterceptor final : public Interceptor {
  public:
   Task<> Serve(InterceptJob job) override {
-    std::string said = std::string(job.tls ? "tls " : "http ") + job.name + " " + job.opening.substr(0, 3);
+    std::string said = std::string(job.tls ? "tls " : "http ") + job.name + " " + job.first_bytes.substr(0, 3);
     for (const std::string& host : hosts) job.on_host(host);
     auto written = co_await WriteAll(job.guest, std::move(said));
     if (!written) co_return written;
@@ -122,9 +122,9 @@ class EgressCustomTest : public EgressTest {
     resolver_.Add("other.example.test", "127.0.0.1");
   }
   ~EgressCustomTest() override { StopLoop(); }
-  Fd Connected(const std::string& opening) {
+  Fd Connected(const std::string& first_bytes) {
     Fd guest = Dial(tcp_port_);
-    EXPECT_TRUE(SendAll(guest.get(), opening));
+    EXPECT_TRUE(SendAll(guest.get(), first_bytes));
     return guest;
   }
   bool ServerWasReached() {
@@ -132,8 +132,8 @@ class EgressCustomTest : public EgressTest {
     return ::poll(&p, 1, 0) > 0;
   }
   // The guest must get the TLS alert, the server no connection. Gives the denial.
-  Denial ExpectAlert(const std::string& opening) {
-    Fd guest = Connected(opening);
+  Denial ExpectAlert(const std::string& first_bytes) {
+    Fd guest = Connected(first_bytes);
     EXPECT_EQ(ReadSome(guest.get(), 7), std::string("\x15\x03\x03\x00\x02\x02\x31", 7));
     ::shutdown(guest.get(), SHUT_WR);
     EXPECT_EQ(ReadToEnd(guest.get()).error, 0);
@@ -143,10 +143,10 @@ class EgressCustomTest : public EgressTest {
     return denials.empty() ? Denial{} : denials.back();
   }
   // An open connection by that hello, with both ends.
-  std::pair<Fd, Fd> Pair(const std::string& opening) {
-    Fd guest = Connected(opening);
+  std::pair<Fd, Fd> Pair(const std::string& first_bytes) {
+    Fd guest = Connected(first_bytes);
     Fd server = AcceptOne(server_.get());
-    EXPECT_EQ(ReadSome(server.get(), opening.size()), opening);
+    EXPECT_EQ(ReadSome(server.get(), first_bytes.size()), first_bytes);
     return {std::move(guest), std::move(server)};
   }
   static bool Works(int guest, int server) {

@@ -107,7 +107,7 @@ class EgressTest : public ::testing::Test {
   EgressTest() : work_(io_.get_executor()) {
     ::signal(SIGPIPE, SIG_IGN);  // as the server does
     config_.resolver = "127.0.0.1:9";
-    config_.first_byte_timeout = std::chrono::milliseconds(300);
+    config_.protocol_timeout = std::chrono::milliseconds(300);
   }
   ~EgressTest() override { StopLoop(); }
   // Before anything goes that the loop may still look at: members of derived fixtures go before this one.

@@ -265,14 +265,14 @@ class InterceptTest : public ::testing::Test {
     co_return served;
   }
   // The guest's end of a connection to `port` that is being intercepted.
-  Fd Redirected(bool tls, const std::string& name, uint16_t port, const std::string& opening = "") {
+  Fd Redirected(bool tls, const std::string& name, uint16_t port, const std::string& first_bytes = "") {
     Fd listener = BoundSocket(SOCK_STREAM);
     Fd guest = Dial(PortOf(listener.get()));
     Fd ours = AcceptOne(listener.get());
     int on = 1;
     ::setsockopt(ours.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     OnLoop([&] {
-      InterceptJob job{.opening = opening, .tls = tls, .target = Local(port), .name = name, .policy = policy_};
+      InterceptJob job{.first_bytes = first_bytes, .tls = tls, .target = Local(port), .name = name, .policy = policy_};
       job.state = &state_;
       job.on_host = [this](const std::string& host) {
         hosts_.push_back(host);
@@ -282,7 +282,9 @@ class InterceptTest : public ::testing::Test {
     });
     return guest;
   }
-  Peer Plain(uint16_t port, const std::string& opening = "") { return Peer(Redirected(false, "", port, opening)); }
+  Peer Plain(uint16_t port, const std::string& first_bytes = "") {
+    return Peer(Redirected(false, "", port, first_bytes));
+  }
   Peer Tls(uint16_t port, const std::string& name = "api.test") {
     Peer peer(Redirected(true, name, port));
     EXPECT_TRUE(peer.Connect(GuestTls("\x08http/1.1"), name)) << ERR_reason_error_string(ERR_peek_last_error());
