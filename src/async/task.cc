@@ -38,6 +38,14 @@ Task<> Sleep(std::chrono::nanoseconds d) {
   co_return Result<>{};
 }
 
+Task<> Yield() {
+  auto ex = co_await asio::this_coro::executor;
+  co_await asio::post(ex, kToken);
+  auto state = co_await asio::this_coro::cancellation_state;
+  if (state.cancelled() != asio::cancellation_type::none) co_return Fail(Code::kCancelled, "cancelled");
+  co_return Result<>{};
+}
+
 asio::awaitable<void> TaskGroup::Close() {
   using namespace asio::experimental::awaitable_operators;
   asio::steady_timer again(ex_);

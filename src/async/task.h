@@ -44,6 +44,9 @@ bool IsCancellation(const std::exception_ptr& e);
 
 Task<> Sleep(std::chrono::nanoseconds d);
 
+// Lets everything else on the loop run first; kCancelled when the task was cancelled meanwhile.
+Task<> Yield();
+
 template <class T>
 Task<T> WithTimeout(Task<T> task, std::chrono::nanoseconds d) {
   using namespace asio::experimental::awaitable_operators;

@@ -120,14 +120,6 @@ Result<Stream> MakeStream(const asio::any_io_executor& ex, Fd fd) {
   return stream;
 }
 
-Task<> Yield() {
-  auto ex = co_await asio::this_coro::executor;
-  co_await asio::post(ex, kToken);
-  auto state = co_await asio::this_coro::cancellation_state;
-  if (state.cancelled() != asio::cancellation_type::none) co_return Fail(Code::kCancelled, "cancelled");
-  co_return Result<>{};
-}
-
 Task<> UntilCancelled(Task<> task) {
   try {
     auto result = co_await std::move(task);

@@ -16,7 +16,7 @@
 
 namespace sandbar::egress {
 
-// A connected, non-blocking socket registered with the loop.
+// A connected, non-blocking socket registered with the loop; http/socket_stream.h makes byte streams of it.
 using Stream = asio::posix::stream_descriptor;
 
 // Errors: kForbidden, kTimeout, kUnavailable (refused, unreachable), kCancelled. `config` outlives the call.
@@ -33,8 +33,6 @@ Result<Fd> OpenOperatorUdp(OperatorEndpoint target);
 
 // Wraps an fd for the loop: non-blocking, registered. The fd is closed on failure too.
 Result<Stream> MakeStream(const asio::any_io_executor& ex, Fd fd);
-// Lets everything else on the loop run first; kCancelled when the task was cancelled meanwhile.
-Task<> Yield();
 // Runs a task to its end for a TaskGroup. Asio throws at the first await of a task whose cancellation came in the same
 // turn as a success; that is a cancellation like any other.
 Task<> UntilCancelled(Task<> task);

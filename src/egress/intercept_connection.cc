@@ -25,7 +25,8 @@ ErrorAnswer BadRequest(const Error& error) {
 InterceptConnection::InterceptConnection(InterceptJob job, InterceptShared* shared)
     : job_(std::move(job)),
       shared_(shared),
-      deadline_(job_.guest->get_executor(), job_.state->config->head_timeout, job_.state->config->idle_timeout) {}
+      deadline_(job_.guest->get_executor(), job_.state->config->head_timeout, job_.state->config->idle_timeout),
+      meter_(job_.state) {}
 
 RequestContext InterceptConnection::context() const {
   return {job_.policy.get(), job_.tls, job_.name, job_.target.port, job_.state->config->strict};
@@ -71,13 +72,12 @@ Task<> InterceptConnection::SayTimeout() {
 
 // An error: the connection is beyond a polite goodbye.
 Task<> InterceptConnection::Serve() {
-  Meter counters{&job_.state->counters.egress_bytes, &job_.state->counters.ingress_bytes, &job_.state->bandwidth};
   if (job_.tls) {
     SB_CO_TRY(SSL_CTX * leaf, shared_->ca->Leaf(job_.name));
-    guest_ = BorrowTlsServer(job_.guest, std::move(job_.first_bytes), counters, leaf);
+    guest_ = http::BorrowTlsServer(job_.guest, std::move(job_.first_bytes), &meter_, leaf);
     SB_CO_TRYV(co_await ShakeHands());
   } else {
-    guest_ = BorrowPlain(job_.guest, std::move(job_.first_bytes), counters);
+    guest_ = http::BorrowPlain(job_.guest, std::move(job_.first_bytes), &meter_);
   }
   request_.emplace(guest_.get(), http::ReaderOptions{.progress = &deadline_});
   exchange_ = {.guest = guest_.get(), .request = &*request_, .deadline = &deadline_};
@@ -258,18 +258,19 @@ Task<> InterceptConnection::Connect(const OutgoingRequest* out) {
   upstream_.reset();
   tls_failed_ = false;
   SB_CO_TRY(Stream socket, co_await Dial(out));
-  std::unique_ptr<SocketStream> stream;
+  std::unique_ptr<http::SocketStream> stream;
   if (out->tls) {
     if (!shared_->upstream_tls) {
       SB_CO_TRY(shared_->upstream_tls, http::MakeClientTls(shared_->options.upstream_ca_file));
     }
-    stream = OwnTlsClient(std::move(socket), shared_->upstream_tls->native_handle(), out->host);
+    const http::TlsClientOptions options{.host = out->host, .offer_http11 = true, .partial_wildcards = false};
+    SB_CO_TRY(stream, http::OwnTlsClient(std::move(socket), shared_->upstream_tls->native_handle(), options));
     auto shaking = stream->Handshake();
     auto shaken = co_await WithTimeout(std::move(shaking), job_.state->config->connect_timeout);
     tls_failed_ = !shaken;
     if (!shaken) co_return shaken;
   } else {
-    stream = OwnPlain(std::move(socket));
+    stream = http::OwnPlain(std::move(socket));
   }
   upstream_ = std::make_unique<Upstream>(std::move(stream), out->Origin(), &deadline_);
   co_return Result<>{};

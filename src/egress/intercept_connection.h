@@ -14,8 +14,8 @@
 #include "egress/intercept_exchange.h"
 #include "egress/intercept_request.h"
 #include "egress/intercept_response.h"
-#include "egress/intercept_stream.h"
 #include "http/message_reader.h"
+#include "http/socket_stream.h"
 #include "http/tls.h"
 
 namespace sandbar::egress {
@@ -36,6 +36,25 @@ struct InterceptShared {
   std::unique_ptr<Turn> turn;
 };
 
+// Counts the bytes of a guest's connection, and makes it wait for the machine's bandwidth.
+class GuestMeter final : public http::Meter {
+ public:
+  explicit GuestMeter(EgressState* state) : state_(state) {}
+  void OnRead(size_t n) override {
+    state_->counters.egress_bytes += n;
+    state_->bandwidth.Spend(n);
+  }
+  void OnWritten(size_t n) override {
+    state_->counters.ingress_bytes += n;
+    state_->bandwidth.Spend(n);
+  }
+  bool limited() const override { return state_->bandwidth.limited(); }
+  Task<bool> Ready() override { return state_->bandwidth.Ready(); }
+
+ private:
+  EgressState* state_;
+};
+
 class InterceptConnection {
  public:
   InterceptConnection(InterceptJob job, InterceptShared* shared);
@@ -46,11 +65,11 @@ class InterceptConnection {
 
  private:
   struct Upstream {
-    Upstream(std::unique_ptr<SocketStream> s, std::string o, Deadline* deadline)
+    Upstream(std::unique_ptr<http::SocketStream> s, std::string o, Deadline* deadline)
         : stream(std::move(s)),
           origin(std::move(o)),
           reader(stream.get(), {.kind = wire::HttpKind::kResponse, .progress = deadline}) {}
-    std::unique_ptr<SocketStream> stream;
+    std::unique_ptr<http::SocketStream> stream;
     std::string origin;
     http::MessageReader reader;
   };
@@ -79,7 +98,8 @@ class InterceptConnection {
   InterceptJob job_;
   InterceptShared* shared_;
   Deadline deadline_;
-  std::unique_ptr<SocketStream> guest_;
+  GuestMeter meter_;
+  std::unique_ptr<http::SocketStream> guest_;
   std::optional<http::MessageReader> request_;
   std::unique_ptr<Upstream> upstream_;
 

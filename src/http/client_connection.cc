@@ -59,11 +59,13 @@ Task<std::unique_ptr<ByteStream>> Dial(wire::Url url, TlsContext tls) {
   SetOptions(socket);
   std::unique_ptr<ByteStream> stream;
   if (tls) {
-    stream = MakeTlsClientStream(std::move(socket), std::move(tls), url.host);
+    SB_CO_TRY(stream, MakeTlsClientStream(std::move(socket), tls, url.host));
   } else {
     stream = MakeTcpStream(std::move(socket));
   }
   auto shaken = co_await stream->Handshake();
+  if (!shaken && shaken.error().code == Code::kUnavailable)
+    co_return std::unexpected(std::move(shaken).error().Context("TLS"));
   if (!shaken) co_return std::unexpected(Unreachable(std::move(shaken).error()));
   co_return stream;
 }

@@ -149,7 +149,14 @@ class Server final : public HttpServer {
 
   void StartConnection(tcp::socket socket, uint64_t origin) {
     std::string peer = PeerName(socket);
-    auto stream = tls_ ? MakeTlsServerStream(std::move(socket), tls_) : MakeTcpStream(std::move(socket));
+    std::unique_ptr<ByteStream> stream;
+    if (tls_) {
+      auto made = MakeTlsServerStream(std::move(socket), tls_);
+      if (!made) return;
+      stream = *std::move(made);
+    } else {
+      stream = MakeTcpStream(std::move(socket));
+    }
     auto connection = std::make_unique<HttpConnection>(std::move(stream), std::move(peer), &shared_);
     auto registration = std::make_unique<Registration>(this, connection.get(), origin);
     if (live_.size() == 1) wake_.Notify();

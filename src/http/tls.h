@@ -1,4 +1,5 @@
-// TLS for the HTTP server and client: contexts and streams over OpenSSL. TLS 1.2 and newer only. Single loop.
+// TLS for the HTTP server and client: contexts, and streams (http/socket_stream.h) over TCP sockets. TLS 1.2 and newer
+// only. Single loop.
 #pragma once
 
 #include <boost/asio/ip/tcp.hpp>
@@ -11,8 +12,7 @@
 
 namespace sandbar::http {
 
-// Both owners, the one who made it and every stream, keep it alive: OpenSSL counts references below, Asio's wrapper
-// does not.
+// A stream keeps what it needs of its context: OpenSSL counts references.
 using TlsContext = std::shared_ptr<asio::ssl::context>;
 
 // PEM files. Errors say which file and why.
@@ -20,8 +20,9 @@ Result<TlsContext> MakeServerTls(const std::string& cert_chain_file, const std::
 // Trusts the system's authorities (SSL_CERT_FILE is honoured) and those in `ca_file`, when given.
 Result<TlsContext> MakeClientTls(const std::string& ca_file);
 
-std::unique_ptr<ByteStream> MakeTlsServerStream(asio::ip::tcp::socket socket, TlsContext context);
+Result<std::unique_ptr<ByteStream>> MakeTlsServerStream(asio::ip::tcp::socket socket, const TlsContext& context);
 // Sends `host` as SNI and verifies that the certificate is for it.
-std::unique_ptr<ByteStream> MakeTlsClientStream(asio::ip::tcp::socket socket, TlsContext context, std::string host);
+Result<std::unique_ptr<ByteStream>> MakeTlsClientStream(asio::ip::tcp::socket socket, const TlsContext& context,
+                                                        const std::string& host);
 
 }  // namespace sandbar::http

@@ -1,4 +1,4 @@
-#include "egress/intercept_stream.h"
+#include "http/socket_stream.h"
 
 #include <openssl/bio.h>
 #include <openssl/err.h>
@@ -8,71 +8,73 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <boost/asio/ip/address.hpp>
 #include <climits>
 #include <cstring>
 #include <utility>
 
-namespace sandbar::egress {
+namespace sandbar::http {
 
 namespace {
 
 constexpr size_t kFairShare = 512 << 10;  // moved before other connections of the loop get their turn
+constexpr size_t kRecord = 16 << 10;      // most bytes in one TLS record
 constexpr unsigned char kHttp11[] = {8, 'h', 't', 't', 'p', '/', '1', '.', '1'};
 
-// The socket as plain non-blocking reads and writes, with what was read before and the counters.
+// The socket as plain non-blocking reads and writes, with the bytes that were read before and the meter.
 class Wire {
  public:
-  Wire(Stream* socket, std::string opening, Meter meter)
-      : socket_(socket), opening_(std::move(opening)), meter_(meter) {}
-  explicit Wire(Stream socket) : owned_(std::make_unique<Stream>(std::move(socket))), socket_(owned_.get()) {}
+  Wire(Descriptor* socket, std::string early, Meter* meter)
+      : socket_(socket), early_(std::move(early)), meter_(meter) {}
+  explicit Wire(Descriptor socket) : owned_(std::make_unique<Descriptor>(std::move(socket))), socket_(owned_.get()) {}
 
   // As recv(2) and send(2): -1 with errno.
   ssize_t Read(char* data, size_t n) {
     ssize_t got = 0;
-    if (!opening_.empty()) {
-      got = static_cast<ssize_t>(opening_.copy(data, n));
-      opening_.erase(0, static_cast<size_t>(got));
+    if (!early_.empty()) {
+      got = static_cast<ssize_t>(early_.copy(data, n));
+      early_.erase(0, static_cast<size_t>(got));
     } else {
       got = ::recv(fd(), data, n, 0);
     }
-    if (got > 0) Count(meter_.read, static_cast<size_t>(got));
+    if (got > 0) moved_ += static_cast<size_t>(got);
+    if (got > 0 && meter_ != nullptr) meter_->OnRead(static_cast<size_t>(got));
     return got;
   }
   ssize_t Write(const char* data, size_t n) {
     ssize_t put = ::send(fd(), data, n, MSG_NOSIGNAL);
-    if (put > 0) Count(meter_.written, static_cast<size_t>(put));
+    if (put > 0) moved_ += static_cast<size_t>(put);
+    if (put > 0 && meter_ != nullptr) meter_->OnWritten(static_cast<size_t>(put));
     return put;
   }
 
-  Task<> Wait(Stream::wait_type what) {
+  Task<> Wait(Descriptor::wait_type what) {
     moved_ = 0;
     auto [ec] = co_await socket_->async_wait(what, kToken);
-    if (ec) co_return std::unexpected(FromAsio(ec, what == Stream::wait_read ? "read" : "write"));
+    if (ec) co_return std::unexpected(FromAsio(ec, what == Descriptor::wait_read ? "read" : "write"));
     co_return Result<>{};
   }
-  bool MustPause() const {
-    return moved_ >= kFairShare || (meter_.bandwidth != nullptr && meter_.bandwidth->limited());
-  }
+  bool MustPause() const { return moved_ >= kFairShare || (meter_ != nullptr && meter_->limited()); }
   // Lets others run, and waits until there is bandwidth to spend.
   Task<> Pause() {
     if (moved_ >= kFairShare) {
       moved_ = 0;
       SB_CO_TRYV(co_await Yield());
     }
-    bool ready = meter_.bandwidth == nullptr || !meter_.bandwidth->limited();
+    bool ready = meter_ == nullptr || !meter_->limited();
     while (!ready) {
-      SB_CO_TRY(ready, co_await meter_.bandwidth->Ready());
+      SB_CO_TRY(ready, co_await meter_->Ready());
     }
     co_return Result<>{};
   }
 
   bool Quiet() const {
     pollfd p{fd(), POLLIN | POLLRDHUP, 0};
-    return opening_.empty() && ::poll(&p, 1, 0) == 0;
+    return early_.empty() && ::poll(&p, 1, 0) == 0;
   }
   Task<> Linger(size_t max_bytes) {
     ::shutdown(fd(), SHUT_WR);
-    opening_.clear();
+    early_.clear();
     std::string sink(64 << 10, '\0');
     for (size_t total = 0; total < max_bytes;) {
       ssize_t n = Read(sink.data(), sink.size());
@@ -80,7 +82,7 @@ class Wire {
       if (n > 0) total += static_cast<size_t>(n);
       if (n > 0 || errno == EINTR) continue;
       if (errno != EAGAIN) break;
-      SB_CO_TRYV(co_await Wait(Stream::wait_read));
+      SB_CO_TRYV(co_await Wait(Descriptor::wait_read));
     }
     co_return Result<>{};
   }
@@ -95,16 +97,10 @@ class Wire {
   int fd() const { return socket_->native_handle(); }
 
  private:
-  void Count(uint64_t* counter, size_t n) {
-    moved_ += n;
-    if (counter != nullptr) *counter += n;
-    if (meter_.bandwidth != nullptr) meter_.bandwidth->Spend(n);
-  }
-
-  std::unique_ptr<Stream> owned_;
-  Stream* socket_;
-  std::string opening_;
-  Meter meter_;
+  std::unique_ptr<Descriptor> owned_;
+  Descriptor* socket_;
+  std::string early_;
+  Meter* meter_ = nullptr;
   size_t moved_ = 0;  // since the last wait or pause
 };
 
@@ -122,11 +118,11 @@ class PlainStream final : public SocketStream {
       if (errno == EINTR) continue;
       if (errno == ECONNRESET) co_return Fail(Code::kClosed, "the peer reset the connection");
       if (errno != EAGAIN) co_return FailErrno("read");
-      SB_CO_TRYV(co_await wire_.Wait(Stream::wait_read));
+      SB_CO_TRYV(co_await wire_.Wait(Descriptor::wait_read));
     }
   }
 
-  Task<> WriteAll(http::Pieces pieces) override {
+  Task<> WriteAll(Pieces pieces) override {
     for (std::string_view piece : pieces) {
       while (!piece.empty()) {
         if (wire_.MustPause()) SB_CO_TRYV(co_await wire_.Pause());
@@ -134,7 +130,7 @@ class PlainStream final : public SocketStream {
         if (put >= 0) piece.remove_prefix(static_cast<size_t>(put));
         if (put >= 0 || errno == EINTR) continue;
         if (errno != EAGAIN) co_return Fail(Code::kClosed, std::string("write: ") + std::strerror(errno));
-        SB_CO_TRYV(co_await wire_.Wait(Stream::wait_write));
+        SB_CO_TRYV(co_await wire_.Wait(Descriptor::wait_write));
       }
     }
     co_return Result<>{};
@@ -192,9 +188,9 @@ std::string LastTlsError() {
   return reason == nullptr ? "the connection broke" : reason;
 }
 
-class TlsSocketStream final : public SocketStream {
+class TlsStream final : public SocketStream {
  public:
-  TlsSocketStream(Wire wire, SSL_CTX* context, bool server)
+  TlsStream(Wire wire, SSL_CTX* context, bool server)
       : wire_(std::move(wire)), ssl_(SSL_new(context), SSL_free), server_(server) {
     BIO* bio = BIO_new(WireMethod());
     SB_CHECK(ssl_ != nullptr && bio != nullptr);
@@ -202,14 +198,15 @@ class TlsSocketStream final : public SocketStream {
     SSL_set_bio(ssl_.get(), bio, bio);
     SSL_set_mode(ssl_.get(),
                  SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
+    SSL_set_read_ahead(ssl_.get(), 1);  // a record's header and body come with one recv
     if (server) {
       SSL_set_accept_state(ssl_.get());
     } else {
       SSL_set_connect_state(ssl_.get());
     }
   }
-  TlsSocketStream(const TlsSocketStream&) = delete;
-  TlsSocketStream& operator=(const TlsSocketStream&) = delete;
+  TlsStream(const TlsStream&) = delete;
+  TlsStream& operator=(const TlsStream&) = delete;
   SSL* ssl() { return ssl_.get(); }
 
   Task<> Handshake() override {
@@ -238,13 +235,14 @@ class TlsSocketStream final : public SocketStream {
     }
   }
 
-  Task<> WriteAll(http::Pieces pieces) override {
-    for (std::string_view piece : pieces) {
-      while (!piece.empty()) {
+  Task<> WriteAll(Pieces pieces) override {
+    std::string joined;
+    for (std::string_view next = TakeNext(pieces, joined); !next.empty(); next = TakeNext(pieces, joined)) {
+      while (!next.empty()) {
         if (wire_.MustPause()) SB_CO_TRYV(co_await wire_.Pause());
         ERR_clear_error();
-        int put = SSL_write(ssl_.get(), piece.data(), static_cast<int>(std::min<size_t>(piece.size(), INT_MAX)));
-        if (put > 0) piece.remove_prefix(static_cast<size_t>(put));
+        int put = SSL_write(ssl_.get(), next.data(), static_cast<int>(std::min<size_t>(next.size(), INT_MAX)));
+        if (put > 0) next.remove_prefix(static_cast<size_t>(put));
         if (put > 0) continue;
         SB_CO_TRY(bool again, co_await Again(put));
         if (!again) co_return Fail(Code::kClosed, "TLS: " + LastTlsError());
@@ -254,8 +252,12 @@ class TlsSocketStream final : public SocketStream {
   }
 
   Task<> Linger(size_t max_bytes) override {
-    ERR_clear_error();
-    if (SSL_is_init_finished(ssl_.get()) != 0) SSL_shutdown(ssl_.get());
+    for (bool again = SSL_is_init_finished(ssl_.get()) != 0; again;) {
+      ERR_clear_error();
+      int rc = SSL_shutdown(ssl_.get());
+      again = rc < 0 && SSL_get_error(ssl_.get(), rc) == SSL_ERROR_WANT_WRITE;
+      if (again) SB_CO_TRYV(co_await wire_.Wait(Descriptor::wait_write));
+    }
     co_return co_await wire_.Linger(max_bytes);
   }
   void Close() override { wire_.Close(); }
@@ -267,11 +269,31 @@ class TlsSocketStream final : public SocketStream {
   }
 
  private:
+  // Takes the next bytes to write off `pieces`: whole records of a long piece as they are, or the ends of pieces that
+  // share a record, copied into `joined`. A chunk of HTTP is three pieces and should not be three packets.
+  static std::string_view TakeNext(Pieces& pieces, std::string& joined) {
+    auto first = std::ranges::find_if(pieces, [](std::string_view p) { return !p.empty(); });
+    if (first == pieces.end()) return {};
+    const bool last = std::all_of(first + 1, pieces.end(), [](std::string_view p) { return p.empty(); });
+    if (last) return std::exchange(*first, {});
+    if (first->size() >= kRecord) {
+      std::string_view whole = first->substr(0, first->size() - first->size() % kRecord);
+      first->remove_prefix(whole.size());
+      return whole;
+    }
+    joined.clear();
+    for (; first != pieces.end(); ++first) {
+      std::string_view part = first->substr(0, kRecord - joined.size());
+      joined.append(part);
+      first->remove_prefix(part.size());
+    }
+    return joined;
+  }
   // Waits for what OpenSSL wants; false: it wants nothing more, the call failed or the stream ended.
   Task<bool> Again(int rc) {
     const int error = SSL_get_error(ssl_.get(), rc);
     if (error != SSL_ERROR_WANT_READ && error != SSL_ERROR_WANT_WRITE) co_return false;
-    const auto what = error == SSL_ERROR_WANT_READ ? Stream::wait_read : Stream::wait_write;
+    const auto what = error == SSL_ERROR_WANT_READ ? Descriptor::wait_read : Descriptor::wait_write;
     SB_CO_TRYV(co_await wire_.Wait(what));
     co_return true;
   }
@@ -292,30 +314,36 @@ class TlsSocketStream final : public SocketStream {
 
 }  // namespace
 
-std::unique_ptr<SocketStream> BorrowPlain(Stream* socket, std::string opening, Meter meter) {
-  return std::make_unique<PlainStream>(Wire(socket, std::move(opening), meter));
+std::unique_ptr<SocketStream> BorrowPlain(Descriptor* socket, std::string early, Meter* meter) {
+  return std::make_unique<PlainStream>(Wire(socket, std::move(early), meter));
 }
 
-std::unique_ptr<SocketStream> BorrowTlsServer(Stream* socket, std::string opening, Meter meter, SSL_CTX* context) {
-  return std::make_unique<TlsSocketStream>(Wire(socket, std::move(opening), meter), context, true);
+std::unique_ptr<SocketStream> BorrowTlsServer(Descriptor* socket, std::string early, Meter* meter, SSL_CTX* context) {
+  return std::make_unique<TlsStream>(Wire(socket, std::move(early), meter), context, true);
 }
 
-std::unique_ptr<SocketStream> OwnPlain(Stream socket) {
+std::unique_ptr<SocketStream> OwnPlain(Descriptor socket) {
   return std::make_unique<PlainStream>(Wire(std::move(socket)));
 }
 
-std::unique_ptr<SocketStream> OwnTlsClient(Stream socket, SSL_CTX* context, const std::string& host) {
-  auto out = std::make_unique<TlsSocketStream>(Wire(std::move(socket)), context, false);
+std::unique_ptr<SocketStream> OwnTlsServer(Descriptor socket, SSL_CTX* context) {
+  return std::make_unique<TlsStream>(Wire(std::move(socket)), context, true);
+}
+
+Result<std::unique_ptr<SocketStream>> OwnTlsClient(Descriptor socket, SSL_CTX* context,
+                                                   const TlsClientOptions& options) {
+  auto out = std::make_unique<TlsStream>(Wire(std::move(socket)), context, false);
   SSL* ssl = out->ssl();
-  SSL_set_alpn_protos(ssl, kHttp11, sizeof kHttp11);
-  SSL_set_hostflags(ssl, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
+  const char* host = options.host.c_str();
+  if (options.offer_http11) SSL_set_alpn_protos(ssl, kHttp11, sizeof kHttp11);
+  if (!options.partial_wildcards) SSL_set_hostflags(ssl, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
+  boost::system::error_code not_an_address;
+  asio::ip::make_address(options.host, not_an_address);
   // RFC 6066: addresses are not sent as SNI, but they are verified.
-  if (ParseAddress(host)) {
-    SB_CHECK(X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), host.c_str()) == 1);
-  } else {
-    SB_CHECK(SSL_set_tlsext_host_name(ssl, host.c_str()) == 1 && SSL_set1_host(ssl, host.c_str()) == 1);
-  }
+  const bool taken = not_an_address ? SSL_set_tlsext_host_name(ssl, host) == 1 && SSL_set1_host(ssl, host) == 1
+                                    : X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), host) == 1;
+  if (!taken) return Fail(Code::kUnavailable, "TLS cannot ask for the host " + options.host);
   return out;
 }
 
-}  // namespace sandbar::egress
+}  // namespace sandbar::http
