@@ -6,6 +6,7 @@
 # single_threaded: its tests are left out of the thread sanitizer's build, where every child that they fork has a second
 # thread, the sanitizer's, and may enter no user namespace.
 sb_module(base links fmt::fmt)
+sb_module(crypto uses base links OpenSSL::Crypto)
 sb_module(assets)
 sb_embed(assets assets.h kLlmsTxt sdk/llms.txt kOpenApiJson sdk/openapi.json kSandbarPy sdk/python/sandbar.py)
 sb_module(async uses base links Boost::headers Threads::Threads)
@@ -16,7 +17,7 @@ sb_module(layer_scanner single_threaded uses base os links fmt::fmt OpenSSL::Cry
 sb_module(spawner single_threaded uses base protocol os tests support/spawner)
 sb_module(guest single_threaded uses base wire protocol os tests support/guest links ZLIB::ZLIB)
 sb_module(http uses base async wire tests support/http links OpenSSL::SSL OpenSSL::Crypto)
-sb_module(egress uses base async wire http tests support/egress links Boost::json OpenSSL::SSL OpenSSL::Crypto PkgConfig::RE2 PkgConfig::IDN2)
+sb_module(egress uses base crypto async wire http tests support/egress links Boost::json OpenSSL::SSL OpenSSL::Crypto PkgConfig::RE2 PkgConfig::IDN2)
 sb_module(ingress uses base async wire http tests support/http)
 sb_module(images uses base links Boost::json)
 sb_module(store uses base async tests support/store links Boost::json PkgConfig::SQLITE)
@@ -27,12 +28,12 @@ sb_module(sandbox uses base async wire protocol engine engine/guest_link store i
 sb_embed(sandbox code/code_drivers.h kPythonDriver src/sandbox/code/drivers/driver.py kNodeDriver src/sandbox/code/drivers/driver.js
   kBashDriver src/sandbox/code/drivers/driver.sh)
 sb_module(mcp uses base async wire egress sandbox links Boost::json ZLIB::ZLIB)
-sb_module(api uses base assets async wire http egress ingress sandbox store images mcp tests support/api links Boost::json OpenSSL::Crypto)
+sb_module(api uses base crypto assets async wire http egress ingress sandbox store images mcp tests support/api links Boost::json)
 sb_module(client uses base async wire http links Boost::json ZLIB::ZLIB)
 sb_module(llm uses base async wire http client links Boost::json PkgConfig::RE2 yaml-cpp)
 sb_module(evals uses base wire client llm links Boost::json PkgConfig::RE2 yaml-cpp)
-sb_module(cli uses base assets async wire http client llm evals links Boost::json OpenSSL::Crypto PkgConfig::ZSTD)
-sb_module(daemon uses base wire protocol os egress images engine/spawner_client sandbox mcp api cli links Boost::json tomlplusplus::tomlplusplus OpenSSL::Crypto)
+sb_module(cli uses base crypto assets async wire http client llm evals links Boost::json PkgConfig::ZSTD)
+sb_module(daemon uses base crypto wire protocol os egress images engine/spawner_client sandbox mcp api cli links Boost::json tomlplusplus::tomlplusplus)
 
 # Fakes, fixtures and harnesses of the unit tests: tests/support/<folder>, included as "support/<folder>/file.h".
 sb_module(support/wire)

@@ -1,13 +1,10 @@
 #include "api/auth.h"
 
-#include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
-
 #include <algorithm>
-#include <array>
 #include <boost/json.hpp>
 
+#include "base/base64.h"
+#include "crypto/digest.h"
 #include "wire/ndjson.h"
 #include "wire/text.h"
 
@@ -18,54 +15,6 @@ namespace json = boost::json;
 
 constexpr std::string_view kAudience = "sandbar";
 constexpr size_t kMaxToken = 4096;
-constexpr std::string_view kBase64Url = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-
-std::string EncodeBase64Url(std::string_view in) {
-  std::string out;
-  unsigned bits = 0;
-  int have = 0;
-  for (char c : in) {
-    bits = (bits << 8 | static_cast<unsigned char>(c)) & 0xFFFF;
-    have += 8;
-    while (have >= 6) {
-      have -= 6;
-      out += kBase64Url[(bits >> have) & 63];
-    }
-  }
-  if (have > 0) out += kBase64Url[(bits << (6 - have)) & 63];
-  return out;
-}
-
-// Unpadded, canonical: one text per value, so that a signature covers exactly what was signed.
-std::optional<std::string> DecodeBase64Url(std::string_view in) {
-  if (in.size() % 4 == 1) return std::nullopt;
-  std::string out;
-  unsigned bits = 0;
-  int have = 0;
-  for (char c : in) {
-    size_t v = kBase64Url.find(c);
-    if (v == std::string_view::npos) return std::nullopt;
-    bits = (bits << 6 | static_cast<unsigned>(v)) & 0xFFFF;
-    have += 6;
-    if (have >= 8) {
-      have -= 8;
-      out += static_cast<char>((bits >> have) & 255);
-    }
-  }
-  if ((bits & ((1U << have) - 1)) != 0) return std::nullopt;
-  return out;
-}
-
-std::string HmacSha256(std::string_view key, std::string_view text) {
-  std::array<unsigned char, 32> mac{};
-  unsigned size = mac.size();
-  const auto* bytes = reinterpret_cast<const unsigned char*>(text.data());
-  const unsigned char* done =
-      HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()), bytes, text.size(), mac.data(), &size);
-  SB_CHECK(done != nullptr && size == mac.size());
-  return {reinterpret_cast<const char*>(mac.data()), mac.size()};
-}
-
 std::optional<json::object> DecodeObject(std::string_view part) {
   auto text = DecodeBase64Url(part);
   if (!text) return std::nullopt;
@@ -102,7 +51,7 @@ std::string MintJwt(std::string_view key, const JwtClaims& claims, int64_t now_m
                        {"owner_id", claims.team}, {"project_id", claims.project},
                        {"iat", now_ms / 1000},    {"exp", claims.expires_at_ms / 1000}};
   std::string text = EncodeBase64Url(wire::ToAsciiJson(header)) + "." + EncodeBase64Url(wire::ToAsciiJson(payload));
-  return text + "." + EncodeBase64Url(HmacSha256(key, text));
+  return text + "." + EncodeBase64Url(crypto::HmacSha256(key, text));
 }
 
 Result<JwtClaims> VerifyJwt(std::string_view key, std::string_view token, int64_t now_ms) {
@@ -136,8 +85,8 @@ bool SignedByUs(std::string_view key, std::string_view token) {
   if (!LooksLikeJwt(token)) return false;
   const size_t second = token.rfind('.');
   auto mac = DecodeBase64Url(token.substr(second + 1));
-  const std::string expected = HmacSha256(key, token.substr(0, second));
-  return mac && mac->size() == expected.size() && CRYPTO_memcmp(mac->data(), expected.data(), expected.size()) == 0;
+  const std::string expected = crypto::HmacSha256(key, token.substr(0, second));
+  return mac && crypto::SameSecret(*mac, expected);
 }
 
 Result<std::string> BearerOf(const http::HttpRequest& request) {

@@ -1,9 +1,8 @@
 #include "cli/api_client.h"
 
 #include <cstdlib>
-#include <fstream>
-#include <sstream>
 
+#include "base/files.h"
 #include "cli/output.h"
 #include "wire/json_decode.h"
 #include "wire/loopback.h"
@@ -29,24 +28,12 @@ bool LeadsTo(const std::string& url, const std::string& data) {
 
 }  // namespace
 
-Result<std::string> ReadSmallFile(const std::string& path) {
-  errno = 0;
-  std::ifstream in(path, std::ios::binary);
-  if (!in) {
-    int err = errno == 0 ? ENOENT : errno;
-    return FailErrno(path, err);
-  }
-  std::ostringstream out;
-  out << in.rdbuf();
-  return std::move(out).str();
-}
-
 std::string EndpointPath(const std::string& data) {
   return data + "/endpoint.json";
 }
 
 Result<Endpoint> ReadEndpoint(const std::string& data) {
-  SB_TRY(std::string text, ReadSmallFile(EndpointPath(data)));
+  SB_TRY(std::string text, ReadFile(EndpointPath(data)));
   SB_TRY(json::value value, wire::ParseJson(text));
   if (!value.is_object()) return Fail(Code::kProtocol, EndpointPath(data) + " is damaged");
   Endpoint endpoint{Text(value.as_object(), "url"), static_cast<int>(Number(value.as_object(), "pid"))};
@@ -55,7 +42,7 @@ Result<Endpoint> ReadEndpoint(const std::string& data) {
 }
 
 Result<std::string> ReadToken(const std::string& data) {
-  SB_TRY(std::string token, ReadSmallFile(data + "/token"));
+  SB_TRY(std::string token, ReadFile(data + "/token"));
   while (token.ends_with('\n')) token.pop_back();
   return token;
 }

@@ -37,6 +37,5 @@ std::string EndpointPath(const std::string& data);
 Result<Endpoint> ReadEndpoint(const std::string& data);
 // The API token of a data directory.
 Result<std::string> ReadToken(const std::string& data);
-Result<std::string> ReadSmallFile(const std::string& path);
 
 }  // namespace sandbar::cli

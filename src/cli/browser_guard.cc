@@ -1,11 +1,9 @@
 #include "cli/browser_guard.h"
 
-#include <openssl/evp.h>
-
 #include <algorithm>
-#include <array>
 
 #include "base/ids.h"
+#include "crypto/digest.h"
 #include "wire/http1.h"
 #include "wire/loopback.h"
 #include "wire/text.h"
@@ -24,12 +22,6 @@ bool MayBeRequest(std::string_view bytes) {
          std::ranges::all_of(method, [](char c) { return c >= 'A' && c <= 'Z'; });
 }
 
-std::string_view FieldOf(const wire::HttpHead& head, std::string_view name) {
-  for (const wire::HttpField& field : head.fields)
-    if (wire::EqualsIgnoreCase(field.name, name)) return field.value;
-  return {};
-}
-
 // "localhost:3000", "127.0.0.1", "[::1]:3000".
 bool IsLoopbackAuthority(std::string_view host) {
   const size_t bracket = host.find(']');
@@ -42,10 +34,7 @@ bool IsLoopbackAuthority(std::string_view host) {
 
 std::string ForwardName(std::string_view sandbox, int port) {
   const std::string text = std::string(sandbox) + "/" + std::to_string(port);
-  std::array<unsigned char, EVP_MAX_MD_SIZE> md{};
-  unsigned size = 0;
-  SB_CHECK(EVP_Digest(text.data(), text.size(), md.data(), &size, EVP_sha256(), nullptr) == 1);
-  return "forward-" + Hex({reinterpret_cast<const char*>(md.data()), 6}) + ".localhost";
+  return "forward-" + crypto::Sha256Hex(text).substr(0, 12) + ".localhost";
 }
 
 std::optional<std::string> AnswerToBrowser(std::string_view bytes, const std::string& authority) {
@@ -62,9 +51,9 @@ std::optional<std::string> AnswerToBrowser(std::string_view bytes, const std::st
   const wire::HttpHead& head = parser.head();
   // Browsers send these to loopback with every request, and pages cannot forge or leave them out. Not all send them
   // with a WebSocket's, but then they say which page asks.
-  const bool fetches = !FieldOf(head, "sec-fetch-mode").empty() && !FieldOf(head, "sec-fetch-site").empty();
-  const bool upgrades = !FieldOf(head, "upgrade").empty() && !FieldOf(head, "origin").empty();
-  if ((!fetches && !upgrades) || !IsLoopbackAuthority(FieldOf(head, "host"))) return "";
+  const bool fetches = !head.Get("sec-fetch-mode").empty() && !head.Get("sec-fetch-site").empty();
+  const bool upgrades = !head.Get("upgrade").empty() && !head.Get("origin").empty();
+  if ((!fetches && !upgrades) || !IsLoopbackAuthority(head.Get("host"))) return "";
   const std::string target = head.target.starts_with('/') ? head.target : "/";
   const std::string text =
       "Cookies ignore ports: a page here would share them with everything on this machine's loopback. Use http://" +

@@ -1,11 +1,11 @@
 // `sandbar code`: a cell in a context of a sandbox, or in a sandbox of its own.
 #include <fcntl.h>
-#include <openssl/evp.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
 
+#include "base/base64.h"
 #include "base/fd.h"
 #include "cli/commands.h"
 #include "cli/output.h"
@@ -39,19 +39,13 @@ Result<std::string> ReadCode(const CodeCommand& command) {
   }
 }
 
-Result<std::string> DecodeBase64(std::string_view text) {
-  std::string out(text.size(), '\0');
-  const int n = EVP_DecodeBlock(reinterpret_cast<unsigned char*>(out.data()),
-                                reinterpret_cast<const unsigned char*>(text.data()), static_cast<int>(text.size()));
-  if (n < 0) return Fail(Code::kProtocol, "an image is not base64");
-  size_t size = static_cast<size_t>(n);
-  if (text.ends_with("==")) {
-    size -= 2;
-  } else if (text.ends_with('=')) {
-    size -= 1;
-  }
-  out.resize(size);
-  return out;
+Result<std::string> ImageBytes(std::string_view text) {
+  constexpr std::string_view kBlank = " \t\r\n";
+  text.remove_prefix(std::min(text.find_first_not_of(kBlank), text.size()));
+  text.remove_suffix(text.size() - (text.find_last_not_of(kBlank) + 1));
+  auto bytes = DecodeBase64(text);
+  if (!bytes) return Fail(Code::kProtocol, "an image is not base64");
+  return *std::move(bytes);
 }
 
 Result<> SaveFile(const std::string& dir, const std::string& name, std::string_view bytes) {
@@ -82,7 +76,7 @@ Result<> ShowImages(Shown& shown, const json::object& data) {
       continue;
     }
     if (ending != "svg") {
-      SB_TRY(bytes, DecodeBase64(bytes));
+      SB_TRY(bytes, ImageBytes(bytes));
     }
     SB_TRYV(SaveFile(*shown.command->out, fmt::format("image-{}.{}", ++shown.images, ending), bytes));
   }

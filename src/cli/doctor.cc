@@ -12,6 +12,7 @@
 #include <filesystem>
 
 #include "base/fd.h"
+#include "base/files.h"
 #include "cli/called.h"
 #include "cli/commands.h"
 #include "cli/output.h"
@@ -129,7 +130,7 @@ Finding CheckNamespaces() {
     flags |= CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP;
   if (InChild([flags] { return ::unshare(flags) == 0; }))
     return {"namespaces", Verdict::kOk, "user, mount, pid, net, …", ""};
-  auto limit = ReadSmallFile("/proc/sys/user/max_user_namespaces");
+  auto limit = ReadFile("/proc/sys/user/max_user_namespaces");
   if (limit && *limit == "0\n")
     return {"namespaces", Verdict::kBad, "user namespaces are switched off",
             "sysctl -w user.max_user_namespaces=100000"};
@@ -138,7 +139,7 @@ Finding CheckNamespaces() {
 }
 
 Finding CheckFilesystem(const std::string& name, bool required, const std::string& without) {
-  auto known = ReadSmallFile("/proc/filesystems");
+  auto known = ReadFile("/proc/filesystems");
   utsname kernel{};
   ::uname(&kernel);
   bool module =
@@ -182,14 +183,14 @@ Finding CheckImages(const std::string& dir) {
 
 // The one that the server of this data directory started with, or the one that the next will find.
 Finding CheckGuestKernel(const std::string& data, const std::optional<std::string>& images) {
-  auto log = ReadSmallFile(data + "/log/spawner.log");
+  auto log = ReadFile(data + "/log/spawner.log");
   constexpr std::string_view kMark = " microvm: guest kernel ";
   if (size_t at = log ? log->rfind(kMark) : std::string::npos; at != std::string::npos) {
     at += kMark.size();
     return {"guest kernel", Verdict::kOk, log->substr(at, log->find('\n', at) - at), ""};
   }
   const std::string dir = KernelDirectory(std::nullopt, images);
-  auto about = ReadSmallFile(dir + "/about");
+  auto about = ReadFile(dir + "/about");
   if (!about)
     return {"guest kernel", Verdict::kWarn, "none in " + dir + ": no microVMs", "sudo ./sandbar kernel cloud"};
   return {"guest kernel", Verdict::kOk, about->substr(0, about->find('\n')) + " (" + dir + ")", ""};
@@ -227,7 +228,7 @@ Finding CheckPort(const Options& options, const std::string& listen) {
 
 // Which mechanisms the newest start of this data directory's spawner found: its own words.
 Finding CheckInForce(const std::string& data) {
-  auto log = ReadSmallFile(data + "/log/spawner.log");
+  auto log = ReadFile(data + "/log/spawner.log");
   constexpr std::string_view kMark = ", disk ";
   size_t at = log ? log->rfind(kMark) : std::string::npos;
   if (at == std::string::npos) return {"in force", Verdict::kOk, "no server has run in " + data + " yet", ""};

@@ -5,6 +5,7 @@
 #include <boost/asio/io_context.hpp>
 #include <cstdlib>
 
+#include "base/files.h"
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "cli/signals.h"
@@ -19,7 +20,7 @@ namespace {
 
 // The earlier run, read before anything runs: a wrong name must not cost a whole run.
 Result<json::object> ReadBefore(const std::string& path) {
-  SB_TRY(std::string text, llm::ReadWholeFile(path));
+  SB_TRY(std::string text, ReadFile(path));
   wire::JsonLimits limits;
   limits.bytes = 256 << 20;
   auto value = wire::ParseJson(text, limits);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "base/files.h"
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "cli/script.h"
@@ -36,7 +37,7 @@ json::array Kernels(const std::string& dir) {
   json::array out;
   std::error_code ec;
   if (fs::exists(dir + "/kernel", ec))
-    out.push_back(Describe(dir + "/kernel", Trimmed(ReadSmallFile(dir + "/about").value_or("unknown")), true));
+    out.push_back(Describe(dir + "/kernel", Trimmed(ReadFile(dir + "/about").value_or("unknown")), true));
   std::vector<fs::path> built;
   for (const auto& entry : fs::directory_iterator(fs::path(dir).parent_path(), ec))
     if (entry.is_regular_file(ec) && entry.path().filename().string().starts_with("kernel-"))

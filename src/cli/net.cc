@@ -1,4 +1,5 @@
 // `sandbar net …`: what a sandbox tried to reach, a policy that would do, what another one would change.
+#include "base/files.h"
 #include "base/ids.h"
 #include "cli/commands.h"
 #include "cli/output.h"
@@ -128,7 +129,7 @@ Task<int> NetSet(ApiClient* api, bool as_json, std::string session, json::value 
 
 Result<json::value> ReadPolicy(const std::string& word) {
   if (word == "allow-all" || word == "deny-all") return json::object{{"mode", word}};
-  SB_TRY(std::string text, ReadSmallFile(word));
+  SB_TRY(std::string text, ReadFile(word));
   SB_TRY(json::value policy, wire::ParseJson(text));
   if (const auto* mode = policy.if_string()) return json::object{{"mode", *mode}};
   if (!policy.is_object()) return Fail(Code::kBadRequest, word + ": a policy is a JSON object");

@@ -1,7 +1,6 @@
 #include "cli/output.h"
 
 #include <fmt/format.h>
-#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +8,7 @@
 #include <cstdlib>
 
 #include "base/engine_table.h"
+#include "base/files.h"
 #include "cli/called.h"
 #include "wire/ndjson.h"
 
@@ -67,20 +67,10 @@ const char* CodeName(Code code) {
 }  // namespace
 
 Result<> WriteAll(int fd, std::string_view bytes) {
-  while (!bytes.empty()) {
-    ssize_t n = ::write(fd, bytes.data(), bytes.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && errno == EAGAIN) {
-      // Where input and output are one terminal, what makes reading not block makes writing so too.
-      pollfd room{fd, POLLOUT, 0};
-      ::poll(&room, 1, -1);
-      continue;
-    }
-    if (n < 0 && errno == EPIPE) return Fail(Code::kClosed, Cause::kOutputClosed, "the reader of our output is gone");
-    if (n < 0) return FailErrno("write");
-    bytes.remove_prefix(static_cast<size_t>(n));
-  }
-  return {};
+  auto written = sandbar::WriteAll(fd, bytes);
+  if (!written && written.error().sys_errno == EPIPE)
+    return Fail(Code::kClosed, Cause::kOutputClosed, "the reader of our output is gone");
+  return written;
 }
 
 Result<> Out(std::string_view lines) {

@@ -1,6 +1,7 @@
 #include <boost/json.hpp>
 #include <filesystem>
 
+#include "base/files.h"
 #include "cli/commands.h"
 #include "cli/env.h"
 #include "cli/output.h"
@@ -34,12 +35,12 @@ std::string FindEvalRunner() {
 
 std::string ReadRegisterMjs() {
   const std::string path = FindRegisterMjs();
-  auto text = path.empty() ? Result<std::string>(std::string()) : ReadSmallFile(path);
+  auto text = path.empty() ? Result<std::string>(std::string()) : ReadFile(path);
   if (!text || text->empty()) return {};
   // Other machines download one file: the rest goes into it, where it says so.
   json::object parts;
   for (const char* name : {"confine.cjs", "facade.cjs", "options.cjs"}) {
-    auto part = ReadSmallFile(FindBeside(name));
+    auto part = ReadFile(FindBeside(name));
     if (!part) return {};
     parts[name] = *std::move(part);
   }

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "base/files.h"
 #include "cli/output.h"
 #include "wire/json_decode.h"
 
@@ -30,7 +31,7 @@ std::string ProgramPath() {
 
 // What the server said last since `from`, where this attempt began: the reason why it did not start is there.
 std::string Tail(const std::string& log, size_t from) {
-  auto text = ReadSmallFile(log);
+  auto text = ReadFile(log);
   if (!text) return {};
   std::string_view rest(*text);
   rest.remove_prefix(std::min(from, rest.size()));

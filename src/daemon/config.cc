@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/files.h"
 #include "base/log_level.h"
 #include "cli/api_client.h"
 #include "egress/address.h"
@@ -433,7 +434,7 @@ Result<Config> LoadConfig(const std::string& data, const cli::ServeCommand& flag
   if (const char* list = std::getenv("SANDBAR_FORCE_FALLBACK"); list != nullptr) c.force_fallback = list;
   const uint64_t usual_disk = std::exchange(c.domain.disk_bytes, 0);  // 0: nobody asked for a limit
   if (flags.config) {
-    SB_TRY(std::string text, cli::ReadSmallFile(*flags.config));
+    SB_TRY(std::string text, ReadFile(*flags.config));
     SB_TRYV(ApplyToml(text, *flags.config, &c));
   }
   // The environment is for one run and wins over the file.

@@ -8,6 +8,7 @@
 
 #include <filesystem>
 
+#include "base/files.h"
 #include "base/ids.h"
 #include "cli/api_client.h"
 #include "cli/output.h"
@@ -103,7 +104,7 @@ Result<std::string> ReadOrMakeSecret(const std::string& path, const std::string&
 Result<std::string> ReadOrMake(const std::string& path, const std::function<std::string()>& make) {
   struct stat st{};
   if (::lstat(path.c_str(), &st) == 0) {
-    SB_TRY(std::string text, cli::ReadSmallFile(path));
+    SB_TRY(std::string text, ReadFile(path));
     while (text.ends_with('\n')) text.pop_back();
     if (text.size() < 32) return Fail(Code::kIo, path + " is damaged: too short for a secret");
     return text;

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/files.h"
 #include "cli/api_client.h"
 
 namespace sandbar::daemon {
@@ -82,9 +83,9 @@ TEST_F(DataDirTest, TheDaemonMayAddFilesButNotReplaceWhatTheSpawnerTrusts) {
   // The parent that mkdtemp made is closed to others.
   ASSERT_EQ(::chmod(dir_.c_str(), 0755), 0);
   ASSERT_TRUE(PrepareDataDir(data, {kNobody, kNobody}));
-  std::string id = cli::ReadSmallFile(data + "/instance-id").value();
+  std::string id = ReadFile(data + "/instance-id").value();
   ASSERT_TRUE(PrepareDataDir(data, {kNobody, kNobody}));
-  EXPECT_EQ(cli::ReadSmallFile(data + "/instance-id").value(), id) << "made once";
+  EXPECT_EQ(ReadFile(data + "/instance-id").value(), id) << "made once";
   EXPECT_EQ(Mode(data), 01770u);
   EXPECT_EQ(Mode(data + "/logs"), 0700u);
   EXPECT_EQ(InChild([&] {

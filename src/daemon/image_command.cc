@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <set>
 
+#include "base/files.h"
 #include "cli/api_client.h"
 #include "cli/commands.h"
 #include "cli/output.h"
@@ -72,7 +73,7 @@ Result<std::vector<Manifest>> Manifests(const std::string& dir) {
   std::error_code ec;
   for (const auto& entry : fs::directory_iterator(dir + "/manifests", ec)) {
     if (entry.path().extension() != ".json") continue;
-    SB_TRY(std::string text, cli::ReadSmallFile(entry.path().string()));
+    SB_TRY(std::string text, ReadFile(entry.path().string()));
     SB_TRY(json::value value, wire::ParseJson(text));
     if (!value.is_object()) continue;
     const json::object& o = value.as_object();

@@ -9,6 +9,7 @@
 
 #include <cstdio>
 
+#include "base/files.h"
 #include "cli/api_client.h"
 #include "cli/output.h"
 
@@ -16,7 +17,7 @@ namespace sandbar::daemon {
 namespace {
 
 Result<Fd> InMemory(const std::string& path, std::string* name) {
-  SB_TRY(std::string text, cli::ReadSmallFile(path));
+  SB_TRY(std::string text, ReadFile(path));
   Fd copy(::memfd_create("sandbar-tls", MFD_CLOEXEC));
   if (!copy) return FailErrno("memfd_create");
   SB_TRYV(cli::WriteAll(copy.get(), text));

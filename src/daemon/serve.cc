@@ -1,7 +1,6 @@
 #include "daemon/serve.h"
 
 #include <fcntl.h>
-#include <openssl/evp.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -13,12 +12,14 @@
 
 #include "api/api.h"
 #include "api/auth.h"
+#include "base/files.h"
 #include "base/ids.h"
 #include "base/log_level.h"
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "cli/signals.h"
 #include "cli/version.h"
+#include "crypto/digest.h"
 #include "daemon/config.h"
 #include "daemon/data_dir.h"
 #include "daemon/listen_check.h"
@@ -42,19 +43,11 @@ namespace json = boost::json;
 constexpr int64_t kSdkTokenMs = 30LL * 24 * 3600 * 1000;
 constexpr int kSpawnerEndMs = 60'000;
 
-std::string Sha256Hex(const std::string& text) {
-  std::string md(32, '\0');
-  unsigned size = 0;
-  SB_CHECK(EVP_Digest(text.data(), text.size(), reinterpret_cast<unsigned char*>(md.data()), &size, EVP_sha256(),
-                      nullptr) == 1);
-  return Hex(md);
-}
-
 // The token file is what the operator reads; the store knows its hash only.
 Result<std::string> EnsureToken(const std::string& data, store::Store* store) {
   SB_TRY(std::string token, ReadOrMakeSecret(data + "/token", "sbt_"));
   SB_TRY(auto known, store->Tokens());
-  std::string hash = Sha256Hex(token);
+  std::string hash = crypto::Sha256Hex(token);
   for (const auto& t : known)
     if (t.sha256_hex == hash) return token;
   store::Token row;
@@ -319,7 +312,7 @@ int Serve(const cli::Options& options, const cli::ServeCommand& flags) {
 }
 
 Result<cli::SdkToken> MintSdkToken(const std::string& data) {
-  SB_TRY(std::string key, cli::ReadSmallFile(data + "/jwt.key"));
+  SB_TRY(std::string key, ReadFile(data + "/jwt.key"));
   while (key.ends_with('\n')) key.pop_back();
   if (key.size() < 32) return Fail(Code::kIo, data + "/jwt.key is damaged");
   int64_t now = NowMs();

@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "base/fd.h"
+#include "base/files.h"
 #include "base/ids.h"
 #include "cli/api_client.h"
 #include "cli/output.h"
@@ -45,7 +46,7 @@ void Flatten(const toml::table& table, const std::string& prefix, Settings* out)
 }
 
 Result<Settings> FromFile(const std::string& path) {
-  SB_TRY(std::string text, cli::ReadSmallFile(path));
+  SB_TRY(std::string text, ReadFile(path));
   Settings out;
   try {
     Flatten(toml::parse(text, path), "", &out);

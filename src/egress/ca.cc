@@ -3,7 +3,6 @@
 #include <openssl/core_names.h>
 #include <openssl/ec.h>
 #include <openssl/evp.h>
-#include <openssl/kdf.h>
 #include <openssl/param_build.h>
 #include <openssl/pem.h>
 #include <openssl/rand.h>
@@ -14,6 +13,7 @@
 #include <array>
 #include <ctime>
 
+#include "crypto/digest.h"
 #include "http/openssl_owned.h"
 
 namespace sandbar::egress {
@@ -33,27 +33,12 @@ constexpr const char* kOrganization = "Sandbar";
 constexpr const char* kCaName = "Sandbar sandbox egress CA";
 constexpr size_t kMaxCommonName = 64;  // X.520
 
-// 48 bytes: modulo the group's order they are as good as uniform.
-Result<std::array<uint8_t, 48>> Derive(std::string_view seed, std::string_view purpose) {
-  http::Owned<EVP_KDF, EVP_KDF_free> kdf(EVP_KDF_fetch(nullptr, "HKDF", nullptr));
-  http::Owned<EVP_KDF_CTX, EVP_KDF_CTX_free> context(EVP_KDF_CTX_new(kdf.get()));
-  std::string digest = "SHA256", key(seed), info(purpose);
-  std::array<OSSL_PARAM, 4> params = {
-      OSSL_PARAM_construct_utf8_string(OSSL_KDF_PARAM_DIGEST, digest.data(), digest.size()),
-      OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_KEY, key.data(), key.size()),
-      OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_INFO, info.data(), info.size()), OSSL_PARAM_construct_end()};
-  std::array<uint8_t, 48> out{};
-  const bool ok = context && EVP_KDF_derive(context.get(), out.data(), out.size(), params.data()) == 1;
-  OPENSSL_cleanse(key.data(), key.size());
-  if (!ok) return Fail(Code::kInternal, "cannot derive a key");
-  return out;
-}
-
 // The P-256 key whose scalar is `material` mod (order - 1) + 1: never zero, always below the order.
-EVP_PKEY* KeyFrom(const std::array<uint8_t, 48>& material) {
+EVP_PKEY* KeyFrom(const std::string& material) {
   http::Owned<EC_GROUP, EC_GROUP_free> group(EC_GROUP_new_by_curve_name(NID_X9_62_prime256v1));
   http::Owned<BN_CTX, BN_CTX_free> scratch(BN_CTX_secure_new());
-  http::Owned<BIGNUM, BN_clear_free> scalar(BN_bin2bn(material.data(), static_cast<int>(material.size()), nullptr));
+  http::Owned<BIGNUM, BN_clear_free> scalar(
+      BN_bin2bn(reinterpret_cast<const unsigned char*>(material.data()), static_cast<int>(material.size()), nullptr));
   http::Owned<BIGNUM, BN_free> range(BN_dup(EC_GROUP_get0_order(group.get())));
   BN_sub_word(range.get(), 1);
   BN_mod(scalar.get(), scalar.get(), range.get(), scratch.get());
@@ -152,7 +137,8 @@ MachineCa::~MachineCa() = default;
 
 Result<std::unique_ptr<MachineCa>> MachineCa::Make(std::string_view seed) {
   if (seed.size() < 16) return Fail(Code::kBadRequest, "a machine's seed has at least 16 bytes");
-  SB_TRY(auto material, Derive(seed, "sandbar egress ca v1"));
+  // 48 bytes: modulo the group's order they are as good as uniform.
+  std::string material = crypto::Hkdf(seed, "", "sandbar egress ca v1", 48);
   Key key(KeyFrom(material), EVP_PKEY_free);
   OPENSSL_cleanse(material.data(), material.size());
   Key leaf_key(EVP_EC_gen("P-256"), EVP_PKEY_free);

@@ -4,13 +4,14 @@
 #include <openssl/evp.h>
 #include <openssl/pem.h>
 #include <openssl/rsa.h>
-#include <openssl/sha.h>
 
 #include <array>
 #include <boost/json/object.hpp>
 #include <boost/json/serialize.hpp>
 
+#include "base/base64.h"
 #include "base/ids.h"
+#include "crypto/digest.h"
 #include "egress/intercept.h"
 #include "http/openssl_owned.h"
 
@@ -23,19 +24,6 @@ namespace json = boost::json;
 
 constexpr int kMinBits = 2048;
 constexpr int64_t kLife = 300;  // seconds
-
-std::string Base64Url(std::string_view in) {
-  std::string out(4 * ((in.size() + 2) / 3) + 1, '\0');
-  int n = EVP_EncodeBlock(reinterpret_cast<unsigned char*>(out.data()),
-                          reinterpret_cast<const unsigned char*>(in.data()), static_cast<int>(in.size()));
-  out.resize(static_cast<size_t>(n));
-  out.resize(out.find_last_not_of('=') + 1);
-  for (char& c : out) {
-    if (c == '+') c = '-';
-    if (c == '/') c = '_';
-  }
-  return out;
-}
 
 std::string Number(EVP_PKEY* key, const char* name) {
   BIGNUM* raw = nullptr;
@@ -50,13 +38,11 @@ std::string Number(EVP_PKEY* key, const char* name) {
 class RsaSigner final : public ForwardSigner {
  public:
   RsaSigner(Key key, std::string issuer) : key_(std::move(key)), issuer_(std::move(issuer)) {
-    n_ = Base64Url(Number(key_.get(), OSSL_PKEY_PARAM_RSA_N));
-    e_ = Base64Url(Number(key_.get(), OSSL_PKEY_PARAM_RSA_E));
+    n_ = EncodeBase64Url(Number(key_.get(), OSSL_PKEY_PARAM_RSA_N));
+    e_ = EncodeBase64Url(Number(key_.get(), OSSL_PKEY_PARAM_RSA_E));
     // RFC 7638: the thumbprint of the public key names it.
     std::string canonical = fmt::format(R"({{"e":"{}","kty":"RSA","n":"{}"}})", e_, n_);
-    std::array<unsigned char, SHA256_DIGEST_LENGTH> hash{};
-    SHA256(reinterpret_cast<const unsigned char*>(canonical.data()), canonical.size(), hash.data());
-    kid_ = Base64Url({reinterpret_cast<const char*>(hash.data()), hash.size()});
+    kid_ = EncodeBase64Url(crypto::Sha256(canonical));
   }
 
   std::string Token(const ForwardIdentity& who, const std::string& audience) override {
@@ -73,8 +59,8 @@ class RsaSigner final : public ForwardSigner {
                         {"project_id", who.project},
                         {"sandbox_id", who.sandbox_id},
                         {"sandbox_name", who.sandbox_name}};
-    std::string out = Base64Url(json::serialize(head)) + "." + Base64Url(json::serialize(claims));
-    return out + "." + Base64Url(Sign(out));
+    std::string out = EncodeBase64Url(json::serialize(head)) + "." + EncodeBase64Url(json::serialize(claims));
+    return out + "." + EncodeBase64Url(Sign(out));
   }
   std::string Jwks() const override {
     json::object key{{"kty", "RSA"}, {"use", "sig"}, {"alg", "RS256"}, {"kid", kid_}, {"n", n_}, {"e", e_}};

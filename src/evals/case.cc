@@ -6,6 +6,7 @@
 #include <charconv>
 #include <filesystem>
 
+#include "base/files.h"
 #include "llm/box.h"
 #include "llm/script.h"
 #include "llm/yaml.h"
@@ -176,7 +177,7 @@ EvalCase ReadCase(const std::string& root, const std::string& file) {
   EvalCase out;
   out.id = CaseId(root, file);
   out.file = file;
-  auto text = llm::ReadWholeFile(file, 8 << 20);
+  auto text = ReadFile(file, 8 << 20);
   if (!text) {
     out.broken = text.error().message;
     return out;

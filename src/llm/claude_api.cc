@@ -1,5 +1,6 @@
 #include "llm/claude_api.h"
 
+#include "base/base64.h"
 #include "client/api_client.h"
 #include "llm/http_model.h"
 #include "wire/json_decode.h"
@@ -34,31 +35,13 @@ Code CodeOf(int status) {
   return MayPass(status) ? Code::kUnavailable : Code::kBadRequest;
 }
 
-int SixBits(char c) {
-  if (c >= 'A' && c <= 'Z') return c - 'A';
-  if (c >= 'a' && c <= 'z') return c - 'a' + 26;
-  if (c >= '0' && c <= '9') return c - '0' + 52;
-  if (c == '-' || c == '+') return 62;
-  if (c == '_' || c == '/') return 63;
-  return -1;
-}
-
 }  // namespace
 
 std::string TokenOfSecret(std::string_view secret) {
   while (secret.ends_with('=')) secret.remove_suffix(1);
-  std::string decoded;
-  unsigned bits = 0;
-  int have = 0;
-  for (char c : secret) {
-    const int value = SixBits(c);
-    if (value < 0) return {};
-    bits = (bits << 6 | static_cast<unsigned>(value)) & 0xFFFF;
-    have += 6;
-    if (have < 8) continue;
-    have -= 8;
-    decoded += static_cast<char>(bits >> have & 255);
-  }
+  size_t used = 0;
+  const std::string decoded = DecodeBase64Prefix(secret, &used);
+  if (used != secret.size()) return {};
   auto parsed = wire::ParseJson(decoded);
   if (!parsed || !parsed->is_object()) return {};
   return Text(parsed->get_object(), "sessions_token");

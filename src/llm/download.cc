@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/files.h"
 #include "llm/box.h"
-#include "llm/write_all.h"
 #include "wire/ndjson.h"
 #include "wire/text.h"
 #include "wire/url.h"

@@ -1,8 +1,11 @@
 // A transcript as one page that needs nothing else: no script, no request, everything from outside escaped.
+#include "wire/html.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 
+#include "base/base64.h"
 #include "base/printable.h"
 #include "client/api_client.h"
 #include "llm/transcript.h"
@@ -31,13 +34,6 @@ h1 { font-size: 1.3rem; } h2 { font-size: 1rem; margin: .2rem 0; } img { max-wid
 </style></head><body>
 )";
 
-bool IsBase64(std::string_view text) {
-  return std::ranges::all_of(text, [](unsigned char c) {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '+' || c == '/' ||
-           c == '=';
-  });
-}
-
 std::string Pre(std::string_view text) {
   return text.empty() ? std::string() : "<pre>" + EscapeHtml(text) + "</pre>\n";
 }
@@ -55,7 +51,7 @@ std::string ContentHtml(const json::object& event) {
     const json::object& part = item.as_object();
     const std::string mime = Text(part, "mimeType"), data = Text(part, "data");
     const bool image = mime == "image/png" || mime == "image/jpeg" || mime == "image/gif" || mime == "image/webp";
-    if (image && IsBase64(data)) {
+    if (image && IsBase64Text(data)) {
       out += "<img alt=\"image from the sandbox\" src=\"data:" + mime + ";base64," + data + "\">\n";
     } else {
       out += Pre(Text(part, "text"));
@@ -108,29 +104,7 @@ std::string EventHtml(const json::object& event) {
 }  // namespace
 
 std::string EscapeHtml(std::string_view text) {
-  std::string out;
-  for (char c : PrintableLines(text)) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      case '\'':
-        out += "&#39;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
+  return wire::EscapeHtml(PrintableLines(text));
 }
 
 std::string TranscriptHtml(const std::vector<json::object>& events) {

@@ -8,10 +8,10 @@
 #include <cerrno>
 #include <filesystem>
 
+#include "base/files.h"
 #include "base/ids.h"
 #include "base/printable.h"
 #include "client/api_client.h"
-#include "llm/write_all.h"
 #include "wire/ndjson.h"
 #include "wire/text.h"
 

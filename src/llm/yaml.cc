@@ -4,8 +4,8 @@
 
 #include <charconv>
 #include <cmath>
-#include <fstream>
 
+#include "base/files.h"
 #include "wire/json_decode.h"
 
 namespace sandbar::llm {
@@ -100,21 +100,8 @@ Result<json::value> ParseYaml(const std::string& text) {
   }
 }
 
-Result<std::string> ReadWholeFile(const std::string& path, size_t limit) {
-  errno = 0;
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return FailErrno(path, errno == 0 ? ENOENT : errno);
-  std::string text;
-  std::string piece(64 << 10, '\0');
-  while (in.read(piece.data(), static_cast<std::streamsize>(piece.size())) || in.gcount() > 0) {
-    text.append(piece, 0, static_cast<size_t>(in.gcount()));
-    if (text.size() > limit) return Fail(Code::kTooLarge, path + " is larger than " + std::to_string(limit) + " bytes");
-  }
-  return text;
-}
-
 Result<json::array> ReadList(const std::string& path) {
-  auto text = ReadWholeFile(path);
+  auto text = ReadFile(path);
   if (!text) return Fail(Code::kBadRequest, text.error().message);
   if (path.ends_with(".jsonl")) {
     auto lines = JsonLines(*text);

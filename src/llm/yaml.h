@@ -14,8 +14,6 @@ namespace sandbar::llm {
 // are expanded within a bound. kBadRequest names the line.
 Result<boost::json::value> ParseYaml(const std::string& text);
 
-Result<std::string> ReadWholeFile(const std::string& path, size_t limit = 64 << 20);
-
 // A list from a file: a YAML or JSON list, a mapping with the key `steps`, or (.jsonl) one JSON value per line.
 Result<boost::json::array> ReadList(const std::string& path);
 

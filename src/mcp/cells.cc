@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <boost/json.hpp>
 
+#include "base/base64.h"
 #include "base/ids.h"
 #include "mcp/file_text.h"
 #include "wire/json_decode.h"
@@ -28,12 +29,8 @@ int64_t NumberOf(const json::object& object, std::string_view key) {
   return value->is_uint64() ? static_cast<int64_t>(std::min<uint64_t>(value->get_uint64(), INT64_MAX)) : 0;
 }
 
-bool IsBase64(std::string_view text) {
-  auto fits = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '+' || c == '/' ||
-           c == '=';
-  };
-  return !text.empty() && text.size() % 4 == 0 && std::ranges::all_of(text, fits);
+bool IsImage(std::string_view text) {
+  return !text.empty() && text.size() % 4 == 0 && IsBase64Text(text);
 }
 
 // What a shell would have said about how it ended.
@@ -66,7 +63,7 @@ void CellOutput::TakeData(const json::object& data) {
     const std::string image = TextOf(data, type);
     if (image.empty()) continue;
     const size_t bytes = image.size() / 4 * 3;
-    if (!IsBase64(image) || images.size() == kMaxImages || image_bytes + bytes > kMaxImage) {
+    if (!IsImage(image) || images.size() == kMaxImages || image_bytes + bytes > kMaxImage) {
       ++images_left_out;
     } else {
       image_bytes += bytes;

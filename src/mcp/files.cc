@@ -6,6 +6,7 @@
 #include <charconv>
 #include <filesystem>
 
+#include "base/base64.h"
 #include "base/printable.h"
 #include "mcp/exec.h"
 #include "mcp/file_text.h"
@@ -93,7 +94,7 @@ ToolResult ShowImage(const std::string& path, const std::string& bytes) {
                                   path, size->width, size->height, kMaxImageSide));
   ToolResult result = TextResult(fmt::format("{}: {}, {} bytes", path, ImageType(bytes), bytes.size()));
   result.content.emplace_back(
-      json::object{{"type", "image"}, {"data", sandbox::Base64(bytes)}, {"mimeType", ImageType(bytes)}});
+      json::object{{"type", "image"}, {"data", EncodeBase64(bytes)}, {"mimeType", ImageType(bytes)}});
   return result;
 }
 

@@ -2,6 +2,7 @@
 
 #include <boost/json.hpp>
 
+#include "base/base64.h"
 #include "mcp/file_text.h"
 #include "mcp/open.h"
 #include "sandbox/vault.h"
@@ -93,7 +94,7 @@ Task<json::object> ReadResource(const Host* host, std::string uri) {
     content["text"] = bytes;
   } else {
     content["mimeType"] = image.empty() ? "application/octet-stream" : image;
-    content["blob"] = sandbox::Base64(bytes);
+    content["blob"] = EncodeBase64(bytes);
   }
   co_return json::object{{"contents", json::array{std::move(content)}}};
 }

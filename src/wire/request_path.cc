@@ -2,18 +2,13 @@
 
 #include <algorithm>
 
+#include "wire/percent.h"
+
 namespace sandbar::wire {
 
 namespace {
 
 constexpr int kMaxDecodings = 3;
-
-int Hex(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
 
 bool IsUnreserved(char c) {
   return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
@@ -22,8 +17,8 @@ bool IsUnreserved(char c) {
 
 // The byte of the escape at `in[at]`, which is a '%'; -1 when it is none.
 int Escaped(std::string_view in, size_t at) {
-  const int high = at + 1 < in.size() ? Hex(in[at + 1]) : -1;
-  const int low = at + 2 < in.size() ? Hex(in[at + 2]) : -1;
+  const int high = at + 1 < in.size() ? HexDigit(in[at + 1]) : -1;
+  const int low = at + 2 < in.size() ? HexDigit(in[at + 2]) : -1;
   return high < 0 || low < 0 ? -1 : high * 16 + low;
 }
 

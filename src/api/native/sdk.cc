@@ -1,10 +1,7 @@
 // The SDK's door for a machine that only has this server's address and a token:
 //   eval "$(curl -fsS -H "Authorization: Bearer $SANDBAR_TOKEN" $SANDBAR_URL/sdk/env.sh)"
 // puts the preload hook into the user's cache and sets the environment, so that unmodified programs come here.
-#include <openssl/evp.h>
-
 #include <algorithm>
-#include <array>
 
 #include "api/api.h"
 #include "api/auth.h"
@@ -12,6 +9,7 @@
 #include "api/handlers.h"
 #include "assets/assets.h"
 #include "base/ids.h"
+#include "crypto/digest.h"
 #include "wire/sdk_variables.h"
 
 namespace sandbar::api {
@@ -33,10 +31,7 @@ std::string ShellQuote(std::string_view text) {
 }
 
 std::string ShortDigest(std::string_view text) {
-  std::array<unsigned char, EVP_MAX_MD_SIZE> md{};
-  unsigned size = 0;
-  SB_CHECK(EVP_Digest(text.data(), text.size(), md.data(), &size, EVP_sha256(), nullptr) == 1);
-  return Hex({reinterpret_cast<const char*>(md.data()), 8});
+  return crypto::Sha256Hex(text).substr(0, 16);
 }
 
 // A line that is not in the text, to end a here-document with.

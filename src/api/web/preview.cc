@@ -6,6 +6,7 @@
 #include "api/errors.h"
 #include "api/web/preview_secrets.h"
 #include "sandbox/ports/routes.h"
+#include "wire/html.h"
 #include "wire/text.h"
 #include "wire/url.h"
 
@@ -30,18 +31,6 @@ std::string AddressOf(std::string peer) {
   return peer;
 }
 
-std::string EscapeHtml(std::string_view text) {
-  std::string out;
-  for (char c : text) {
-    if (c == '<' || c == '>' || c == '&' || c == '"') {
-      out += "&#" + std::to_string(static_cast<int>(c)) + ";";
-    } else {
-      out += c;
-    }
-  }
-  return out;
-}
-
 http::HttpResponse Refusal(const http::HttpRequest& request, int status, std::string_view code,
                            const std::string& message) {
   http::HttpResponse response;
@@ -52,7 +41,7 @@ http::HttpResponse Refusal(const http::HttpRequest& request, int status, std::st
   if (request.Get("accept").contains("text/html")) {
     response.content_type = "text/html; charset=utf-8";
     response.body = "<!doctype html><title>" + std::string(code) + "</title><h1>" + std::string(code) + "</h1><p>" +
-                    EscapeHtml(message) + "</p>\n";
+                    wire::EscapeHtml(message) + "</p>\n";
   }
   return response;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "api/auth.h"
+#include "base/base64.h"
 #include "sandbox/ports/routes.h"
 #include "wire/percent.h"
 #include "wire/text.h"
@@ -50,32 +51,6 @@ std::vector<std::string> Split(std::string_view text) {
     const size_t end = std::min(text.find_first_of(kBlanks), text.size());
     if (end > 0 && end <= kLongest) out.emplace_back(text.substr(0, end));
     text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return out;
-}
-
-int Base64Digit(char c) {
-  if (c >= 'A' && c <= 'Z') return c - 'A';
-  if (c >= 'a' && c <= 'z') return c - 'a' + 26;
-  if (c >= '0' && c <= '9') return c - '0' + 52;
-  if (c == '+' || c == '-') return 62;
-  if (c == '/' || c == '_') return 63;
-  return -1;
-}
-
-// Both alphabets; ends where neither goes on.
-std::string FromBase64(std::string_view text) {
-  std::string out;
-  unsigned bits = 0;
-  int have = 0;
-  for (char c : text) {
-    const int digit = Base64Digit(c);
-    if (digit < 0) break;
-    bits = (bits << 6 | static_cast<unsigned>(digit)) & 0xFFFF;
-    have += 6;
-    if (have < 8) continue;
-    have -= 8;
-    out += static_cast<char>((bits >> have) & 255);
   }
   return out;
 }
@@ -128,11 +103,12 @@ Task<bool> PreviewSecrets::Carries(std::string text) {
   const std::string plain = wire::DecodeEscapes(text);
   std::vector<std::string> words = Words(plain);
   for (const std::string& run : Runs(plain, IsBase64Char)) {
-    for (std::string& word : Words(FromBase64(run))) words.push_back(std::move(word));
+    for (std::string& word : Words(DecodeBase64Prefix(run))) words.push_back(std::move(word));
     // Behind a dot a new encoding may begin: base64url.bearer.authorization.k8s.io.<token>.
     const size_t dot = run.rfind('.');
     if (dot == std::string::npos) continue;
-    for (std::string& word : Words(FromBase64(std::string_view(run).substr(dot + 1)))) words.push_back(std::move(word));
+    for (std::string& word : Words(DecodeBase64Prefix(std::string_view(run).substr(dot + 1))))
+      words.push_back(std::move(word));
   }
   co_return co_await AnyIs(std::move(words));
 }
