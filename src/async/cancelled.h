@@ -1,5 +1,6 @@
-// A cancellation that arrives together with a success finds no operation to end, and a coroutine that asked not to be
-// thrown at would start the next one and wait for ever. Whoever loops over operations asks between them.
+// CheckCancelled, for coroutines with throw_if_cancelled(false) that loop over operations. A cancellation that arrives
+// together with the success of an operation ends nothing, and the coroutine would start the next operation and wait for
+// ever. So it asks between two operations. Single loop.
 #pragma once
 
 #include "async/task.h"

@@ -1,4 +1,6 @@
-// Random identifiers. All randomness comes from getrandom(2).
+// Random identifiers, hexadecimal text and the wall clock. All randomness comes from getrandom(2). Any thread.
+//
+//   std::string id = NewId("sbx_");
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Signal state of a process about to become another program.
+// The signal state of a process that is about to become another program. Between fork and exec.
 #pragma once
 
 namespace sandbar {

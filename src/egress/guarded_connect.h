@@ -2,8 +2,7 @@
 // GuardedConnect judges the very address that it dials (AddressDenied), so neither a rebound DNS answer nor an odd
 // spelling leads anywhere else. Single loop.
 //
-//   auto up = co_await GuardedConnect(target, config);   // kForbidden: the address may not be dialled, message says
-//   why
+//   auto up = co_await GuardedConnect(target, config);   // kForbidden: the message says why the address is denied
 #pragma once
 
 #include <boost/asio/posix/stream_descriptor.hpp>

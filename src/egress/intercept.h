@@ -1,7 +1,10 @@
-// Connections whose requests have to be read: TLS that is ended for a domain with rules, and plain HTTP under a domain
-// policy, where every request of a connection is judged by its own Host. Requests are parsed, judged, rewritten and
-// sent on as parsed, never raw; bodies stream both ways; an upgraded connection (WebSocket) becomes a pipe. Upstreams
-// of ended TLS are verified. Single loop.
+// Interception: the proxy reads the requests of a connection. It does so for TLS to a domain with rules, which it ends
+// with a certificate of its own, and for plain HTTP under a domain policy, where every request is judged by its own
+// Host. Requests are parsed, judged, rewritten and sent on as parsed, never raw; bodies stream both ways; an upgraded
+// connection (WebSocket) becomes a pipe. The upstream's certificate is verified. Single loop.
+//
+// Files: intercept_connection (one connection), intercept_request (rules about requests), intercept_response (rules
+// about responses), ca (certificates), forward_signer (tokens of forwarded requests).
 //
 // An Interceptor is one machine's: it has that machine's CA (derived from `seed`, so it is the same after a restart of
 // the daemon; the key never leaves this process) and makes leaf certificates for ruled domains as they are asked for.

@@ -1,5 +1,6 @@
-// HTTP/1.1 client over TCP or TLS for the CLI (and later for registries and forwarding): one connection per call
-// unless kept, streaming both ways. Single loop. A call may be cancelled at any point; its connection is then dropped.
+// HTTP/1.1 client over TCP or TLS: the CLI, the API client and the model clients use it. It keeps one idle connection
+// for the next call and streams both ways. Single loop. A call may be cancelled at any point; its connection is then
+// dropped.
 //
 //   auto client = MakeHttpClient(ex);
 //   ClientRequest request{.url = "http://127.0.0.1:8787/health"};

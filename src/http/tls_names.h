@@ -1,4 +1,5 @@
-// A second certificate on one listener, chosen by the name that the client asks for (SNI).
+// A second certificate on one listener, chosen by the name that the client asks for (SNI). Called once, before the
+// server listens.
 #pragma once
 
 #include <string>

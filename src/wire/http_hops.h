@@ -1,5 +1,6 @@
 // Which header fields of a message belong to one connection, so that no proxy passes them on (RFC 9110, 7.6.1). This is
-// the only such table: interception (egress/intercept_request) and previews (ingress/ingress) use it. Any thread.
+// the only such table: interception (egress/intercept_request, egress/intercept_response) and previews
+// (ingress/ingress) use it. Pure functions, any thread.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// Which host names mean this machine's loopback.
+// Which host names mean this machine's loopback. Pure functions, any thread.
 #pragma once
 
 #include <string_view>
