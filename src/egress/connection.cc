@@ -112,16 +112,17 @@ bool EgressConnection::Survives(const CompiledPolicy& now) const {
   bool by_address = granted_->kind == ConnectionPlan::Kind::kDialAddress || policy_->mode() == EgressMode::kAllowAll;
   switch (granted_->kind) {
     case ConnectionPlan::Kind::kDialAddress:
-      return JudgeAddress(now, target_.address).allowed;
+      return DecideAddress(now, target_.address).allowed;
     case ConnectionPlan::Kind::kDialName:
     case ConnectionPlan::Kind::kDialOpened: {
       if (now.mode() == EgressMode::kAllowAll) return true;
       // An address that is being dialled was judged by the lists of then.
       if (!peer_ && now.policy().deny_cidrs != policy_->policy().deny_cidrs) return false;
-      AddressVerdict at_peer = peer_ ? now.JudgeAddress(*peer_) : AddressVerdict::kNoRule;
-      if (by_address || granted_->kind == ConnectionPlan::Kind::kDialOpened) return at_peer == AddressVerdict::kAllowed;
+      AddressDecision at_peer = peer_ ? now.DecideAddress(*peer_) : AddressDecision::kNoRule;
+      if (by_address || granted_->kind == ConnectionPlan::Kind::kDialOpened)
+        return at_peer == AddressDecision::kAllowed;
       const DomainEntry* entry = now.FindName(granted_->name);
-      return at_peer != AddressVerdict::kDenied && entry != nullptr && entry->rules.empty();
+      return at_peer != AddressDecision::kDenied && entry != nullptr && entry->rules.empty();
     }
     case ConnectionPlan::Kind::kIntercept:
       // Its requests are dialled by the list that it was let in with.
@@ -225,7 +226,7 @@ Task<Stream> EgressConnection::DialOpened() {
   auto addresses = co_await ResolveName(granted_->name, state_->config);
   if (!addresses) co_return std::unexpected(std::move(addresses).error());
   for (const IpAddress& address : *addresses) {
-    if (policy_->JudgeAddress(address) != AddressVerdict::kAllowed) continue;
+    if (policy_->DecideAddress(address) != AddressDecision::kAllowed) continue;
     Endpoint target{address, target_.port};
     auto dialled = co_await GuardedConnect(target, state_->config);
     co_return dialled;

@@ -111,21 +111,21 @@ Decision DecideName(const CompiledPolicy& policy, const std::string& name) {
   return {.allowed = true, .rule = "allow \"" + entry->pattern + "\"", .reason = "", .hint = "", .entry = entry};
 }
 
-Decision JudgeAddress(const CompiledPolicy& policy, const IpAddress& address) {
+Decision DecideAddress(const CompiledPolicy& policy, const IpAddress& address) {
   if (policy.mode() != EgressMode::kCustom) {
     return ByMode(policy.mode(), R"({"subnets":{"allow":[")" + JustThis(address) + R"("]}})");
   }
-  switch (policy.JudgeAddress(address)) {
-    case AddressVerdict::kAllowed:
+  switch (policy.DecideAddress(address)) {
+    case AddressDecision::kAllowed:
       return {.allowed = true, .rule = "subnets.allow " + *policy.FindCidr(address), .reason = "", .hint = ""};
-    case AddressVerdict::kDenied: {
+    case AddressDecision::kDenied: {
       const std::string& cidr = *policy.FindCidr(address);
       return {.allowed = false,
               .rule = "subnets.deny " + cidr,
               .reason = "the network policy denies " + cidr,
               .hint = "take \"" + cidr + "\" out of subnets.deny"};
     }
-    case AddressVerdict::kNoRule:
+    case AddressDecision::kNoRule:
       break;
   }
   return Denied("no subnet of the network policy contains the address", AllowAddressHint(address));
@@ -133,16 +133,16 @@ Decision JudgeAddress(const CompiledPolicy& policy, const IpAddress& address) {
 
 ConnectionPlan PlanConnection(const CompiledPolicy& policy, const Approach& approach, const EgressConfig& config) {
   bool named = !approach.hint.empty();
-  Decision general = named ? DecideName(policy, approach.hint) : JudgeAddress(policy, approach.target.address);
+  Decision general = named ? DecideName(policy, approach.hint) : DecideAddress(policy, approach.target.address);
   if (policy.mode() == EgressMode::kDenyAll) return Refused(std::move(general));
   if (policy.mode() == EgressMode::kAllowAll) {
     return {
         .kind = named ? Kind::kDialName : Kind::kDialAddress, .name = approach.hint, .decision = std::move(general)};
   }
   if (!named) {
-    AddressVerdict by_address = policy.JudgeAddress(approach.target.address);
-    if (by_address == AddressVerdict::kDenied) return Refused(std::move(general));
-    if (by_address == AddressVerdict::kAllowed) {
+    AddressDecision by_address = policy.DecideAddress(approach.target.address);
+    if (by_address == AddressDecision::kDenied) return Refused(std::move(general));
+    if (by_address == AddressDecision::kAllowed) {
       return {.kind = Kind::kDialAddress, .name = {}, .decision = std::move(general)};
     }
   }

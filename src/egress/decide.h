@@ -27,7 +27,7 @@ struct Decision {
 
 // `name` canonical.
 Decision DecideName(const CompiledPolicy& policy, const std::string& name);
-Decision JudgeAddress(const CompiledPolicy& policy, const IpAddress& address);
+Decision DecideAddress(const CompiledPolicy& policy, const IpAddress& address);
 
 // What is known of a connection when it is decided about.
 struct Approach {

@@ -245,7 +245,7 @@ Task<Stream> InterceptConnection::Dial(const OutgoingRequest* out) {
   const EgressConfig* config = job_.state->config;
   if (out->address) {
     Endpoint target{*out->address, out->port};
-    const bool denied = out->own_policy && job_.policy->JudgeAddress(*out->address) == AddressVerdict::kDenied;
+    const bool denied = out->own_policy && job_.policy->DecideAddress(*out->address) == AddressDecision::kDenied;
     if (denied) co_return std::unexpected(AddressDeniedByPolicy());
     co_return co_await GuardedConnect(target, config);
   }

@@ -92,7 +92,7 @@ OrErrorAnswer<void> DecideHost(std::string_view text, const RequestContext& cont
     return std::unexpected(std::move(problem));
   }
   if (out.address) {
-    if (context.policy->JudgeAddress(*out.address) == AddressVerdict::kAllowed) return {};
+    if (context.policy->DecideAddress(*out.address) == AddressDecision::kAllowed) return {};
     return std::unexpected(Denied(out.host, "no rule allows it",
                                   "the sandbox's network policy does not allow this address",
                                   "add \"" + out.host + "\" to networkPolicy.subnets.allow"));

@@ -41,7 +41,7 @@ bool IsOwn(std::string_view name, const EgressConfig& config) {
 // Why the policy or the operator's rules keep this address from being dialled; nothing when they let it through.
 std::optional<Error> Forbidden(std::string_view name, const IpAddress& address, const CompiledPolicy* policy,
                                const EgressConfig& config) {
-  if (policy != nullptr && policy->JudgeAddress(address) == AddressVerdict::kDenied) {
+  if (policy != nullptr && policy->DecideAddress(address) == AddressDecision::kDenied) {
     return AddressDeniedByPolicy();
   }
   std::string why = AddressDenied(address.bytes, config);

@@ -187,11 +187,11 @@ const DomainEntry* CompiledPolicy::FindName(std::string_view name) const {
   return number ? &policy_.domains[*number] : nullptr;
 }
 
-AddressVerdict CompiledPolicy::JudgeAddress(const IpAddress& address) const {
+AddressDecision CompiledPolicy::DecideAddress(const IpAddress& address) const {
   auto contains = [&](const Cidr& c) { return c.Contains(address); };
-  if (std::ranges::any_of(deny_, contains)) return AddressVerdict::kDenied;
-  if (std::ranges::any_of(allow_, contains)) return AddressVerdict::kAllowed;
-  return AddressVerdict::kNoRule;
+  if (std::ranges::any_of(deny_, contains)) return AddressDecision::kDenied;
+  if (std::ranges::any_of(allow_, contains)) return AddressDecision::kAllowed;
+  return AddressDecision::kNoRule;
 }
 
 const std::string* CompiledPolicy::FindCidr(const IpAddress& address) const {

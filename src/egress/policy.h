@@ -96,7 +96,7 @@ struct RequestView {
   const std::vector<NameValue>* headers = nullptr;
 };
 
-enum class AddressVerdict { kNoRule, kAllowed, kDenied };
+enum class AddressDecision { kNoRule, kAllowed, kDenied };
 
 class CompiledRules;  // policy_rules.h
 
@@ -125,7 +125,7 @@ class CompiledPolicy {
   // The entry that lets a canonical name through; null: none does. Only meaningful for kCustom.
   const DomainEntry* FindName(std::string_view name) const;
   // By CIDR alone; kDenied wins. In allow-all and deny-all there are no CIDRs and it is kNoRule.
-  AddressVerdict JudgeAddress(const IpAddress& address) const;
+  AddressDecision DecideAddress(const IpAddress& address) const;
   // The text of the CIDR that decides about the address: the first of deny_cidrs, else of allow_cidrs; null: none.
   const std::string* FindCidr(const IpAddress& address) const;
   // The first rule of the entry (one that FindName gave) that matches, null when none does. kTooLarge: the budget does

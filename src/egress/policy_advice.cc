@@ -23,7 +23,7 @@ bool Matters(const Attempt& attempt) {
 Decision Judge(const CompiledPolicy& policy, const Attempt& attempt) {
   auto address = ParseAddress(attempt.address);
   Decision by_address;
-  if (address) by_address = JudgeAddress(policy, *address);
+  if (address) by_address = DecideAddress(policy, *address);
   // A subnet decides first when it says anything; then the name, where the protocol shows one.
   bool subnet = by_address.rule.starts_with("subnets.");
   if (address && (subnet || !ByName(attempt))) return by_address;

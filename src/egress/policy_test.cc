@@ -112,13 +112,13 @@ TEST(Policy, DenyBeatsAllow) {
   p.allow_cidrs = {"10.0.0.0/8", "2001:db8::/32", "192.0.2.7"};
   p.deny_cidrs = {"10.1.0.0/16"};
   auto policy = *Compile(p);
-  auto at = [&](const char* text) { return policy->JudgeAddress(*ParseAddress(text)); };
-  EXPECT_EQ(at("10.2.0.1"), AddressVerdict::kAllowed);
-  EXPECT_EQ(at("10.1.0.1"), AddressVerdict::kDenied);
-  EXPECT_EQ(at("::ffff:10.1.0.1"), AddressVerdict::kDenied);
-  EXPECT_EQ(at("192.0.2.7"), AddressVerdict::kAllowed);
-  EXPECT_EQ(at("192.0.2.8"), AddressVerdict::kNoRule);
-  EXPECT_EQ(at("2001:db8::1"), AddressVerdict::kAllowed);
+  auto at = [&](const char* text) { return policy->DecideAddress(*ParseAddress(text)); };
+  EXPECT_EQ(at("10.2.0.1"), AddressDecision::kAllowed);
+  EXPECT_EQ(at("10.1.0.1"), AddressDecision::kDenied);
+  EXPECT_EQ(at("::ffff:10.1.0.1"), AddressDecision::kDenied);
+  EXPECT_EQ(at("192.0.2.7"), AddressDecision::kAllowed);
+  EXPECT_EQ(at("192.0.2.8"), AddressDecision::kNoRule);
+  EXPECT_EQ(at("2001:db8::1"), AddressDecision::kAllowed);
 }
 
 TEST(Policy, RulesMatchInOrder) {
@@ -276,12 +276,12 @@ TEST(Judge, NamesTheRuleAndTheSmallestChange) {
   auto policy = *Compile(p);
   EXPECT_EQ(DecideName(*policy, "a.x.test").rule, R"(allow "*.x.test")");
   EXPECT_EQ(DecideName(*policy, "y.test").hint, R"(add "y.test" to allow)");
-  EXPECT_EQ(JudgeAddress(*policy, *ParseAddress("192.0.2.1")).rule, "subnets.allow 192.0.2.0/24");
-  EXPECT_EQ(JudgeAddress(*policy, *ParseAddress("192.0.2.200")).rule, "subnets.deny 192.0.2.128/25");
-  EXPECT_EQ(JudgeAddress(*policy, *ParseAddress("2001:db8::1")).hint, R"(add "2001:db8::1/128" to subnets.allow)");
+  EXPECT_EQ(DecideAddress(*policy, *ParseAddress("192.0.2.1")).rule, "subnets.allow 192.0.2.0/24");
+  EXPECT_EQ(DecideAddress(*policy, *ParseAddress("192.0.2.200")).rule, "subnets.deny 192.0.2.128/25");
+  EXPECT_EQ(DecideAddress(*policy, *ParseAddress("2001:db8::1")).hint, R"(add "2001:db8::1/128" to subnets.allow)");
   EXPECT_EQ(DecideName(*DenyAll(), "y.test").rule, "deny-all");
   EXPECT_TRUE(DecideName(*DenyAll(), "y.test").hint.contains(R"({"allow":["y.test"]})"));
-  EXPECT_TRUE(JudgeAddress(*AllowAll(), *ParseAddress("192.0.2.1")).allowed);
+  EXPECT_TRUE(DecideAddress(*AllowAll(), *ParseAddress("192.0.2.1")).allowed);
 }
 
 }  // namespace

@@ -32,8 +32,8 @@ TEST(Source, OnlyItsHostIsReachable) {
   EXPECT_THAT(plan->argv, Contains("repo"));
   auto address = PlanSource(Git("http://203.0.113.5:8080/r"));
   ASSERT_TRUE(address);
-  EXPECT_EQ(address->policy->JudgeAddress(*egress::ParseAddress("203.0.113.5")), egress::AddressVerdict::kAllowed);
-  EXPECT_EQ(address->policy->JudgeAddress(*egress::ParseAddress("203.0.113.6")), egress::AddressVerdict::kNoRule);
+  EXPECT_EQ(address->policy->DecideAddress(*egress::ParseAddress("203.0.113.5")), egress::AddressDecision::kAllowed);
+  EXPECT_EQ(address->policy->DecideAddress(*egress::ParseAddress("203.0.113.6")), egress::AddressDecision::kNoRule);
 }
 
 TEST(Source, CredentialsAreNotForTheMachine) {
