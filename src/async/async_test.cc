@@ -46,6 +46,42 @@ TEST(Async, WithTimeoutCancelsAtTheLeaf) {
   EXPECT_EQ(r.error().code, Code::kTimeout);
 }
 
+Task<std::string> Quick(bool works) {
+  SB_CO_TRYV(co_await Sleep(1ms));
+  if (!works) co_return Fail(Code::kNotFound, "nothing there");
+  co_return "there";
+}
+
+TEST(Async, WithTimeoutPassesOnWhatCameInTime) {
+  EXPECT_EQ(*RunTask(WithTimeout(Quick(true), 24h)), "there");
+  auto failed = RunTask(WithTimeout(Quick(false), 24h));
+  ASSERT_FALSE(failed.has_value());
+  EXPECT_EQ(failed.error().code, Code::kNotFound);
+  EXPECT_TRUE(RunTask(WithTimeout(Sleep(1ms), 24h)).has_value());
+}
+
+Task<> WaitLong(std::optional<Code>* code) {
+  auto never = Never(std::make_shared<int>(1));
+  auto r = co_await WithTimeout(std::move(never), 48h);
+  if (!r) *code = r.error().code;
+  co_return Result<>{};
+}
+
+Task<> CancelWaiting(std::optional<Code>* code) {
+  auto ex = co_await asio::this_coro::executor;
+  TaskGroup group(ex);
+  group.Spawn(WaitLong(code));
+  SB_CO_TRYV(co_await Sleep(1ms));
+  co_await group.Close();
+  co_return Result<>{};
+}
+
+TEST(Async, ACancelledWaitIsNoTimeout) {
+  std::optional<Code> code;
+  EXPECT_TRUE(RunTask(CancelWaiting(&code)).has_value());
+  EXPECT_EQ(code, Code::kCancelled);
+}
+
 Task<int> Offloaded(asio::thread_pool* pool) {
   auto caller = std::this_thread::get_id();
   auto work = [caller] { return std::this_thread::get_id() == caller ? 0 : 42; };

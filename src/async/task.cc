@@ -46,6 +46,47 @@ Task<> Yield() {
   co_return Result<>{};
 }
 
+namespace detail {
+
+Task<> RunUntil(asio::awaitable<void> work, std::chrono::nanoseconds d) {
+  using namespace asio::experimental::awaitable_operators;
+  auto ex = co_await asio::this_coro::executor;
+  asio::steady_timer timer(ex, d);
+  auto r = co_await (std::move(work) || timer.async_wait(kToken));
+  if (r.index() == 0) co_return Result<>{};
+  auto state = co_await asio::this_coro::cancellation_state;
+  if (state.cancelled() != asio::cancellation_type::none) co_return Fail(Code::kCancelled, "cancelled");
+  co_return Fail(Code::kTimeout, "deadline exceeded");
+}
+
+asio::awaitable<void> RunOn(asio::thread_pool* pool, std::function<void()> f) {
+  auto init = [pool](auto handler, std::function<void()> fn) {
+    asio::post(*pool, [h = std::move(handler), fn = std::move(fn)]() mutable {
+      fn();
+      auto ex = asio::get_associated_executor(h);
+      asio::post(ex, [h = std::move(h)]() mutable { std::move(h)(); });
+    });
+  };
+  co_await asio::async_initiate<const asio::use_awaitable_t<>&, void()>(init, asio::use_awaitable, std::move(f));
+}
+
+}  // namespace detail
+
+void TaskGroup::Spawn(Task<> t) {
+  auto it = live_.emplace(live_.end(), std::make_unique<asio::cancellation_signal>());
+  asio::co_spawn(ex_, std::move(t),
+                 asio::bind_cancellation_slot((*it)->slot(), [this, it](std::exception_ptr e, const Result<>& r) {
+                   if (e) SB_BUG("exception escaped a task");
+                   if (!e && !r && r.error().code != Code::kCancelled) log::Debug("task ended: {}", r.error().message);
+                   live_.erase(it);
+                   if (live_.empty()) idle_.cancel();
+                 }));
+}
+
+asio::awaitable<void> TaskGroup::Join() {
+  while (!live_.empty()) co_await idle_.async_wait(kToken);
+}
+
 asio::awaitable<void> TaskGroup::Close() {
   using namespace asio::experimental::awaitable_operators;
   asio::steady_timer again(ex_);

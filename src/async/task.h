@@ -18,8 +18,10 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <chrono>
 #include <exception>
+#include <functional>
 #include <list>
 #include <memory>
+#include <optional>
 #include <type_traits>
 #include <utility>
 
@@ -47,36 +49,42 @@ Task<> Sleep(std::chrono::nanoseconds d);
 // Lets everything else on the loop run first; kCancelled when the task was cancelled meanwhile.
 Task<> Yield();
 
+namespace detail {
+// Runs `work` until it ends or the time is over. An error, kTimeout or kCancelled, says that `work` did not end first.
+// The race is compiled once, in task.cc: Asio's templates for it cost a file more than everything else in it.
+Task<> RunUntil(asio::awaitable<void> work, std::chrono::nanoseconds d);
+
+template <class T>
+asio::awaitable<void> Keep(Task<T> task, std::optional<Result<T>>* out) {
+  Result<T> r = co_await std::move(task);
+  out->emplace(std::move(r));
+}
+}  // namespace detail
+
 template <class T>
 Task<T> WithTimeout(Task<T> task, std::chrono::nanoseconds d) {
-  using namespace asio::experimental::awaitable_operators;
-  auto ex = co_await asio::this_coro::executor;
-  asio::steady_timer timer(ex, d);
-  auto r = co_await (std::move(task) || timer.async_wait(kToken));
-  if (r.index() == 1) {
-    auto state = co_await asio::this_coro::cancellation_state;
-    if (state.cancelled() != asio::cancellation_type::none) co_return Fail(Code::kCancelled, "cancelled");
-    co_return Fail(Code::kTimeout, "deadline exceeded");
-  }
-  co_return std::get<0>(std::move(r));
+  std::optional<Result<T>> out;
+  asio::awaitable<void> work = detail::Keep(std::move(task), &out);
+  auto in_time = co_await detail::RunUntil(std::move(work), d);
+  if (!in_time) co_return std::unexpected(std::move(in_time).error());
+  co_return *std::move(out);
 }
+
+namespace detail {
+// Runs `f` on `pool` and resumes here. Compiled once, as above.
+asio::awaitable<void> RunOn(asio::thread_pool* pool, std::function<void()> f);
+}  // namespace detail
 
 // Runs blocking `f` (returns any value, usually a Result) on `pool`, which outlives the call, and resumes here with its
 // value.
 template <class F>
 // NOLINTNEXTLINE(cppcoreguidelines-avoid-reference-coroutine-parameters): pools live as long as the program
 asio::awaitable<std::invoke_result_t<F>> Offload(asio::thread_pool& pool, F f) {
-  using R = std::invoke_result_t<F>;
-  auto init = [&pool](auto handler, F fn) {
-    asio::post(pool, [h = std::move(handler), fn = std::move(fn)]() mutable {
-      auto r = fn();
-      auto ex = asio::get_associated_executor(h);
-      asio::post(ex, [h = std::move(h), r = std::move(r)]() mutable { std::move(h)(std::move(r)); });
-    });
-  };
-  R out =
-      co_await asio::async_initiate<const asio::use_awaitable_t<>&, void(R)>(init, asio::use_awaitable, std::move(f));
-  co_return out;
+  // Both live until the pool is done: what runs there owns this coroutine meanwhile.
+  std::optional<std::invoke_result_t<F>> out;
+  std::function<void()> work = [&out, &f] { out.emplace(f()); };
+  co_await detail::RunOn(&pool, std::move(work));
+  co_return *std::move(out);
 }
 
 // Owns spawned tasks. Declare it last in its owner; Close() (cancel, then join) before the owner dies.
@@ -90,17 +98,7 @@ class TaskGroup {
     if (!live_.empty()) std::terminate();
   }
 
-  void Spawn(Task<> t) {
-    auto it = live_.emplace(live_.end(), std::make_unique<asio::cancellation_signal>());
-    asio::co_spawn(ex_, std::move(t),
-                   asio::bind_cancellation_slot((*it)->slot(), [this, it](std::exception_ptr e, const Result<>& r) {
-                     if (e) SB_BUG("exception escaped a task");
-                     if (!e && !r && r.error().code != Code::kCancelled)
-                       log::Debug("task ended: {}", r.error().message);
-                     live_.erase(it);
-                     if (live_.empty()) idle_.cancel();
-                   }));
-  }
+  void Spawn(Task<> t);
   // Cancels every task and waits for the last one to end. Cancels again and again: an operation that cannot be
   // cancelled (Offload) swallows the signal, and what its task awaits next would never hear of it.
   asio::awaitable<void> Close();
@@ -112,9 +110,7 @@ class TaskGroup {
       (*cur)->emit(asio::cancellation_type::all);
     }
   }
-  asio::awaitable<void> Join() {
-    while (!live_.empty()) co_await idle_.async_wait(kToken);
-  }
+  asio::awaitable<void> Join();
   size_t size() const { return live_.size(); }
   const asio::any_io_executor& executor() const { return ex_; }
 
