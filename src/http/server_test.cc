@@ -437,7 +437,7 @@ TEST_F(HttpServerTest, CloseCancelsHandlers) {
     SB_CO_TRYV(co_await gone->Send(Get("/wait-closed")));
     SB_CO_TRY(RawClient * flood, co_await t->Dial());
     SB_CO_TRYV(co_await flood->Send(Get("/flood")));
-    SB_CO_TRYV(co_await Sleep(std::chrono::milliseconds(50)));
+    while (t->handled_ < 3) SB_CO_TRYV(co_await Sleep(std::chrono::milliseconds(1)));
     t->handler_saw_ = "";
     co_await t->server_->Close();
     EXPECT_NE(t->handler_saw_, "");

@@ -63,6 +63,7 @@ class HttpServerTest : public testing::Test {
   bool may_go_ = false;
   Event go_{io_.get_executor()};
   Event noticed_{io_.get_executor()};
+  int handled_ = 0;  // requests that have reached their handler
   uint64_t written_ = 0;
   uint64_t read_ = 0;
   std::string handler_saw_;
@@ -77,6 +78,7 @@ class HttpServerTest : public testing::Test {
   }
 
   Task<> Handle(HttpExchange* x) {
+    ++handled_;
     const std::string& path = x->request().path;
     if (path == "/echo") return Echo(x);
     if (path == "/ignore-body") return Answer(x, "ignored");
