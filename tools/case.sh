@@ -1,7 +1,8 @@
 #!/bin/sh
 # case.sh DIR PROGRAM CASE: what came of one gtest case when its whole program ran in this run of ctest (tools/cases.py);
 # otherwise runs the case. The name in DIR has % for /.
-dir=$1 program=$2 case=$3 name=
+set -eu
+dir=$1 program=$2 case=$3
 run=
 [ ! -e "$dir/run" ] || read -r run < "$dir/run"
 [ "$run" = "$PPID" ] || exec "$program" "--gtest_filter=$case"
