@@ -153,7 +153,7 @@ function(sb_guest_program)
     list(APPEND sources ${s})
   endforeach()
   list(APPEND sources ${CMAKE_SOURCE_DIR}/src/os/openat.cc ${CMAKE_SOURCE_DIR}/src/os/overlay_view.cc
-       ${CMAKE_SOURCE_DIR}/src/os/unix_socket.cc ${CMAKE_SOURCE_DIR}/src/os/entry.cc
+       ${CMAKE_SOURCE_DIR}/src/os/unix_socket.cc ${CMAKE_SOURCE_DIR}/src/os/machine_init.cc
        ${CMAKE_SOURCE_DIR}/src/os/caps.cc ${CMAKE_SOURCE_DIR}/src/os/seccomp_load.cc)
   # Only codecs that the agent speaks: keeps Boost.JSON and HTTP out of it.
   list(FILTER sources EXCLUDE REGEX "/wire/(http|json|ndjson|client_hello|dns)")

@@ -1,5 +1,5 @@
 // sandbar-guest --listen-fd N | --stream-fd N [--join-fds A,B,…] [--elevate FILE [--elevate-at SOCKET]]
-// sandbar-guest --enter N --status N: waits for a machine, and is then its first process (os/entry.h).
+// sandbar-guest --enter N --status N: waits for a machine, and is then its first process (os/machine_init.h).
 // As the first program of a virtual machine it takes no arguments (guest/vm_init.h). Under the name that
 // guest/elevate_client.h says it is a sudo.
 #include <fcntl.h>
@@ -18,7 +18,7 @@
 #include "guest/elevate_client.h"
 #include "guest/launch.h"
 #include "guest/vm_init.h"
-#include "os/entry.h"
+#include "os/machine_init.h"
 
 namespace {
 
@@ -95,7 +95,7 @@ int RunEntered(int control, int told) {
   auto kept = sandbar::os::EnterMachine(control);
   if (kept && kept->empty()) kept = sandbar::Fail(sandbar::Code::kProtocol, "no socket to listen on");
   if (!kept) {
-    sandbar::os::ReportEntry(status, kept.error());
+    sandbar::os::ReportInitError(status, kept.error());
     return 127;
   }
   std::vector<int> keep = {status};

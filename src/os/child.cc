@@ -31,7 +31,7 @@ constexpr int kHighFd = 512;  // above these
 constexpr size_t kMaxReport = 4096;
 
 // Nothing of the spawner's stays open, and all that the program costs is its machine's.
-Result<> BecomeInit(const EntryStart& start, int program, int control, int status) {
+Result<> BecomeInit(const InitSetup& setup, int program, int control, int status) {
   ResetSignals();
   // An operator may run us at a real-time or raised priority; a control group with a quota does not take such a
   // process.
@@ -41,7 +41,7 @@ Result<> BecomeInit(const EntryStart& start, int program, int control, int statu
   if (::setpriority(PRIO_PROCESS, 0, 0) != 0) return FailErrno("cannot set the priority");
   // If the supervisor dies, so do its machines.
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return FailErrno("cannot follow the supervisor");
-  for (int fd : start.join) {
+  for (int fd : setup.join) {
     if (::write(fd, "0", 1) != 1) return FailErrno("cannot join the control group");
   }
   Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
@@ -56,7 +56,7 @@ Result<> BecomeInit(const EntryStart& start, int program, int control, int statu
   const std::array<const char*, 6> argv = {"sandbar-guest", "--enter", "3", "--status", "4", nullptr};
   const std::array<const char*, 1> no_environment{};
   ::syscall(SYS_execveat, kProgram, "", argv.data(), no_environment.data(), AT_EMPTY_PATH);
-  return FailErrno("cannot start what enters the machine");
+  return FailErrno("cannot start the machine's init");
 }
 
 }  // namespace
@@ -69,22 +69,22 @@ PrestartedInit& PrestartedInit::operator=(PrestartedInit&& other) noexcept {
   return *this;
 }
 
-Result<PrestartedInit> PrestartedInit::Start(int program, const EntryStart& start) {
+Result<PrestartedInit> PrestartedInit::Start(int program, const InitSetup& setup) {
   std::array<int, 2> pipe{}, pair{};
   if (::pipe2(pipe.data(), O_CLOEXEC | O_NONBLOCK) != 0) return FailErrno("pipe");
   Fd read_end(pipe[0]), write_end(pipe[1]);
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair.data()) != 0) return FailErrno("socketpair");
   Fd ours(pair[0]), theirs(pair[1]);
   // It is there when the process looks.
-  const protocol::EntryMessage message = Encode(start);
+  const protocol::InitMessage message = Encode(setup);
   SB_TRY(const bool sent, SendPacket(ours.get(), message.bytes, message.fds));
-  if (!sent) return Fail(Code::kInternal, "an entry message is too long");
+  if (!sent) return Fail(Code::kInternal, "the message to the init is too long");
   int pidfd = -1;
   const pid_t pid = Clone3Raw(CLONE_PIDFD | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS, &pidfd);
   if (pid < 0) return FailErrno("clone a machine");
   if (pid == 0) {
-    auto failed = BecomeInit(start, program, theirs.get(), write_end.get());
-    ReportEntry(write_end.get(), failed.error());
+    auto failed = BecomeInit(setup, program, theirs.get(), write_end.get());
+    ReportInitError(write_end.get(), failed.error());
     ::_exit(127);
   }
   PrestartedInit init;
@@ -98,8 +98,8 @@ bool PrestartedInit::alive() const {
   return child_.pidfd && ::poll(&p, 1, 0) == 0;
 }
 
-Result<Child> PrestartedInit::Enter(const EntryPlan& plan) && {
-  const protocol::EntryMessage message = Encode(plan);
+Result<Child> PrestartedInit::Enter(const InitPlan& plan) && {
+  const protocol::InitMessage message = Encode(plan);
   if (message.fds.size() > kMaxFdsPerPacket) return Fail(Code::kBadRequest, "too many mounts");
   auto sent = SendPacket(control_.get(), message.bytes, message.fds);
   if (!sent) {
@@ -107,7 +107,7 @@ Result<Child> PrestartedInit::Enter(const EntryPlan& plan) && {
     SB_TRYV(ReadChildStatus(child_.status.get()));
     return std::unexpected(std::move(sent).error());
   }
-  if (!*sent) return Fail(Code::kInternal, "an entry message is too long");
+  if (!*sent) return Fail(Code::kInternal, "the message to the init is too long");
   control_.Reset();
   return std::move(child_);
 }

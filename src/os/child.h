@@ -1,7 +1,7 @@
-// A machine's first process as its starter sees it: a process that waits for a machine (os/entry.h), and one that has
-// it. Made and used by the spawner's only thread; no call waits, but the end of one that never got a machine.
+// A machine's first process as its starter sees it: a process that waits for a machine (os/machine_init.h), and one
+// that has it. Made and used by the spawner's only thread; no call waits, but the end of one that never got a machine.
 //
-//   SB_TRY(PrestartedInit init, PrestartedInit::Start(program, start));   // returns while it works
+//   SB_TRY(PrestartedInit init, PrestartedInit::Start(program, setup));   // returns while it works
 //   …
 //   SB_TRY(Child child, std::move(init).Enter(plan));
 //   … poll child.status …
@@ -12,7 +12,7 @@
 
 #include "base/fd.h"
 #include "base/result.h"
-#include "os/entry.h"
+#include "os/machine_init.h"
 
 namespace sandbar::os {
 
@@ -32,12 +32,12 @@ class PrestartedInit {
 
   // `program`: O_PATH of one that calls EnterMachine when it is told to: --enter FD --status FD. It is in the control
   // group before that runs.
-  static Result<PrestartedInit> Start(int program, const EntryStart& start);
+  static Result<PrestartedInit> Start(int program, const InitSetup& setup);
   explicit operator bool() const { return static_cast<bool>(child_.pidfd); }
   // False: it has died, and can only be thrown away.
   bool alive() const;
   // Also when it fails there is nothing left to do with this object.
-  Result<Child> Enter(const EntryPlan& plan) &&;
+  Result<Child> Enter(const InitPlan& plan) &&;
 
  private:
   void End();

@@ -133,24 +133,24 @@ VmConfig Config() {
   return c;
 }
 
-EntryStart Start() {
-  EntryStart start;
-  start.join = {10, 11};
-  start.netns = 12;
-  start.proc_at = "/mnt/proc";
-  start.covers = {{"/mnt/empty", "kcore"}, {"/mnt/nothing", "acpi"}};
-  start.read_only = {"sys", "irq"};
-  start.open_files = 4096;
-  start.filter = {sock_filter{6, 1, 2, 0x7fff0000}, sock_filter{5, 0, 0, 1}};
-  start.capabilities = 0x1234;
-  start.nesting = true;
-  start.group_root = {13};
-  start.group_home = {14, 15};
-  return start;
+InitSetup Start() {
+  InitSetup setup;
+  setup.join = {10, 11};
+  setup.netns = 12;
+  setup.proc_at = "/mnt/proc";
+  setup.covers = {{"/mnt/empty", "kcore"}, {"/mnt/nothing", "acpi"}};
+  setup.read_only = {"sys", "irq"};
+  setup.open_files = 4096;
+  setup.filter = {sock_filter{6, 1, 2, 0x7fff0000}, sock_filter{5, 0, 0, 1}};
+  setup.capabilities = 0x1234;
+  setup.nesting = true;
+  setup.group_root = {13};
+  setup.group_home = {14, 15};
+  return setup;
 }
 
-EntryPlan Plan() {
-  EntryPlan plan;
+InitPlan Plan() {
+  InitPlan plan;
   plan.userns = 20;
   plan.root = 21;
   plan.dev = 22;
@@ -184,9 +184,9 @@ std::vector<std::pair<std::string, std::string>> Everything() {
   add("vm", 0, EncodeVmConfig(Config()));
   add("vm", 1, EncodeVmConfig({}));
   add("init", 0, Encode(Start()).bytes);
-  add("init", 1, Encode(EntryStart{}).bytes);
+  add("init", 1, Encode(InitSetup{}).bytes);
   add("init", 2, Encode(Plan()).bytes);
-  add("init", 3, Encode(EntryPlan{}).bytes);
+  add("init", 3, Encode(InitPlan{}).bytes);
   return out;
 }
 

@@ -19,7 +19,7 @@ class PutWithFds : public Put {
     (*this)(fd < 0 ? int32_t{-1} : static_cast<int32_t>(fds_.size()));
     if (fd >= 0) fds_.push_back(fd);
   }
-  EntryMessage TakeMessage() { return {Take(), std::move(fds_)}; }
+  InitMessage TakeMessage() { return {Take(), std::move(fds_)}; }
 
  private:
   std::vector<int> fds_;
@@ -80,15 +80,15 @@ void Fields(A& a, Is<GuestMount> auto& m) {
   a.Descriptor(m.mount), a.Text(m.path, kMaxInitPath);
 }
 template <class A>
-void Fields(A& a, Is<EntryStart> auto& m) {
+void Fields(A& a, Is<InitSetup> auto& m) {
   a.Descriptor(m.netns), a.Text(m.proc_at, kMaxInitPath);
   a.Each(m.covers, kMaxItems, [&](auto& e) { Fields(a, e); });
   a.List(m.read_only, kMaxItems, kMaxInitPath);
-  a(m.open_files), Plain(a, m.filter, kMaxEntryBytes), a(m.capabilities), a(m.nesting);
+  a(m.open_files), Plain(a, m.filter, kMaxInitBytes), a(m.capabilities), a(m.nesting);
   Descriptors(a, m.group_root), Descriptors(a, m.group_home);
 }
 template <class A>
-void Fields(A& a, Is<EntryPlan> auto& m) {
+void Fields(A& a, Is<InitPlan> auto& m) {
   a.Descriptor(m.userns), a.Descriptor(m.root), a.Descriptor(m.dev), a.Descriptor(m.pts), a.Descriptor(m.shm);
   a.Descriptor(m.sys), a.Descriptor(m.hidden), a.Descriptor(m.agent);
   a.Each(m.mounts, kMaxItems, [&](auto& e) { Fields(a, e); });
@@ -102,7 +102,7 @@ void Fields(A& a, Is<EntryPlan> auto& m) {
 namespace {
 
 template <class M>
-EntryMessage EncodeInit(uint8_t kind, const M& message) {
+InitMessage EncodeInit(uint8_t kind, const M& message) {
   PutWithFds put;
   put(kind);
   Fields(put, message);
@@ -117,26 +117,26 @@ Result<M> DecodeInit(uint8_t kind, std::string_view bytes, const std::vector<Fd>
   get.Require(got == kind);
   M message;
   Fields(get, message);
-  if (!get.Done()) return Fail(Code::kProtocol, "bad entry message");
+  if (!get.Done()) return Fail(Code::kProtocol, "bad message to an init");
   return message;
 }
 
 }  // namespace
 
-EntryMessage Encode(const EntryStart& start) {
-  return EncodeInit(kStart, start);
+InitMessage Encode(const InitSetup& setup) {
+  return EncodeInit(kStart, setup);
 }
 
-EntryMessage Encode(const EntryPlan& plan) {
+InitMessage Encode(const InitPlan& plan) {
   return EncodeInit(kPlan, plan);
 }
 
-Result<EntryStart> DecodeEntryStart(std::string_view bytes, const std::vector<Fd>& fds) {
-  return DecodeInit<EntryStart>(kStart, bytes, fds);
+Result<InitSetup> DecodeInitSetup(std::string_view bytes, const std::vector<Fd>& fds) {
+  return DecodeInit<InitSetup>(kStart, bytes, fds);
 }
 
-Result<EntryPlan> DecodeEntryPlan(std::string_view bytes, const std::vector<Fd>& fds) {
-  return DecodeInit<EntryPlan>(kPlan, bytes, fds);
+Result<InitPlan> DecodeInitPlan(std::string_view bytes, const std::vector<Fd>& fds) {
+  return DecodeInit<InitPlan>(kPlan, bytes, fds);
 }
 
 }  // namespace sandbar::protocol

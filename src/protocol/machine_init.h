@@ -1,7 +1,7 @@
-// What the spawner tells the first process of a machine that it started ahead (os/entry.h): two messages with
+// What the spawner tells the first process of a machine that it started ahead (os/machine_init.h): two messages with
 // descriptors, one with what does not depend on the image, one with the rest. No I/O here.
 //
-//   EntryMessage message = Encode(start);         // a packet: bytes and descriptors (os/unix_socket.h)
+//   InitMessage message = Encode(setup);         // a packet: bytes and descriptors (os/unix_socket.h)
 #pragma once
 
 #include <linux/filter.h>
@@ -30,7 +30,7 @@ struct GuestMount {
 };
 
 // What does not depend on the image. Numbers of descriptors are the sender's.
-struct EntryStart {
+struct InitSetup {
   std::vector<int> join;  // cgroup files to write "0" to; by the starter, no part of the message
   int netns = -1;
   std::string proc_at;  // existing directory of the spawner's mount namespace: where /proc waits for the root
@@ -47,7 +47,7 @@ struct EntryStart {
   std::vector<int> group_home;  // and where the agent goes then
 };
 
-struct EntryPlan {
+struct InitPlan {
   int userns = -1;
   int root = -1, dev = -1, pts = -1, shm = -1, sys = -1;  // detached mounts
   // Nesting: a detached directory with "proc" and "sys", below /sys. The kernel lets a container mount a /proc of its
@@ -66,15 +66,15 @@ struct EntryPlan {
 };
 
 // Both fit a packet (os/unix_socket.h).
-inline constexpr size_t kMaxEntryBytes = 64 << 10;
-struct EntryMessage {
+inline constexpr size_t kMaxInitBytes = 64 << 10;
+struct InitMessage {
   std::string bytes;
   std::vector<int> fds;
 };
-EntryMessage Encode(const EntryStart& start);
-EntryMessage Encode(const EntryPlan& plan);
+InitMessage Encode(const InitSetup& setup);
+InitMessage Encode(const InitPlan& plan);
 // Numbers of descriptors are indexes into `fds` then. kProtocol when it is not such a message.
-Result<EntryStart> DecodeEntryStart(std::string_view bytes, const std::vector<Fd>& fds);
-Result<EntryPlan> DecodeEntryPlan(std::string_view bytes, const std::vector<Fd>& fds);
+Result<InitSetup> DecodeInitSetup(std::string_view bytes, const std::vector<Fd>& fds);
+Result<InitPlan> DecodeInitPlan(std::string_view bytes, const std::vector<Fd>& fds);
 
 }  // namespace sandbar::protocol

@@ -14,27 +14,27 @@ std::vector<Fd> Received(size_t count) {
   return fds;
 }
 
-EntryStart SomeStart() {
-  EntryStart start;
-  start.join = {10, 11};
-  start.netns = 12;
-  start.proc_at = "/mnt/proc";
-  start.covers = {{"/mnt/empty", "kcore"}, {"/mnt/nothing", "acpi"}};
-  start.read_only = {"sys", "irq"};
-  start.open_files = 4096;
-  start.filter = {sock_filter{6, 0, 0, 0x7fff0000}};
-  start.capabilities = 0x1234;
-  start.nesting = true;
-  start.group_root = {13};
-  start.group_home = {14, 15};
-  return start;
+InitSetup SomeStart() {
+  InitSetup setup;
+  setup.join = {10, 11};
+  setup.netns = 12;
+  setup.proc_at = "/mnt/proc";
+  setup.covers = {{"/mnt/empty", "kcore"}, {"/mnt/nothing", "acpi"}};
+  setup.read_only = {"sys", "irq"};
+  setup.open_files = 4096;
+  setup.filter = {sock_filter{6, 0, 0, 0x7fff0000}};
+  setup.capabilities = 0x1234;
+  setup.nesting = true;
+  setup.group_root = {13};
+  setup.group_home = {14, 15};
+  return setup;
 }
 
-TEST(EntryTest, TheStartArrivesAsItWas) {
-  const EntryMessage message = Encode(SomeStart());
+TEST(MachineInitTest, TheStartArrivesAsItWas) {
+  const InitMessage message = Encode(SomeStart());
   EXPECT_EQ(message.fds, (std::vector<int>{12, 13, 14, 15}));
   const auto fds = Received(4);
-  auto start = DecodeEntryStart(message.bytes, fds);
+  auto start = DecodeInitSetup(message.bytes, fds);
   ASSERT_TRUE(start) << start.error().message;
   EXPECT_EQ(start->netns, fds[0].get());
   EXPECT_EQ(start->proc_at, "/mnt/proc");
@@ -50,8 +50,8 @@ TEST(EntryTest, TheStartArrivesAsItWas) {
   EXPECT_EQ(start->group_home, (std::vector<int>{fds[2].get(), fds[3].get()}));
 }
 
-TEST(EntryTest, ThePlanArrivesAsItWas) {
-  EntryPlan plan;
+TEST(MachineInitTest, ThePlanArrivesAsItWas) {
+  InitPlan plan;
   plan.userns = 20;
   plan.root = 21;
   plan.dev = 22;
@@ -62,9 +62,9 @@ TEST(EntryTest, ThePlanArrivesAsItWas) {
   CPU_ZERO(&plan.cpus.emplace());
   CPU_SET(3, &*plan.cpus);
   plan.keep = {24, 25};
-  const EntryMessage message = Encode(plan);
+  const InitMessage message = Encode(plan);
   const auto fds = Received(message.fds.size());
-  auto got = DecodeEntryPlan(message.bytes, fds);
+  auto got = DecodeInitPlan(message.bytes, fds);
   ASSERT_TRUE(got) << got.error().message;
   EXPECT_EQ(got->userns, fds[0].get());
   EXPECT_EQ(got->pts, -1);
@@ -78,14 +78,13 @@ TEST(EntryTest, ThePlanArrivesAsItWas) {
   EXPECT_EQ(got->keep, (std::vector<int>{fds[4].get(), fds[5].get()}));
 }
 
-TEST(EntryTest, WhatIsNotSuchAMessageIsRefused) {
-  const EntryMessage message = Encode(SomeStart());
+TEST(MachineInitTest, WhatIsNotSuchAMessageIsRefused) {
+  const InitMessage message = Encode(SomeStart());
   const auto fds = Received(4), few = Received(3);
-  EXPECT_FALSE(DecodeEntryStart(message.bytes, few));
-  EXPECT_FALSE(DecodeEntryPlan(message.bytes, fds));
-  EXPECT_FALSE(DecodeEntryStart(message.bytes + "x", fds));
-  for (size_t n = 0; n < message.bytes.size(); ++n)
-    EXPECT_FALSE(DecodeEntryStart(message.bytes.substr(0, n), fds)) << n;
+  EXPECT_FALSE(DecodeInitSetup(message.bytes, few));
+  EXPECT_FALSE(DecodeInitPlan(message.bytes, fds));
+  EXPECT_FALSE(DecodeInitSetup(message.bytes + "x", fds));
+  for (size_t n = 0; n < message.bytes.size(); ++n) EXPECT_FALSE(DecodeInitSetup(message.bytes.substr(0, n), fds)) << n;
 }
 
 }  // namespace

@@ -109,7 +109,7 @@ Result<> CopyAgent(HostResources& h) {
   SB_TRY(Fd source, os::OpenPath(h.options.guest, O_RDONLY));
   SB_TRY(std::string bytes, os::ReadAll(source.get(), kMaxAgent));
   SB_TRY(Fd dir, os::OpenPath(kMountDir, O_RDONLY | O_DIRECTORY));
-  // Mode 0111 and owned by the host: the file cannot be read from inside (os/entry.cc closes the process).
+  // Mode 0111 and owned by the host: the file cannot be read from inside (os/machine_init.cc closes the process).
   SB_TRYV(os::WriteFileAt(dir.get(), "agent", bytes, 0111));
   SB_TRY(h.agent, os::OpenInside(dir.get(), "agent", O_PATH));
   if (!h.options.stage.empty()) {

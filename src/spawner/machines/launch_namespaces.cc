@@ -25,7 +25,7 @@ constexpr int kTtyGroup = 5;
 
 // Everything that the plan's numbers stand for.
 struct Preparation {
-  os::EntryPlan plan;
+  os::InitPlan plan;
   Fd dev, pts, shm, sys, hidden;
   std::vector<Fd> command_join, plain;
 };

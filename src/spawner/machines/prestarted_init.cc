@@ -14,13 +14,13 @@ std::vector<int> NumbersOf(const std::vector<Fd>& fds) {
   return out;
 }
 
-os::EntryStart CommonStart() {
-  os::EntryStart start;
-  start.proc_at = InMountDir("proc");
-  for (const char* name : os::MaskedProcFiles()) start.covers.push_back({InMountDir("ro/empty"), name});
-  for (const char* name : os::MaskedProcDirs()) start.covers.push_back({InMountDir("ro/nothing"), name});
-  for (const char* path : os::ReadOnlyProcPaths()) start.read_only.emplace_back(path);
-  return start;
+os::InitSetup CommonSetup() {
+  os::InitSetup setup;
+  setup.proc_at = InMountDir("proc");
+  for (const char* name : os::MaskedProcFiles()) setup.covers.push_back({InMountDir("ro/empty"), name});
+  for (const char* name : os::MaskedProcDirs()) setup.covers.push_back({InMountDir("ro/nothing"), name});
+  for (const char* path : os::ReadOnlyProcPaths()) setup.read_only.emplace_back(path);
+  return setup;
 }
 
 int ProgramOf(const HostResources& host) {
@@ -31,27 +31,27 @@ int ProgramOf(const HostResources& host) {
 
 Result<os::PrestartedInit> StartInit(const HostResources& host, const os::MachineCgroup& group,
                                      const os::MachineNet& net) {
-  os::EntryStart start = CommonStart();
+  os::InitSetup setup = CommonSetup();
   SB_TRY(const std::vector<Fd> join, group.OpenAgentJoin());
-  start.join = NumbersOf(join);
-  start.netns = net.netns.get();
-  start.filter = host.filter;
-  start.capabilities = os::kGuestCapabilities;
-  return os::PrestartedInit::Start(ProgramOf(host), start);
+  setup.join = NumbersOf(join);
+  setup.netns = net.netns.get();
+  setup.filter = host.filter;
+  setup.capabilities = os::kGuestCapabilities;
+  return os::PrestartedInit::Start(ProgramOf(host), setup);
 }
 
 Result<os::PrestartedInit> StartNestingInit(const HostResources& host, const MachineResources& resources,
                                             const os::CgroupDelegation& groups) {
-  os::EntryStart start = CommonStart();
+  os::InitSetup setup = CommonSetup();
   SB_TRY(const std::vector<Fd> join, resources.group->OpenAgentJoin());
-  start.join = NumbersOf(join);
-  start.netns = resources.net.inner.get();
-  start.filter = host.nesting_filter;
-  start.capabilities = os::kNestingCapabilities;
-  start.nesting = true;
-  start.group_root = NumbersOf(groups.root);
-  start.group_home = NumbersOf(groups.agent);
-  return os::PrestartedInit::Start(ProgramOf(host), start);
+  setup.join = NumbersOf(join);
+  setup.netns = resources.net.inner.get();
+  setup.filter = host.nesting_filter;
+  setup.capabilities = os::kNestingCapabilities;
+  setup.nesting = true;
+  setup.group_root = NumbersOf(groups.root);
+  setup.group_home = NumbersOf(groups.agent);
+  return os::PrestartedInit::Start(ProgramOf(host), setup);
 }
 
 }  // namespace sandbar::spawner

@@ -1,4 +1,4 @@
-#include "os/entry.h"
+#include "os/machine_init.h"
 
 #include <fcntl.h>
 #include <linux/keyctl.h>
@@ -49,7 +49,7 @@ constexpr const char* kIds = "take the machine's ids";
 
 Result<Packet> Receive(int control) {
   for (;;) {
-    SB_TRY(auto packet, ReceivePacket(control, protocol::kMaxEntryBytes, true));
+    SB_TRY(auto packet, ReceivePacket(control, protocol::kMaxInitBytes, true));
     if (packet) return *std::move(packet);
     pollfd p{control, POLLIN, 0};
     if (::poll(&p, 1, -1) < 0 && errno != EINTR) return FailErrno("wait for a machine");
@@ -93,13 +93,13 @@ Result<> JoinGroups(const std::vector<int>& files) {
   return {};
 }
 
-Result<> ReadOnlyParts(const EntryStart& start, int proc) {
+Result<> ReadOnlyParts(const InitSetup& setup, int proc) {
   Fd net;
-  if (start.nesting) {
+  if (setup.nesting) {
     net = Fd(::open_tree(proc, "sys/net", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC));
     SB_TRYV(Must(static_cast<bool>(net), kReadOnly));
   }
-  for (const std::string& path : start.read_only) {
+  for (const std::string& path : setup.read_only) {
     Fd copy(::open_tree(proc, path.c_str(), OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC));
     if (!copy && errno == ENOENT) continue;  // not on this kernel
     SB_TRYV(Must(static_cast<bool>(copy), kReadOnly));
@@ -109,7 +109,7 @@ Result<> ReadOnlyParts(const EntryStart& start, int proc) {
     SB_TRYV(Must(AttachAt(copy.get(), proc, path.c_str()), kReadOnly));
   }
   // A network of its own has settings of its own; the kernel tells them from the host's by their owner.
-  if (start.nesting) SB_TRYV(Must(AttachAt(net.get(), proc, "sys/net"), kReadOnly));
+  if (setup.nesting) SB_TRYV(Must(AttachAt(net.get(), proc, "sys/net"), kReadOnly));
   return {};
 }
 
@@ -137,7 +137,7 @@ Result<> SetLimit(__rlimit_resource_t what, rlim_t value) {
   return Must(::setrlimit(what, &limit) == 0, kLimits);
 }
 
-Result<> SetLimits(const EntryStart& start, int proc) {
+Result<> SetLimits(const InitSetup& setup, int proc) {
   // Sandboxes go before services of the host when it runs out of memory. Raising the score needs no privilege.
   constexpr const char* kScore = "set the out-of-memory score";
   Fd oom(::openat(proc, "self/oom_score_adj", O_WRONLY | O_CLOEXEC));
@@ -145,28 +145,28 @@ Result<> SetLimits(const EntryStart& start, int proc) {
   SB_TRYV(Must(::write(oom.get(), "300", 3) == 3, kScore));
   // 1 and not 0: a core_pattern with a pipe starts its helper as the host's root even at 0, and only 1 stops it.
   SB_TRYV(SetLimit(RLIMIT_CORE, 1));
-  SB_TRYV(SetLimit(RLIMIT_NOFILE, start.open_files));
+  SB_TRYV(SetLimit(RLIMIT_NOFILE, setup.open_files));
   ::umask(022);
   return {};
 }
 
-// Everything before there is an image. Its /proc, which waits at start.proc_at.
-Result<Fd> Prepare(const EntryStart& start) {
-  SB_TRYV(Must(::setns(start.netns, CLONE_NEWNET) == 0, "join the network namespace"));
+// Everything before there is an image. Its /proc, which waits at setup.proc_at.
+Result<Fd> Prepare(const InitSetup& setup) {
+  SB_TRYV(Must(::setns(setup.netns, CLONE_NEWNET) == 0, "join the network namespace"));
   // It is in the machine's group already, so that this is the root of what it sees.
-  SB_TRYV(JoinGroups(start.group_root));
+  SB_TRYV(JoinGroups(setup.group_root));
   SB_TRYV(Must(::unshare(CLONE_NEWCGROUP) == 0, "make the cgroup namespace"));
-  SB_TRYV(JoinGroups(start.group_home));
+  SB_TRYV(JoinGroups(setup.group_home));
   SB_TRYV(Must(::setdomainname("(none)", 6) == 0, "set the domain name"));
   SB_TRY(Fd proc, MountOwn("proc", kMountProc));
-  SB_TRYV(Must(AttachAt(proc.get(), AT_FDCWD, start.proc_at.c_str()), kMountProc));
-  SB_TRYV(ReadOnlyParts(start, proc.get()));
-  SB_TRYV(Cover(proc.get(), start.covers));
-  SB_TRYV(SetLimits(start, proc.get()));
+  SB_TRYV(Must(AttachAt(proc.get(), AT_FDCWD, setup.proc_at.c_str()), kMountProc));
+  SB_TRYV(ReadOnlyParts(setup, proc.get()));
+  SB_TRYV(Cover(proc.get(), setup.covers));
+  SB_TRYV(SetLimits(setup, proc.get()));
   return proc;
 }
 
-Result<> BuildRoot(const EntryPlan& plan, int proc) {
+Result<> BuildRoot(const InitPlan& plan, int proc) {
   SB_TRYV(Must(AttachAt(plan.root, AT_FDCWD, plan.mount_point.c_str()), "attach the root filesystem"));
   // The tree below is the guest's: no name of it is followed, each target is opened and checked first.
   SB_TRY(Fd proc_dir, OpenDirInside(plan.root, "proc", kTrees));
@@ -191,7 +191,7 @@ Result<> BuildRoot(const EntryPlan& plan, int proc) {
   return {};
 }
 
-Result<> EnterRoot(const EntryPlan& plan) {
+Result<> EnterRoot(const InitPlan& plan) {
   SB_TRYV(Must(::fchdir(plan.root) == 0, kPivot));
   SB_TRYV(Must(::syscall(SYS_pivot_root, ".", ".") == 0, kPivot));
   SB_TRYV(Must(::umount2(".", MNT_DETACH) == 0, kPivot));
@@ -201,7 +201,7 @@ Result<> EnterRoot(const EntryPlan& plan) {
   return {};
 }
 
-Result<> BecomeGuest(const EntryPlan& plan, const EntryStart& start) {
+Result<> BecomeGuest(const InitPlan& plan, const InitSetup& setup) {
   SB_TRYV(Must(::setns(plan.userns, CLONE_NEWUSER) == 0, "join the user namespace"));
   SB_TRYV(Must(::syscall(SYS_setgroups, 0, nullptr) == 0, kIds));
   SB_TRYV(Must(::syscall(SYS_setresgid, 0, 0, 0) == 0, kIds));
@@ -209,17 +209,17 @@ Result<> BecomeGuest(const EntryPlan& plan, const EntryStart& start) {
   SB_TRYV(Must(::syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, nullptr) >= 0, "make a session keyring"));
   // Changing ids cleared it; if the supervisor dies, so do its machines.
   SB_TRYV(Must(::prctl(PR_SET_PDEATHSIG, SIGKILL) == 0, kIds));
-  if (start.nesting) SB_TRYV(Must(::unshare(CLONE_NEWNS) == 0, kForContainers));
-  const sock_fprog filter{static_cast<unsigned short>(start.filter.size()),
-                          const_cast<sock_filter*>(start.filter.data())};
+  if (setup.nesting) SB_TRYV(Must(::unshare(CLONE_NEWNS) == 0, kForContainers));
+  const sock_fprog filter{static_cast<unsigned short>(setup.filter.size()),
+                          const_cast<sock_filter*>(setup.filter.data())};
   SB_TRYV(MustRaw(LoadFilterRaw(&filter), "load the system call filter"));
-  SB_TRYV(MustRaw(LimitCapabilitiesRaw(start.capabilities), "limit capabilities"));
+  SB_TRYV(MustRaw(LimitCapabilitiesRaw(setup.capabilities), "limit capabilities"));
   // Its memory belongs to the host's user namespace, in which this program was started; so nobody in the machine may
   // look into it, whatever they are there.
   return Must(::prctl(PR_SET_DUMPABLE, 0) == 0, "close the memory");
 }
 
-Result<> BecomeProgram(const EntryPlan& plan) {
+Result<> BecomeProgram(const InitPlan& plan) {
   constexpr const char* kStep = "start the agent";
   std::vector<int> high;
   for (int fd : plan.keep) high.push_back(::fcntl(fd, F_DUPFD_CLOEXEC, kHighFd));
@@ -238,15 +238,15 @@ Result<> BecomeProgram(const EntryPlan& plan) {
 
 Result<std::vector<Fd>> EnterMachine(int control) {
   SB_TRY(Packet first, Receive(control));
-  SB_TRY(EntryStart start, protocol::DecodeEntryStart(first.bytes, first.fds));
-  SB_TRY(Fd proc, Prepare(start));
+  SB_TRY(InitSetup setup, protocol::DecodeInitSetup(first.bytes, first.fds));
+  SB_TRY(Fd proc, Prepare(setup));
   SB_TRY(Packet second, Receive(control));
-  SB_TRY(EntryPlan plan, protocol::DecodeEntryPlan(second.bytes, second.fds));
+  SB_TRY(InitPlan plan, protocol::DecodeInitPlan(second.bytes, second.fds));
   SB_TRYV(Must(::sethostname(plan.hostname.c_str(), plan.hostname.size()) == 0, "set the host name"));
   if (plan.cpus) SB_TRYV(Must(::sched_setaffinity(0, sizeof *plan.cpus, &*plan.cpus) == 0, "set the cpu affinity"));
   SB_TRYV(BuildRoot(plan, proc.get()));
   SB_TRYV(EnterRoot(plan));
-  SB_TRYV(BecomeGuest(plan, start));
+  SB_TRYV(BecomeGuest(plan, setup));
   if (plan.agent >= 0) SB_TRYV(BecomeProgram(plan));
   std::vector<Fd> kept;
   for (Fd& fd : second.fds) {
@@ -255,7 +255,7 @@ Result<std::vector<Fd>> EnterMachine(int control) {
   return kept;
 }
 
-void ReportEntry(int status, const Error& error) {
+void ReportInitError(int status, const Error& error) {
   ByteWriter report;
   report.I32(error.sys_errno);
   report.Str(error.message);

@@ -8,7 +8,7 @@
 // thread.
 //
 //   auto entered = EnterMachine(control);              // returns in the machine
-//   if (!entered) ReportEntry(status, entered.error());
+//   if (!entered) ReportInitError(status, entered.error());
 #pragma once
 
 #include <vector>
@@ -19,15 +19,15 @@
 
 namespace sandbar::os {
 
-using protocol::EntryPlan;
-using protocol::EntryStart;
 using protocol::GuestMount;
+using protocol::InitPlan;
+using protocol::InitSetup;
 using protocol::ProcCover;
 
-// Reads both messages from `control` and does what they say. Returns what EntryPlan::keep was, or does not return when
+// Reads both messages from `control` and does what they say. Returns what InitPlan::keep was, or does not return when
 // there is an executable to become. Every descriptor that it made or got besides is still open, close-on-exec.
 Result<std::vector<Fd>> EnterMachine(int control);
 // To whoever started this process: what went wrong. Closing `status` without it says that the agent runs.
-void ReportEntry(int status, const Error& error);
+void ReportInitError(int status, const Error& error);
 
 }  // namespace sandbar::os
