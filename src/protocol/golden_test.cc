@@ -87,7 +87,7 @@ std::vector<SpawnerRequest> Requests() {
           SetLimitsReq{"m1", limits, 14},
           SetDeadlineReq{"m1", -5},
           UsageReq{"m1", true},
-          FreezeReq{"m1", false},
+          PauseReq{"m1", false},
           DestroyReq{"m1", "snap_1"},
           DialReq{"m1", 8080, true},
           ShutdownReq{},
@@ -95,7 +95,7 @@ std::vector<SpawnerRequest> Requests() {
           RemoveSnapshotReq{"snap_1", true},
           FlattenReq{{"snap_2", "snap_1"}, "flat_1", "own"},
           CreateDriveReq{"drv_1", 5ULL << 40, 15, 16},
-          FreezeDriveReq{"drv_1", "drv_1-1", "own"},
+          SnapshotDriveReq{"drv_1", "drv_1-1", "own"},
           RemoveDriveReq{"drv_1"},
           ListDrivesReq{"drv_1"},
           ManifestReq{"snap_1", true, "own"},
@@ -103,7 +103,7 @@ std::vector<SpawnerRequest> Requests() {
           ToBlockReq{"snap_1", "snap_1-block", true, 5ULL << 40, "own"},
           DriveFormatReq{"drv_1"},
           ReplaceDriveReq{"drv_1", "drv_1-new"},
-          LiveSnapshotReq{"m1", "snap_1", false},
+          MemorySnapshotReq{"m1", "snap_1", false},
           AssignReq{"m1", 7, 5ULL << 40}};
 }
 
@@ -116,7 +116,7 @@ std::vector<SpawnerResponse> Responses() {
           UsageResp{1, 2, 3, 4, 5, 6, 7},
           ExitedEvent{"m1", 137, true},
           SnapshotsResp{{"snap_1", "snap_2"}},
-          LiveSnapshotResp{17, 5ULL << 40}};
+          MemorySnapshotResp{17, 5ULL << 40}};
 }
 
 VmConfig Config() {

@@ -54,8 +54,8 @@ void Fields(A& a, Is<CreateDriveReq> auto& m) {
   Id(a, m.drive), a(m.max_bytes), a(m.project), a(m.project_bytes);
 }
 template <class A>
-void Fields(A& a, Is<FreezeDriveReq> auto& m) {
-  Id(a, m.drive), Id(a, m.state), Id(a, m.owner);
+void Fields(A& a, Is<SnapshotDriveReq> auto& m) {
+  Id(a, m.drive), Id(a, m.snapshot), Id(a, m.owner);
 }
 template <class A>
 void Fields(A& a, Is<RemoveDriveReq> auto& m) {
@@ -94,11 +94,11 @@ void Fields(A& a, Is<ManifestReq> auto& m) {
   Id(a, m.snapshot), a(m.check), Id(a, m.owner);
 }
 template <class A>
-void Fields(A& a, Is<LiveSnapshotReq> auto& m) {
+void Fields(A& a, Is<MemorySnapshotReq> auto& m) {
   Id(a, m.machine), Id(a, m.snapshot), a(m.go_on);
 }
 template <class A>
-void Fields(A& a, Is<LiveSnapshotResp> auto& m) {
+void Fields(A& a, Is<MemorySnapshotResp> auto& m) {
   a(m.pause_ms), a(m.memory_bytes);
 }
 template <class A>
@@ -135,8 +135,8 @@ void Fields(A& a, Is<SetDeadlineReq> auto& m) {
   Id(a, m.machine), a(m.deadline_ms);
 }
 template <class A>
-void Fields(A& a, Is<FreezeReq> auto& m) {
-  Id(a, m.machine), a(m.frozen);
+void Fields(A& a, Is<PauseReq> auto& m) {
+  Id(a, m.machine), a(m.paused);
 }
 template <class A>
 void Fields(A& a, Is<DialReq> auto& m) {

@@ -45,7 +45,7 @@ struct BootReq {
   uint64_t project = 0, project_bytes = 0;
 };  // namespaces, cgroups, net, disk; fds: tcp listener, dns
 struct DriveMount {
-  std::string drive;  // writable: a drive; otherwise a state of one
+  std::string drive;  // writable: a drive; otherwise a drive snapshot
   std::string path;   // absolute, in the machine
   bool writable = false;
   uint32_t uid = 0, gid = 0;  // who owns a drive that is used for the first time, as seen inside
@@ -78,9 +78,9 @@ struct UsageReq {
   std::string machine;
   bool packets = false;  // count dropped ones too, which costs more than all the rest
 };
-struct FreezeReq {
+struct PauseReq {
   std::string machine;
-  bool frozen = true;
+  bool paused = true;
 };
 struct DestroyReq {
   std::string machine;
@@ -114,15 +114,15 @@ struct DialReq {
   uint32_t port = 0;
   bool ipv6 = false;
 };  // fd: connecting to 127.0.0.1:port, or [::1]:port, inside
-// Drives and their states share one space of names.
+// Drives and drive snapshots share one space of names.
 struct CreateDriveReq {
   std::string drive;
   uint64_t max_bytes = 0;
   uint64_t project = 0, project_bytes = 0;  // as in BootReq; 0: it keeps the one that it has
 };  // or changes the limit of one that exists
-struct FreezeDriveReq {
+struct SnapshotDriveReq {
   std::string drive;
-  std::string state;  // the read-only copy to make of it
+  std::string snapshot;  // the read-only copy to make of it
   std::string owner;
 };
 struct RemoveDriveReq {
@@ -134,7 +134,7 @@ struct ListDrivesReq {
 // Makes `target`, which holds on a block device what `source` does in a directory.
 struct ToBlockReq {
   std::string source, target;
-  bool drive = false;  // they are drives or states; otherwise snapshots
+  bool drive = false;  // they are drives or drive snapshots; otherwise snapshots
   uint64_t bytes = 0;  // size of a snapshot's device; a drive has one
   std::string owner;
 };
@@ -146,7 +146,7 @@ struct ReplaceDriveReq {
   std::string by;  // takes its place, and its name is gone
 };
 // A snapshot of a machine that runs, with its memory. It goes on afterwards, or stands still until it is destroyed.
-struct LiveSnapshotReq {
+struct MemorySnapshotReq {
   std::string machine;
   std::string snapshot;
   bool go_on = true;
@@ -158,10 +158,10 @@ struct AssignReq {
 };
 struct ShutdownReq {};  // destroy every machine, then exit
 using SpawnerRequest =
-    std::variant<HelloReq, BootReq, ConfigureReq, ListReq, AttachReq, SetLimitsReq, SetDeadlineReq, UsageReq, FreezeReq,
+    std::variant<HelloReq, BootReq, ConfigureReq, ListReq, AttachReq, SetLimitsReq, SetDeadlineReq, UsageReq, PauseReq,
                  DestroyReq, DialReq, ShutdownReq, ListSnapshotsReq, RemoveSnapshotReq, FlattenReq, CreateDriveReq,
-                 FreezeDriveReq, RemoveDriveReq, ListDrivesReq, ManifestReq, DiffReq, ToBlockReq, DriveFormatReq,
-                 ReplaceDriveReq, LiveSnapshotReq, AssignReq>;
+                 SnapshotDriveReq, RemoveDriveReq, ListDrivesReq, ManifestReq, DiffReq, ToBlockReq, DriveFormatReq,
+                 ReplaceDriveReq, MemorySnapshotReq, AssignReq>;
 
 // Answers
 struct MachineEntry {
@@ -209,7 +209,7 @@ struct UsageResp {
 struct SnapshotsResp {
   std::vector<std::string> snapshots;  // fewer than kSnapshotsPerPage: the last page
 };
-struct LiveSnapshotResp {
+struct MemorySnapshotResp {
   uint64_t pause_ms = 0;      // how long the guest stood still
   uint64_t memory_bytes = 0;  // what was written down
 };
@@ -219,7 +219,7 @@ struct ExitedEvent {
   bool deadline = false;
 };  // tag 0
 using SpawnerResponse = std::variant<OkResp, HelloResp, ErrorResp, BootResp, ListResp, UsageResp, ExitedEvent,
-                                     SnapshotsResp, LiveSnapshotResp>;
+                                     SnapshotsResp, MemorySnapshotResp>;
 
 struct TaggedRequest {
   uint32_t tag = 0;

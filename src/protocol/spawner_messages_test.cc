@@ -15,7 +15,7 @@ std::vector<SpawnerRequest> EveryRequest() {
           SetLimitsReq{"m1", limits},
           SetDeadlineReq{"m1", -5},
           UsageReq{"m1"},
-          FreezeReq{"m1", false},
+          PauseReq{"m1", false},
           DestroyReq{"m1", "snap_1"},
           DialReq{"m1", 8080, true},
           ShutdownReq{},
@@ -23,7 +23,7 @@ std::vector<SpawnerRequest> EveryRequest() {
           RemoveSnapshotReq{"snap_1", true},
           FlattenReq{{"snap_2", "snap_1"}, "flat_1"},
           CreateDriveReq{"drv_1", 5ULL << 40},
-          FreezeDriveReq{"drv_1", "drv_1-1"},
+          SnapshotDriveReq{"drv_1", "drv_1-1"},
           RemoveDriveReq{"drv_1"},
           ListDrivesReq{"drv_1"},
           ManifestReq{"snap_1", true},
@@ -31,7 +31,7 @@ std::vector<SpawnerRequest> EveryRequest() {
           ToBlockReq{"snap_1", "snap_1-block", true, 5ULL << 40},
           DriveFormatReq{"drv_1"},
           ReplaceDriveReq{"drv_1", "drv_1-new"},
-          LiveSnapshotReq{"m1", "snap_1", false},
+          MemorySnapshotReq{"m1", "snap_1", false},
           AssignReq{"m1", 7, 5ULL << 40}};
 }
 
@@ -44,7 +44,7 @@ std::vector<SpawnerResponse> EveryResponse() {
           UsageResp{1, 2, 3, 4, 5, 6},
           ExitedEvent{"m1", 137, true},
           SnapshotsResp{{"snap_1", "snap_2"}},
-          LiveSnapshotResp{17, 5ULL << 40}};
+          MemorySnapshotResp{17, 5ULL << 40}};
 }
 
 TEST(Protocol, EveryRequestSurvivesTheRoundTrip) {

@@ -143,10 +143,10 @@ class SpawnerEngineImpl : public SpawnerEngine {
   }
 
   Task<> FreezeDrive(std::string drive, std::string state, std::string owner) override {
-    protocol::FreezeDriveReq request;
+    protocol::SnapshotDriveReq request;
     request.owner = Bounded(owner);
     request.drive = std::move(drive);
-    request.state = std::move(state);
+    request.snapshot = std::move(state);
     co_return co_await Ask(std::move(request));
   }
 

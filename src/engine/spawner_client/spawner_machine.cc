@@ -114,16 +114,16 @@ class SpawnerMachine : public Machine {
   }
 
   Task<> Pause() override {
-    protocol::FreezeReq request;
+    protocol::PauseReq request;
     request.machine = id_;
-    request.frozen = true;
+    request.paused = true;
     co_return co_await Ask(std::move(request));
   }
 
   Task<> Resume() override {
-    protocol::FreezeReq request;
+    protocol::PauseReq request;
     request.machine = id_;
-    request.frozen = false;
+    request.paused = false;
     co_return co_await Ask(std::move(request));
   }
 
@@ -141,12 +141,12 @@ class SpawnerMachine : public Machine {
   }
 
   Task<LiveSnapshot> SnapshotLive(std::string snapshot, bool go_on) override {
-    protocol::LiveSnapshotReq request;
+    protocol::MemorySnapshotReq request;
     request.machine = id_;
     request.snapshot = std::move(snapshot);
     request.go_on = go_on;
     SB_CO_TRY(SpawnerReply reply, co_await connection_->Call(std::move(request), kMemoryLimit));
-    SB_CO_TRY(auto taken, Expect<protocol::LiveSnapshotResp>(reply));
+    SB_CO_TRY(auto taken, Expect<protocol::MemorySnapshotResp>(reply));
     LiveSnapshot live;
     live.pause = std::chrono::milliseconds(taken.pause_ms);
     live.memory_bytes = taken.memory_bytes;

@@ -54,7 +54,7 @@ class DriveTest : public testing::TestWithParam<const char*> {
     return {};
   }
   Result<> Freeze(const std::string& drive, const std::string& snapshot) {
-    SB_TRYV(client_->Call(FreezeDriveReq{drive, snapshot}));
+    SB_TRYV(client_->Call(SnapshotDriveReq{drive, snapshot}));
     return {};
   }
   Result<> End(const std::string& id) {

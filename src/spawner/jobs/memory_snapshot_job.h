@@ -32,7 +32,7 @@ class MemorySnapshotJob final : public Job {
 
   // Publishes the snapshot, or returns why there is none.
   Result<> Finish() override;
-  Response answer() const override { return LiveSnapshotResp{pause_ms_, bytes_}; }
+  Response answer() const override { return MemorySnapshotResp{pause_ms_, bytes_}; }
 
  private:
   MemorySnapshotJob(JobFacts facts, JobGroup group, Disk* disk) : Job(std::move(facts), group), disk_(disk) {}

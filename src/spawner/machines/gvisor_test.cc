@@ -244,9 +244,9 @@ TEST_F(GvisorTest, PausedItStandsStill) {
   EXPECT_EQ(Run("(while true; do echo x >> /ticks; done) > /dev/null 2>&1 & echo on"), "on\nexit:0\n");
   // On a busy host its many processes may take longer than the spawner waits.
   auto freeze = [&] {
-    auto done = client_->Call(FreezeReq{"m1", true});
+    auto done = client_->Call(PauseReq{"m1", true});
     for (int i = 0; i < 100 && !done && done.error().code == Code::kUnavailable; ++i)
-      done = client_->Call(FreezeReq{"m1", true});
+      done = client_->Call(PauseReq{"m1", true});
     return done.has_value();
   };
   ASSERT_TRUE(freeze());
@@ -257,7 +257,7 @@ TEST_F(GvisorTest, PausedItStandsStill) {
   const uint64_t before = cpu();
   ::usleep(200'000);
   EXPECT_EQ(cpu(), before);
-  ASSERT_TRUE(client_->Call(FreezeReq{"m1", false}));
+  ASSERT_TRUE(client_->Call(PauseReq{"m1", false}));
   EXPECT_EQ(Run("echo alive"), "alive\nexit:0\n");
   ASSERT_TRUE(freeze());
   Destroy();

@@ -230,7 +230,7 @@ Result<> Machine::Pause(bool paused) {
 }
 
 Result<std::unique_ptr<Job>> Machine::TakeMemorySnapshot(JobFacts facts, JobGroup group,
-                                                         const LiveSnapshotReq& request) {
+                                                         const MemorySnapshotReq& request) {
   if (state_ != State::kRunning || paused_) return Fail(Code::kStopped, "the machine does not run");
   SB_TRY(Launch::MemorySource source, launch_->ForMemorySnapshot());
   // Other machines write to the same store: ask for twice the memory.

@@ -90,7 +90,7 @@ class Machine {
   Result<UsageResp> Usage() const;
   Result<> Pause(bool paused);
   // Starts the job that takes a snapshot of the running machine with its memory.
-  Result<std::unique_ptr<Job>> TakeMemorySnapshot(JobFacts facts, JobGroup group, const LiveSnapshotReq& request);
+  Result<std::unique_ptr<Job>> TakeMemorySnapshot(JobFacts facts, JobGroup group, const MemorySnapshotReq& request);
   // Whose places its jobs take; known from Configure on.
   const std::string& job_owner() const { return job_owner_; }
 

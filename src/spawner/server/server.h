@@ -62,7 +62,7 @@ class Server {
   void Handle(uint32_t tag, const SetLimitsReq& r);
   void Handle(uint32_t tag, const SetDeadlineReq& r);
   void Handle(uint32_t tag, const UsageReq& r);
-  void Handle(uint32_t tag, const FreezeReq& r);
+  void Handle(uint32_t tag, const PauseReq& r);
   void Handle(uint32_t tag, const DestroyReq& r);
   void Handle(uint32_t tag, const DialReq& r);
   void Handle(uint32_t tag, const ShutdownReq& r);
@@ -70,7 +70,7 @@ class Server {
   void Handle(uint32_t tag, const RemoveSnapshotReq& r);
   void Handle(uint32_t tag, const FlattenReq& r);
   void Handle(uint32_t tag, const CreateDriveReq& r);
-  void Handle(uint32_t tag, const FreezeDriveReq& r);
+  void Handle(uint32_t tag, const SnapshotDriveReq& r);
   void Handle(uint32_t tag, const RemoveDriveReq& r);
   void Handle(uint32_t tag, const ListDrivesReq& r);
   void Handle(uint32_t tag, const ManifestReq& r);
@@ -78,7 +78,7 @@ class Server {
   void Handle(uint32_t tag, const ToBlockReq& r);
   void Handle(uint32_t tag, const DriveFormatReq& r);
   void Handle(uint32_t tag, const ReplaceDriveReq& r);
-  void Handle(uint32_t tag, const LiveSnapshotReq& r);
+  void Handle(uint32_t tag, const MemorySnapshotReq& r);
   void Handle(uint32_t tag, const AssignReq& r);
   void StartScan(uint32_t tag, JobFacts facts, const std::vector<std::string>& words, std::vector<Fd> fds);
   // The answer is the job's, when it has ended.

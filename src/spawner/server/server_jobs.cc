@@ -132,16 +132,16 @@ void Server::TidyIfNeeded(int64_t now, int64_t* next) {
   }
 }
 
-void Server::Handle(uint32_t tag, const FreezeDriveReq& r) {
-  if (auto valid = DriveDir::Check(r.state); !valid) return daemon_.ReplyError(tag, valid.error());
+void Server::Handle(uint32_t tag, const SnapshotDriveReq& r) {
+  if (auto valid = DriveDir::Check(r.snapshot); !valid) return daemon_.ReplyError(tag, valid.error());
   if (auto there = host_->disk->DrivePath(r.drive); !there) return daemon_.ReplyError(tag, there.error());
   // Asked again after a lost answer: done is done.
-  if (host_->disk->DrivePath(r.state)) return daemon_.Reply(tag, OkResp{});
+  if (host_->disk->DrivePath(r.snapshot)) return daemon_.Reply(tag, OkResp{});
   if (DriveInUse(r.drive))
     return daemon_.ReplyError(tag, Fail(Code::kConflict, "a machine writes to this drive").error());
-  JobFacts facts{.kind = JobKind::kDriveSnapshot, .job_owner = r.owner, .subjects = {r.drive}, .makes = r.state};
+  JobFacts facts{.kind = JobKind::kDriveSnapshot, .job_owner = r.owner, .subjects = {r.drive}, .makes = r.snapshot};
   StartJob(tag, std::move(facts), [&](JobFacts f, JobGroup group) {
-    return DriveSnapshotJob::Start(std::move(f), group, host_->disk.get(), r.drive, r.state);
+    return DriveSnapshotJob::Start(std::move(f), group, host_->disk.get(), r.drive, r.snapshot);
   });
 }
 
@@ -211,7 +211,7 @@ void Server::Handle(uint32_t tag, const DiffReq& r) {
   StartScan(tag, std::move(facts), {"diff", std::to_string(before), std::to_string(after)}, std::move(fds));
 }
 
-void Server::Handle(uint32_t tag, const LiveSnapshotReq& r) {
+void Server::Handle(uint32_t tag, const MemorySnapshotReq& r) {
   Slot* slot = Find(r.machine);
   if (slot == nullptr) return daemon_.ReplyError(tag, Fail(Code::kNotFound, "there is no such machine").error());
   if (jobs_.MachineHas(r.machine))

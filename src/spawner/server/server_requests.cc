@@ -177,10 +177,10 @@ void Server::Handle(uint32_t tag, const UsageReq& r) {
   daemon_.Reply(tag, *usage);
 }
 
-void Server::Handle(uint32_t tag, const FreezeReq& r) {
+void Server::Handle(uint32_t tag, const PauseReq& r) {
   Slot* slot = Find(r.machine);
   if (slot == nullptr) return daemon_.ReplyError(tag, NoSuchMachine());
-  if (auto done = slot->machine->Pause(r.frozen); !done) return daemon_.ReplyError(tag, done.error());
+  if (auto done = slot->machine->Pause(r.paused); !done) return daemon_.ReplyError(tag, done.error());
   daemon_.Reply(tag, OkResp{});
 }
 
