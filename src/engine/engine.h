@@ -30,11 +30,11 @@ namespace sandbar::engine {
 using sandbar::RootfsFormat;
 using AttachmentKind = NetworkKind;
 
-// A drive in a machine: the drive itself, or a read-only state of it. Never a channel between machines: each sees a
-// state through a filesystem of its own.
+// A drive in a machine: the drive itself, or a drive snapshot. Never a channel between machines: each sees a drive
+// snapshot through a filesystem of its own.
 struct DriveMount {
   std::string path;  // absolute, normalised, not below another mount; what is missing of it is made
-  std::string name;  // of the drive when writable, of the state otherwise
+  std::string name;  // of the drive when writable, of the drive snapshot otherwise
   bool writable = false;
   uint32_t uid = 0, gid = 0;  // who owns a drive that is used for the first time, as seen inside
 };
@@ -221,22 +221,23 @@ class Engine {
   virtual Task<> RemoveSnapshot(std::string snapshot) = 0;
 
   // Drives: directories that outlive machines ([a-zA-Z0-9_-]{1,64}), written by one machine at a time (kConflict), and
-  // states of them under names of their own. Idempotent; kUnsupported for a limit that would not be enforced.
+  // drive snapshots of them under names of their own. Idempotent; kUnsupported for a limit that would not be enforced.
   virtual Task<> CreateDrive(std::string drive, uint64_t max_bytes, Owner owner) = 0;
-  // Makes a read-only copy of what the drive holds. No machine may be writing to it. Taken as done when `state` exists.
-  virtual Task<> FreezeDrive(std::string drive, std::string state, std::string owner) = 0;
-  // Of a drive or a state that no machine uses. Not an error when it is gone already.
+  // Makes a drive snapshot: a read-only copy of the drive. No machine may be writing to it. Taken as done when
+  // `snapshot` exists.
+  virtual Task<> SnapshotDrive(std::string drive, std::string snapshot, std::string owner) = 0;
+  // Of a drive or a drive snapshot that no machine uses. Not an error when it is gone already.
   virtual Task<> RemoveDrive(std::string name) = 0;
-  // Every drive and state on disk, in the order of names.
+  // Every drive and drive snapshot on disk, in the order of names.
   virtual Task<std::vector<std::string>> ListDrives() = 0;
 
   // From directories to block devices; the way back leads through machines, because no host reads a filesystem that a
   // guest's kernel wrote. Takes as long as there are files; taken as done when `target` exists. kNoSpace when the files
   // do not fit.
   virtual Task<> SnapshotToBlock(std::string layer, std::string target, uint64_t bytes, std::string owner) = 0;
-  // Of a drive that no machine writes to, or a state; the target has its size.
+  // Of a drive that no machine writes to, or a drive snapshot; the target has its size.
   virtual Task<> DriveToBlock(std::string source, std::string target, std::string owner) = 0;
-  // What a drive or a state is; nothing while it was never used and may become either.
+  // The format of a drive or a drive snapshot; nothing while it was never used and may become either.
   virtual Task<std::optional<RootfsFormat>> DriveFormat(std::string name) = 0;
   // The drive `by` takes this one's place and name. No machine may use either.
   virtual Task<> ReplaceDrive(std::string drive, std::string by) = 0;

@@ -142,11 +142,11 @@ class SpawnerEngineImpl : public SpawnerEngine {
     co_return co_await Ask(std::move(request));
   }
 
-  Task<> FreezeDrive(std::string drive, std::string state, std::string owner) override {
+  Task<> SnapshotDrive(std::string drive, std::string snapshot, std::string owner) override {
     protocol::SnapshotDriveReq request;
     request.owner = Bounded(owner);
     request.drive = std::move(drive);
-    request.snapshot = std::move(state);
+    request.snapshot = std::move(snapshot);
     co_return co_await Ask(std::move(request));
   }
 

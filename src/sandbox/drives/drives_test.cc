@@ -195,7 +195,7 @@ TEST_F(DrivesTest, ACrashWhileTheStateIsMade) {
   world.Crash();
   world.host.faults = {};
   // As far as the spawner got on its own.
-  ASSERT_TRUE(world.Run(world.engine->FreezeDrive(id, DriveSnapshotName(id, 1), "")));
+  ASSERT_TRUE(world.Run(world.engine->SnapshotDrive(id, DriveSnapshotName(id, 1), "")));
   ASSERT_TRUE(world.Start());
   ASSERT_TRUE(world.Until([&] { return See("d").session.empty(); }));
   EXPECT_EQ(See("d").drive.state, 1);

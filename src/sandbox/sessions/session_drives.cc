@@ -19,7 +19,7 @@ Task<> Session::SnapshotDrives() {
     if (!mount.writable) continue;
     std::string state = DriveSnapshotName(mount.drive, mount.state);
     std::string owner = OwnerOf(row_);
-    auto frozen = co_await core_->deps.engine->FreezeDrive(mount.drive, std::move(state), std::move(owner));
+    auto frozen = co_await core_->deps.engine->SnapshotDrive(mount.drive, std::move(state), std::move(owner));
     if (!frozen && frozen.error().code == Code::kNotFound) {
       log::Error("session {}: drive {} is gone from the disk", row_.id, mount.drive);
       continue;

@@ -148,7 +148,7 @@ Task<> Converter::Drive(store::Session session, engine::DriveMount mount, Rootfs
                                              : DriveToDir(std::move(session), mount, successor);
   SB_CO_TRYV(co_await std::move(make));
   if (mount.writable) co_return co_await engine.ReplaceDrive(mount.name, successor);
-  SB_CO_TRYV(co_await engine.FreezeDrive(successor, std::move(target), owner));
+  SB_CO_TRYV(co_await engine.SnapshotDrive(successor, std::move(target), owner));
   co_return co_await engine.RemoveDrive(successor);
 }
 

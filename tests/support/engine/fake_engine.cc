@@ -299,7 +299,7 @@ class FakeEngine final : public Engine {
     co_return Result<>{};
   }
 
-  Task<> FreezeDrive(std::string drive, std::string state, std::string) override {
+  Task<> SnapshotDrive(std::string drive, std::string state, std::string) override {
     SB_CO_TRYV(co_await host_->Meet(host_->faults.freeze_drive, "freeze drive"));
     if (!host_->drives.contains(drive)) co_return Fail(Code::kNotFound, "no such drive: " + drive);
     if (host_->Uses(drive)) co_return Fail(Code::kConflict, "a machine writes to it");
