@@ -9,7 +9,7 @@ class HeldCodeStream final : public CodeStream {
       : session_(std::move(session)), cell_(std::move(cell)), use_(Session::Use(session_)) {}
   HeldCodeStream(const HeldCodeStream&) = delete;
   HeldCodeStream& operator=(const HeldCodeStream&) = delete;
-  ~HeldCodeStream() override { session_->AbandonCode(cell_); }
+  ~HeldCodeStream() override { session_->contexts().Abandon(cell_); }
   Task<std::string> Next() override { return cell_->Next(); }
 
  private:
@@ -19,20 +19,20 @@ class HeldCodeStream final : public CodeStream {
 };
 
 Task<std::unique_ptr<CodeStream>> Begin(std::shared_ptr<Session> session, CodeSpec spec) {
-  SB_CO_TRY(auto cell, co_await session->StartCode(std::move(spec)));
+  SB_CO_TRY(auto cell, co_await session->contexts().Start(std::move(spec)));
   co_return std::make_unique<HeldCodeStream>(std::move(session), std::move(cell));
 }
 
 Result<CodeContextInfo> ChangeContext(Session& session, const std::string& id, ContextChange change) {
   switch (change) {
     case ContextChange::kInterrupt:
-      return session.InterruptContext(id);
+      return session.contexts().Interrupt(id);
     case ContextChange::kRestart:
-      return session.RestartContext(id);
+      return session.contexts().Restart(id);
     case ContextChange::kRemove:
       break;
   }
-  return session.RemoveContext(id);
+  return session.contexts().Remove(id);
 }
 
 }  // namespace
@@ -46,14 +46,14 @@ Task<std::unique_ptr<CodeStream>> CodeContextsImpl::Run(Scope scope, std::string
 
 Task<CodeContextInfo> CodeContextsImpl::Create(Scope scope, std::string name, CodeContextSpec spec) {
   SB_CO_TRY(auto session, co_await resumer_->ResumeForUse(std::move(scope), std::move(name)));
-  co_return session->AddContext(std::move(spec));
+  co_return session->contexts().Add(std::move(spec));
 }
 
 Task<std::vector<CodeContextInfo>> CodeContextsImpl::List(Scope scope, std::string name) {
   SB_CO_TRY(auto sandbox, co_await records_->FindSandbox(std::move(scope), std::move(name)));
   const auto session = active_->Find(sandbox.current_session);
   if (!session) co_return std::vector<CodeContextInfo>{};
-  co_return session->Contexts();
+  co_return session->contexts().List();
 }
 
 Task<CodeContextInfo> CodeContextsImpl::Change(Scope scope, std::string name, std::string id, ContextChange change) {

@@ -1,4 +1,5 @@
-// Code contexts of a live session: interpreters that are commands of our own, which no list of commands shows.
+#include "sandbox/code/session_contexts.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -6,7 +7,6 @@
 #include "base/ids.h"
 #include "base/log.h"
 #include "sandbox/code/code_drivers.h"
-#include "sandbox/sessions/session.h"
 #include "sandbox/validate.h"
 
 namespace sandbar::sandbox {
@@ -62,7 +62,7 @@ std::optional<CodeLanguage> LanguageNamed(std::string_view name) {
 
 }  // namespace
 
-Result<Session::ContextRef> Session::FindContext(const std::string& id) const {
+Result<SessionContexts::ContextRef> SessionContexts::Find(const std::string& id) const {
   auto it = contexts_.find(id);
   if (it == contexts_.end()) {
     return Fail(Code::kNotFound,
@@ -71,7 +71,7 @@ Result<Session::ContextRef> Session::FindContext(const std::string& id) const {
   return it->second;
 }
 
-Result<Session::ContextRef> Session::MakeContext(std::string id, CodeContextSpec spec) {
+Result<SessionContexts::ContextRef> SessionContexts::Make(std::string id, CodeContextSpec spec) {
   if (contexts_.size() >= kMaxContexts) {
     return Fail(Code::kTooMany,
                 fmt::format("{} contexts are in this sandbox, which is the limit; delete one", contexts_.size()));
@@ -84,18 +84,18 @@ Result<Session::ContextRef> Session::MakeContext(std::string id, CodeContextSpec
   return context;
 }
 
-Result<Session::ContextRef> Session::PickContext(const CodeSpec& spec) {
+Result<SessionContexts::ContextRef> SessionContexts::Pick(const CodeSpec& spec) {
   if (!spec.context && !spec.language)
     return Fail(Code::kBadRequest, "language: is required (python, javascript, typescript or bash)");
   const std::string id =
       spec.context.value_or(std::string(CodeLanguageName(spec.language.value_or(CodeLanguage::kPython))));
   ContextRef context;
-  if (auto found = FindContext(id)) {
+  if (auto found = Find(id)) {
     context = *found;
   } else if (auto language = LanguageNamed(id)) {
     CodeContextSpec own;
     own.language = *language;
-    SB_TRY(context, MakeContext(id, std::move(own)));
+    SB_TRY(context, Make(id, std::move(own)));
   } else {
     return found;
   }
@@ -111,7 +111,7 @@ Result<Session::ContextRef> Session::PickContext(const CodeSpec& spec) {
   return context;
 }
 
-Session::ContextRef Session::ContextOf(const std::string& command) const {
+SessionContexts::ContextRef SessionContexts::ContextOf(const std::string& command) const {
   if (!IsDriverId(command)) return nullptr;
   for (const auto& [id, context] : contexts_) {
     if (context->command == command) return context;
@@ -119,34 +119,34 @@ Session::ContextRef Session::ContextOf(const std::string& command) const {
   return nullptr;
 }
 
-Result<CodeContextInfo> Session::AddContext(CodeContextSpec spec) {
-  SB_TRYV(Usable());
+Result<CodeContextInfo> SessionContexts::Add(CodeContextSpec spec) {
+  SB_TRYV(state_->Usable());
   if (spec.cwd) SB_TRYV(CheckPath("cwd", *spec.cwd));
   SB_TRYV(CheckEnv(spec.env));
-  SB_TRY(auto context, MakeContext(NewId("ctx_", 12), std::move(spec)));
+  SB_TRY(auto context, Make(NewId("ctx_", 12), std::move(spec)));
   return context->Info();
 }
 
-std::vector<CodeContextInfo> Session::Contexts() const {
+std::vector<CodeContextInfo> SessionContexts::List() const {
   std::vector<CodeContextInfo> out;
   for (const auto& [id, context] : contexts_) out.push_back(context->Info());
   std::ranges::sort(out, {}, &CodeContextInfo::created_at);
   return out;
 }
 
-Task<> Session::StartDriver(ContextRef context) {
-  SB_CO_TRY(auto link, Link());
+Task<> SessionContexts::StartDriver(ContextRef context) {
+  SB_CO_TRY(auto link, state_->Link());
   const std::string id = NewDriverId();
   CommandSpec spec;
   spec.cwd = context->spec.cwd;
   spec.env = context->spec.env;
-  protocol::Exec request = MakeExec(spec, id);
+  protocol::Exec request = state_->MakeExec(spec, id);
   AddDriver(context->spec.language, request);
   const std::string program = request.argv.front();
   // Known before it runs: its first words may come with the answer.
   context->Forget();
   context->command = id;
-  auto executed = co_await WithTimeout(link->Exec(std::move(request)), core_->config.agent_timeout);
+  auto executed = co_await WithTimeout(link->Exec(std::move(request)), state_->core->config.agent_timeout);
   if (executed) co_return Result<>{};
   if (context->command == id) context->Forget();
   Error error = std::move(executed).error();
@@ -160,11 +160,11 @@ Task<> Session::StartDriver(ContextRef context) {
   co_return std::unexpected(std::move(error));
 }
 
-Task<std::shared_ptr<CodeCell>> Session::StartCode(CodeSpec spec) {
-  SB_CO_TRYV(Usable());
-  SB_CO_TRYV(CheckCode(spec, core_->config));
-  SB_CO_TRY(ContextRef context, PickContext(spec));
-  if (spec.cwd) spec.cwd = Resolve(row_.cwd, *spec.cwd);
+Task<std::shared_ptr<CodeCell>> SessionContexts::Start(CodeSpec spec) {
+  SB_CO_TRYV(state_->Usable());
+  SB_CO_TRYV(CheckCode(spec, state_->core->config));
+  SB_CO_TRY(ContextRef context, Pick(spec));
+  if (spec.cwd) spec.cwd = Resolve(state_->row.cwd, *spec.cwd);
   const bool fresh = context->command.empty();
   const auto begin = CodeCell::Clock::now();
   if (fresh) {
@@ -177,39 +177,39 @@ Task<std::shared_ptr<CodeCell>> Session::StartCode(CodeSpec spec) {
   }
   const std::string command = context->command;
   if (command.empty()) co_return Fail(Code::kConflict, "the context was restarted meanwhile");
-  SB_CO_TRY(auto link, Link());
+  SB_CO_TRY(auto link, state_->Link());
   const milliseconds timeout(spec.timeout_ms.value_or(kDefaultCodeTimeoutMs));
-  auto cell = std::make_shared<CodeCell>(core_->ex, context->id, ++context->count, fresh, timeout);
+  auto cell = std::make_shared<CodeCell>(state_->core->ex, context->id, ++context->count, fresh, timeout);
   cell->started = begin;
   context->Begin(cell);
   context->last_used_at = NowMs();
-  tasks_.Spawn(SuperviseCell(context, cell));
+  state_->tasks.Spawn(SuperviseCell(context, cell));
   std::string request = DriverRequest(context->count, context->spec.language, spec);
   auto sent = co_await link->Input(command, std::move(request));
   if (!sent) DropDriver(*context, "the connection to the machine broke: " + sent.error().message);
   co_return cell;
 }
 
-void Session::AbandonCode(const std::shared_ptr<CodeCell>& cell) {
+void SessionContexts::Abandon(const std::shared_ptr<CodeCell>& cell) {
   for (const auto& [id, context] : contexts_) {
     if (context->cell == cell && cell->push == CodeCell::Push::kNone) PushCell(*context, *cell);
   }
 }
 
 // One step further: an interrupt first, then the interpreter's death.
-void Session::PushCell(const CodeContext& context, CodeCell& cell) {
+void SessionContexts::PushCell(const CodeContext& context, CodeCell& cell) {
   const bool gently = cell.push == CodeCell::Push::kNone;
   cell.push = gently ? CodeCell::Push::kInterrupted : CodeCell::Push::kKilled;
   cell.due = CodeCell::Clock::now() + (gently ? kInterruptGrace : kKillGrace);
-  auto link = connected_ ? connected_->link() : nullptr;
+  auto link = state_->LinkIfAny();
   if (link && (cell.begun || !gently)) link->Kill(context.command, gently ? kSigInt : kSigKill);
   cell.changed.Notify();
 }
 
-Task<> Session::SuperviseCell(ContextRef context, std::shared_ptr<CodeCell> cell) {
+Task<> SessionContexts::SuperviseCell(ContextRef context, std::shared_ptr<CodeCell> cell) {
   co_await asio::this_coro::throw_if_cancelled(false);
   // For a cell that cannot tell any more what it used.
-  auto usage = co_await connected_->machine().GetUsage();
+  auto usage = co_await state_->connected->machine().GetUsage();
   if (usage) cell->cpu_before_ns = usage->cpu_ns;
   while (!cell->ended()) {
     const std::chrono::nanoseconds left = cell->due - CodeCell::Clock::now();
@@ -221,7 +221,7 @@ Task<> Session::SuperviseCell(ContextRef context, std::shared_ptr<CodeCell> cell
       auto r = co_await WithTimeout(std::move(change), pause);
       if (!r && r.error().code == Code::kCancelled) co_return std::unexpected(std::move(r).error());
       // An interpreter may miss one that comes while it goes from one state to another (node does).
-      auto link = connected_->link();
+      auto link = state_->connected->link();
       if (!r && interrupted && cell->begun && link) link->Kill(context->command, kSigInt);
       continue;
     }
@@ -236,20 +236,20 @@ Task<> Session::SuperviseCell(ContextRef context, std::shared_ptr<CodeCell> cell
   co_return Result<>{};
 }
 
-Task<> Session::EndCell(ContextRef context, std::shared_ptr<CodeCell> cell, protocol::Exit exit) {
+Task<> SessionContexts::EndCell(ContextRef context, std::shared_ptr<CodeCell> cell, protocol::Exit exit) {
   co_await asio::this_coro::throw_if_cancelled(false);
   const bool pushed = cell->push == CodeCell::Push::kKilled;
   // A death with a known cause is not looked into.
   const int suspicious = pushed ? 0 : exit.code;
-  auto oom = co_await WasOutOfMemory(suspicious, exit.out_of_memory);
-  auto usage = co_await connected_->machine().GetUsage();
+  auto oom = co_await state_->WasOutOfMemory(suspicious, exit.out_of_memory);
+  auto usage = co_await state_->connected->machine().GetUsage();
   if (usage) {
     const uint64_t cpu = usage->cpu_ns - std::min(cell->cpu_before_ns, usage->cpu_ns);
     cell->UseMeasured(static_cast<int64_t>(cpu / 1000000), usage->memory_peak_bytes);
   }
   const bool heap_full = exit.code == kAborted && cell->SaysHeapIsFull();
   if ((oom && *oom) || heap_full) {
-    cell->End("oom", OutOfMemory() + ": the interpreter was killed, the context starts afresh");
+    cell->End("oom", state_->OutOfMemory() + ": the interpreter was killed, the context starts afresh");
   } else if (pushed) {
     cell->End("killed", "it did not stop when interrupted: the interpreter was killed, the context starts afresh");
   } else {
@@ -259,61 +259,87 @@ Task<> Session::EndCell(ContextRef context, std::shared_ptr<CodeCell> cell, prot
   co_return Result<>{};
 }
 
-void Session::OnDriverOutput(const std::string& command, uint64_t offset, uint8_t stream, std::string_view bytes) {
+void SessionContexts::OnOutput(const std::string& command, uint64_t offset, uint8_t stream, std::string_view bytes) {
   auto context = ContextOf(command);
   if (!context) return;
   const bool waiting = context->cell && !context->cell->begun;
   // What leaves ends without being asked; its exit is nobody's business any more.
   if (context->Take(offset, stream, bytes)) return context->Forget();
   // It was interrupted before it had begun.
-  auto link = connected_ ? connected_->link() : nullptr;
+  auto link = state_->LinkIfAny();
   const auto& cell = context->cell;
   if (link && waiting && cell && cell->begun && cell->push == CodeCell::Push::kInterrupted)
     link->Kill(command, kSigInt);
 }
 
-void Session::OnDriverExit(const protocol::Exit& exit) {
+void SessionContexts::OnExit(const protocol::Exit& exit) {
   auto context = ContextOf(exit.id);
   if (!context) return;
   context->Forget();
-  if (context->cell) tasks_.Spawn(EndCell(context, context->cell, exit));
+  if (context->cell) state_->tasks.Spawn(EndCell(context, context->cell, exit));
 }
 
-void Session::DropDriver(CodeContext& context, std::string why, const char* status) {
-  auto link = connected_ ? connected_->link() : nullptr;
+void SessionContexts::DropDriver(CodeContext& context, std::string why, const char* status) {
+  auto link = state_->LinkIfAny();
   if (link && !context.command.empty()) link->Kill(context.command, kSigKill);
   context.Forget();
   if (auto cell = std::exchange(context.cell, nullptr)) cell->End(status, std::move(why));
 }
 
-void Session::DropContexts(const char* status, const std::string& why) {
+void SessionContexts::DropAll(const char* status, const std::string& why) {
   auto all = std::exchange(contexts_, {});
   for (auto& [id, context] : all) DropDriver(*context, why, status);
 }
 
-void Session::KillOldDrivers() {
-  for (const auto& known : connected_->link()->known_commands()) {
-    if (IsDriverId(known.id)) connected_->link()->Kill(known.id, kSigKill);
+void SessionContexts::KillOldDrivers() {
+  for (const auto& known : state_->connected->link()->known_commands()) {
+    if (IsDriverId(known.id)) state_->connected->link()->Kill(known.id, kSigKill);
   }
 }
 
-Result<CodeContextInfo> Session::InterruptContext(const std::string& id) {
-  SB_TRY(auto context, FindContext(id));
+Result<CodeContextInfo> SessionContexts::Interrupt(const std::string& id) {
+  SB_TRY(auto context, Find(id));
   if (context->cell && context->cell->push == CodeCell::Push::kNone) PushCell(*context, *context->cell);
   return context->Info();
 }
 
-Result<CodeContextInfo> Session::RestartContext(const std::string& id) {
-  SB_TRY(auto context, FindContext(id));
+Result<CodeContextInfo> SessionContexts::Restart(const std::string& id) {
+  SB_TRY(auto context, Find(id));
   DropDriver(*context, "the context was restarted");
   return context->Info();
 }
 
-Result<CodeContextInfo> Session::RemoveContext(const std::string& id) {
-  SB_TRY(auto context, FindContext(id));
+Result<CodeContextInfo> SessionContexts::Remove(const std::string& id) {
+  SB_TRY(auto context, Find(id));
   DropDriver(*context, "the context was deleted");
   contexts_.erase(id);
   return context->Info();
+}
+
+void SessionContexts::OnGap(const std::string& command, uint64_t offset, uint64_t bytes) {
+  auto context = ContextOf(command);
+  if (!context) return;
+  context->Gap(offset, bytes);
+  if (auto link = state_->LinkIfAny()) link->Ack(command, offset + bytes);
+}
+
+std::vector<KeptContext> SessionContexts::Idle() const {
+  std::vector<KeptContext> out;
+  for (const auto& [id, context] : contexts_) {
+    if (context->busy() || context->command.empty()) continue;
+    out.push_back(
+        {context->id, context->spec, context->count, context->created_at, context->last_used_at, context->command});
+  }
+  return out;
+}
+
+std::optional<std::string> SessionContexts::TakeOver(const RestoredMemory& restored, const std::string& driver) {
+  auto kept = std::ranges::find(restored.contexts, driver, &KeptContext::command);
+  if (kept == restored.contexts.end()) return std::nullopt;
+  auto context = std::make_shared<CodeContext>();
+  context->TakeOver(*kept, NewDriverId());
+  contexts_[context->id] = context;
+  return context->command;
 }
 
 }  // namespace sandbar::sandbox

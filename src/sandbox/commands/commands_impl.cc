@@ -17,12 +17,12 @@ std::unexpected<Error> NoCommand() {
 std::shared_ptr<RunningCommand> CommandsImpl::FindRunning(const std::string& session,
                                                           const std::string& command) const {
   const auto active = active_->Find(session);
-  return active ? active->Find(command) : nullptr;
+  return active ? active->commands().Find(command) : nullptr;
 }
 
 Task<StartedCommand> CommandsImpl::Start(Scope scope, std::string session, CommandSpec spec) {
-  SB_CO_TRY(auto live, co_await records_->FindActive(std::move(scope), std::move(session)));
-  auto work = live->Start(std::move(spec));
+  SB_CO_TRY(auto active, co_await records_->FindActive(std::move(scope), std::move(session)));
+  auto work = active->commands().Start(std::move(spec));
   co_return co_await RunToEnd(&core_->tasks, std::move(work));
 }
 
@@ -55,7 +55,7 @@ Task<store::Command> CommandsImpl::Kill(Scope scope, std::string session, std::s
   const auto active = active_->Find(session);
   // A command that has ended is returned as it is.
   if (row.exit_code || !active) co_return row;
-  SB_CO_TRYV(active->Kill(command, signal));
+  SB_CO_TRYV(active->commands().Kill(command, signal));
   co_return row;
 }
 

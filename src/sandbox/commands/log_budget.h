@@ -1,5 +1,5 @@
 // How much command output lies on the host's disk, by project and in all. CommandLog says what it writes and removes,
-// running commands included; the service trims when a cap is passed (session_logs.h). Single loop.
+// running commands included; the service trims when a cap is passed (log_files.h). Single loop.
 //
 //   core.logs.Own(session, project);         // before its first command
 //   core.logs.Begin(command);

@@ -51,14 +51,14 @@ Task<SandboxView> LiveMemory::Fork(Scope scope, store::Sandbox source, NewSandbo
   SB_CO_TRY(wanted.boot, co_await SourceFor(session->row(), source.current_snapshot));
   SB_CO_TRY(const std::string snapshot, co_await keeper_->BeginLiveSnapshot());
   Result<SandboxView> forked = Fail(Code::kInternal, "");
-  const std::vector<KeptContext> idle = session->IdleContexts();
+  const std::vector<KeptContext> idle = session->contexts().Idle();
   const auto link = session->connected()->link();
   if (link) link->SetPaused(true);
   auto taken = co_await session->connected()->machine().SnapshotLive(snapshot, true);
   if (link) link->SetPaused(false);
   if (taken) {
     wanted.restored = keeper_->MemoryIn(scope, snapshot, session->row().id);
-    wanted.restored->contexts = StillIdle(idle, session->IdleContexts());
+    wanted.restored->contexts = StillIdle(idle, session->contexts().Idle());
     forked = co_await creator_->CreateFrom(std::move(scope), std::move(wanted));
     if (forked) forked->live = *taken;
   } else {

@@ -118,7 +118,7 @@ Task<> Recovery::RecoverSession(store::Session row, Remains remains, Result<>* f
   auto inherited = co_await disk_->InheritedBytes(row, UINT64_MAX);
   auto session =
       stopper_->Add(std::move(row), *sandbox ? OpenEnv(*core_, **sandbox) : std::map<std::string, std::string>{});
-  if (*sandbox) session->SetIdleTimeout((**sandbox).idle_timeout_ms);
+  if (*sandbox) session->clock().SetIdleTimeout((**sandbox).idle_timeout_ms);
   session->NoteInherited(inherited.value_or(0));
   // Before its clock or its listener ask for a stop that keeps something. It waits for "started", as all do.
   const bool deleted = remains.pending && *sandbox && remains.pending->Means(**sandbox);

@@ -87,7 +87,7 @@ Task<SandboxView> Creator::CreateFrom(Scope scope, NewSandbox wanted) {
     co_return std::unexpected(std::move(inserted).error());
   }
   auto session = stopper_->Add(*std::move(inserted), std::move(env));
-  session->SetIdleTimeout(sandbox.idle_timeout_ms);
+  session->clock().SetIdleTimeout(sandbox.idle_timeout_ms);
   Launch launch{std::move(pooled), std::move(booting), std::move(wanted.source), std::move(wanted.restored)};
   auto launched = co_await launcher_->Start(session, std::move(sandbox), std::move(launch));
   if (launched) co_return launched;

@@ -37,7 +37,7 @@ Task<SandboxView> Resumer::Start(store::Sandbox sandbox, ResumeFrom from) {
   if (!inserted) co_return std::unexpected(std::move(inserted).error());
   auto env = OpenEnv(*core_, sandbox);
   auto session = stopper_->Add(*std::move(inserted), std::move(env));
-  session->SetIdleTimeout(sandbox.idle_timeout_ms);
+  session->clock().SetIdleTimeout(sandbox.idle_timeout_ms);
   Launch launch;
   launch.restored = std::move(restored);
   auto launched = co_await launcher_->Start(session, sandbox, std::move(launch));

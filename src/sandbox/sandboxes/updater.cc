@@ -69,7 +69,7 @@ Task<store::Sandbox> Updater::Update(Scope scope, std::string name, UpdateSpec s
   SB_CO_TRY(auto sandbox, co_await core_->Db(std::move(edit)));
   const auto session = active_->Find(sandbox.current_session);
   if (session && spec.env) session->SetEnv(*spec.env);
-  if (session && spec.idle_timeout_ms) session->SetIdleTimeout(*spec.idle_timeout_ms);
+  if (session && spec.idle_timeout_ms) session->clock().SetIdleTimeout(*spec.idle_timeout_ms);
   co_return sandbox;
 }
 

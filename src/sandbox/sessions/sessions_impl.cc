@@ -38,14 +38,14 @@ Task<SandboxView> SessionsImpl::Stop(Scope scope, std::string session) {
 
 Task<store::Session> SessionsImpl::ExtendTimeout(Scope scope, std::string session, int64_t duration_ms) {
   SB_CO_TRY(auto active, co_await records_->FindActive(std::move(scope), std::move(session)));
-  auto work = Apply(active, active->ExtendTimeout(duration_ms));
+  auto work = Apply(active, active->clock().Extend(duration_ms));
   co_return co_await RunToEnd(&core_->tasks, std::move(work));
 }
 
 Task<store::Session> SessionsImpl::SetNetwork(Scope scope, std::string session, egress::NetworkPolicy policy) {
   SB_CO_TRY(auto active, co_await records_->FindActive(std::move(scope), std::move(session)));
   SB_CO_TRY(auto compiled, egress::Compile(std::move(policy)));
-  auto work = Apply(active, active->SetNetwork(std::move(compiled)));
+  auto work = Apply(active, active->network().Set(std::move(compiled)));
   co_return co_await RunToEnd(&core_->tasks, std::move(work));
 }
 
@@ -55,12 +55,12 @@ Task<NetworkView> SessionsImpl::Network(Scope scope, std::string session) {
   const auto active = active_->Find(row.id);
   if (!active || active->connected() == nullptr) co_return view;
   const egress::Egress& egress = active->connected()->egress();
-  view.policy = active->policy();
+  view.policy = active->network().policy();
   view.denials = egress.denials();
   view.attempts = egress.attempts();
   auto dropped = co_await active->connected()->machine().DroppedPackets();
   // A machine that is ending has no count any more.
-  if (dropped && *dropped > 0) view.denials.push_back(active->DroppedPackets(*dropped));
+  if (dropped && *dropped > 0) view.denials.push_back(active->network().DroppedPackets(*dropped));
   co_return view;
 }
 
