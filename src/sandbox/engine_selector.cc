@@ -5,14 +5,13 @@
 #include <algorithm>
 #include <ranges>
 
+#include "base/engine_table.h"
+
 namespace sandbar::sandbox {
 namespace {
 
 using engine::EngineInfo;
 using engine::RootfsFormat;
-
-constexpr char kMicrovm[] = "microvm";
-constexpr char kEmulated[] = "microvm-emulated";
 
 std::string Names(const std::vector<EngineInfo>& engines) {
   return fmt::format("{}", fmt::join(std::views::transform(engines, &EngineInfo::name), ", "));
@@ -38,7 +37,7 @@ std::unexpected<Error> WrongFormat(const EngineInfo& engine, RootfsFormat snapsh
 // A guest with a kernel of its own asks no more of the host's when it runs containers. One that shares it gets
 // namespaces, mounts and firewall rules within reach, and that is less than any class promises.
 int ClassOf(const EngineInfo& engine, bool nesting) {
-  const bool shares = engine.isolation_class == 1 && engine.name != kEmulated;
+  const bool shares = engine.isolation_class == 1 && !engine.emulated;
   return nesting && shares ? 0 : engine.isolation_class;
 }
 
@@ -53,14 +52,17 @@ Result<EngineSelector> EngineSelector::Make(std::vector<EngineInfo> engines, con
   EngineSelector selector;
   // An emulator was never meant to hold hostile code, whatever runs in it: its class is the operator's to give.
   for (EngineInfo& e : engines)
-    if (e.name == kEmulated) e.isolation_class = config.allow_tcg_as_class3 ? 3 : 1;
+    if (e.emulated) e.isolation_class = config.allow_tcg_as_class3 ? 3 : 1;
   for (EngineInfo& e : engines)
     if (ClassOf(e, true) == 0 && e.no_nesting.empty() && !config.allow_nesting_on_class1)
       e.no_nesting = "it shares the host's kernel; the operator has to set allow_nesting_on_class1 = true";
   selector.engines_ = std::move(engines);
-  const EngineInfo* microvm = selector.Find(kMicrovm);
   std::string wanted = config.isolation;
-  if (wanted == "auto") wanted = microvm != nullptr && microvm->usable ? kMicrovm : plain;
+  if (wanted == "auto") {
+    auto strong = [](const EngineInfo& e) { return e.usable && e.isolation_class == 3 && !e.emulated; };
+    auto vm = std::ranges::find_if(selector.engines_, strong);
+    wanted = vm == selector.engines_.end() ? plain : vm->name;
+  }
   const EngineInfo* chosen = selector.Find(wanted);
   if (chosen == nullptr)
     return Fail(Code::kUnsupported, fmt::format("isolation = \"{}\": there is no such engine here; there are: auto, {}",
@@ -91,7 +93,7 @@ EngineInfo EngineSelector::Of(const std::string& name, bool nesting) const {
 const EngineInfo* EngineSelector::Lowest(int min_class, std::optional<RootfsFormat> snapshot) const {
   const EngineInfo* lowest = nullptr;
   // Between equals the one with hardware behind it.
-  auto rank = [](const EngineInfo& e) { return 2 * e.isolation_class + (e.name == kEmulated ? 1 : 0); };
+  auto rank = [](const EngineInfo& e) { return 2 * e.isolation_class + (e.emulated ? 1 : 0); };
   for (const EngineInfo& e : engines_) {
     if (!e.usable || e.isolation_class < min_class || !Takes(e, snapshot)) continue;
     if (lowest == nullptr || rank(e) < rank(*lowest)) lowest = &e;
@@ -121,13 +123,13 @@ Result<EngineInfo> EngineSelector::PickNamed(const store::IsolationDemand& deman
 std::unexpected<Error> EngineSelector::NoneOfClass(int min_class) const {
   std::string why;
   for (const EngineInfo& e : engines_) {
-    const bool emulated = e.name == kEmulated && e.usable;
+    const bool emulated = e.emulated && e.usable;
     if (e.isolation_class < min_class && !emulated) continue;
     why += why.empty() ? ": " : "; ";
     why += emulated ? fmt::format(
                           "{} is only emulated here, which is no security boundary, and counts as class {} "
                           "(unless the operator sets allow_tcg_as_class3)",
-                          kMicrovm, e.isolation_class)
+                          kMicrovm.name, e.isolation_class)
                     : e.name + ": " + e.why_not;
   }
   if (why.empty()) why = ": it knows only " + Names(engines_);

@@ -13,7 +13,7 @@ using testing::HasSubstr;
 // A host without KVM on which everything is installed, unless a test changes it.
 std::vector<EngineInfo> Host() {
   return {{.name = "namespaces", .isolation_class = 1},
-          {.name = "microvm-emulated", .isolation_class = 1, .format = RootfsFormat::kBlock},
+          {.name = "microvm-emulated", .isolation_class = 1, .format = RootfsFormat::kBlock, .emulated = true},
           {.name = "gvisor", .isolation_class = 2},
           {.name = "microvm",
            .isolation_class = 3,

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <set>
 
+#include "base/engine_table.h"
+#include "base/engine_table.h"
 #include "protocol/guest_frames.h"
 #include "sandbox/drives/drive_records.h"
 #include "sandbox/engine_selector.h"
@@ -92,9 +94,10 @@ Result<> CheckIdle(int64_t ms) {
   return {};
 }
 
-// Of engines as they are known everywhere; one that is not known is refused when it is looked for.
+// An unknown engine is refused later, when it is looked for.
 int ClassByName(std::string_view engine) {
-  return engine == "microvm" ? 3 : engine == "gvisor" ? 2 : 1;
+  const EngineTraits* traits = FindEngine(engine);
+  return traits == nullptr ? 1 : traits->isolation_class;
 }
 
 // A demand can be raised, never lowered: what is asked for is what the caller gets at least.

@@ -22,6 +22,8 @@ EngineInfo ToInfo(protocol::EngineEntry e, bool copies_snapshots) {
     info.attachment = traits->network;
     info.format = traits->format;
     info.live = traits->keeps_memory;
+    info.own_kernel = traits->has_own_kernel;
+    info.emulated = traits == &kMicrovmEmulated;
   }
   info.copies_snapshots = copies_snapshots;
   info.usable = e.usable;

@@ -254,7 +254,7 @@ TEST_F(IsolationTest, AMachineThatOutlivesTheServerStaysWhatItWas) {
 
 // S15, over a restart: what was allowed to count as class 3 and is not any more.
 TEST_F(IsolationTest, AClassThatIsTakenBackEndsWhoDemandedIt) {
-  world.host.engines.push_back({.name = "microvm-emulated", .isolation_class = 1});
+  world.host.engines.push_back({.name = "microvm-emulated", .isolation_class = 1, .emulated = true});
   world.host.engines[2].usable = false;
   world.config.allow_tcg_as_class3 = true;
   Boot();

@@ -46,16 +46,16 @@ Task<std::unique_ptr<ConnectedMachine>> ConnectedMachine::Start(Core* core, engi
                                                                 engine::Rootfs rootfs,
                                                                 Task<std::unique_ptr<engine::Machine>> booting) {
   rootfs.format = request.format;
-  const bool apart = request.network != engine::AttachmentKind::kLocal;
-  bool own_kernel = request.format == engine::RootfsFormat::kBlock;
+  const bool own_kernel = core->engines.Of(request.engine).own_kernel;
+  const bool boots_slowly = request.format == engine::RootfsFormat::kBlock;
   SB_CO_TRY(auto machine, co_await std::move(booting));
   auto live = std::make_unique<ConnectedMachine>(core, std::move(machine));
   live->Serve(egress::DenyAll());
-  live->has_own_kernel_ = apart;
+  live->has_own_kernel_ = own_kernel;
   live->restored_ = rootfs.memory;
   // An agent out of a saved memory has the key of the machine that was saved.
   if (rootfs.memory) live->agent_key_.clear();
-  if (own_kernel) live->hello_timeout_ = std::chrono::milliseconds(core->config.kernel_start_ms);
+  if (boots_slowly) live->hello_timeout_ = std::chrono::milliseconds(core->config.kernel_start_ms);
   engine::MachineSpec spec;
   // The same for all: a pooled machine is configured before anyone has named it.
   spec.hostname = "sandbox";
@@ -79,8 +79,9 @@ Task<std::unique_ptr<ConnectedMachine>> ConnectedMachine::Attach(Core* core, sto
   SB_CO_TRY(auto machine, co_await core->deps.engine->Attach(owner.machine_id));
   auto live = std::make_unique<ConnectedMachine>(core, std::move(machine));
   // On a busy host an emulated one takes its time to answer. Others may not hold up the server's start for so long.
-  live->restored_ = owner.engine == "microvm-emulated";
-  live->has_own_kernel_ = owner.engine != "namespaces";
+  const engine::EngineInfo info = core->engines.Of(owner.engine);
+  live->restored_ = info.emulated;
+  live->has_own_kernel_ = info.own_kernel;
   live->Identify(owner);
   live->Serve(policy);
   co_return live;
