@@ -1,4 +1,4 @@
-// What the operator decides for the domain, with the defaults. Plain values; daemon/ fills them from its config file.
+// The operator's settings for the domain, with their defaults. Plain values; daemon/ fills them from its config file.
 #pragma once
 
 #include <chrono>
@@ -29,10 +29,10 @@ struct Config {
   uint64_t disk_bytes = 8ULL << 30;
   std::chrono::milliseconds stop_grace{5000};
   std::string isolation = "auto";    // the engine of sandboxes that demand none; "auto": a microVM where there is KVM
-  bool allow_tcg_as_class3 = false;  // count an emulated microVM as what it would be on KVM
+  bool allow_tcg_as_class3 = false;  // give an emulated microVM the class of one on KVM
   bool allow_nesting_on_class1 = false;  // containers in sandboxes that share the host's kernel, as class 0
-  // What a stop of a persistent sandbox keeps: "disk", or "memory" too where the engine can, so that its processes go
-  // on.
+  // A stop of a persistent sandbox keeps its files ("disk"), or also its memory ("memory") where the engine can, so
+  // that its processes go on.
   std::string resume = "disk";
   std::string default_network_mode = "allow-all";  // for sandboxes that never set one
   std::string default_image = "vercel/sandbox/universal:latest";
@@ -40,7 +40,7 @@ struct Config {
   size_t max_running = 1000;
   size_t max_sandboxes = 100'000;  // records, running or not
   size_t max_ports = 15;           // of one sandbox
-  // A sandbox that nobody named is removed so long after its end unless somebody used it again; 0: never.
+  // A sandbox without a name of its own is removed this long after its end, unless it was claimed; 0: never.
   int64_t collect_unnamed_ms = 24LL * 3600 * 1000;
   size_t max_commands_per_session = 512;  // running at once
 
@@ -52,9 +52,9 @@ struct Config {
   uint64_t log_session_bytes = 256ULL << 20;
   uint64_t log_total_bytes = 8ULL << 30;  // of all sessions together
 
-  uint64_t drive_bytes = 1ULL << 40;  // how large a drive may become whose creator does not say
+  uint64_t drive_bytes = 1ULL << 40;  // the size limit of a drive whose creator sets none
 
-  // From a deletion to the round of tidying after it, so that one round serves many deletions.
+  // The pause before a round of the housekeeper, so that one round serves many deletions.
   std::chrono::milliseconds tidy_pause{1000};
 
   size_t flatten_at = 12;  // a snapshot that stands on this many layers is made into one in the background

@@ -1,5 +1,6 @@
-// Which engine a machine gets. The engines stand on rungs (classes 1 to 3); a sandbox may demand a rung or an engine,
-// and gets that or more, or is refused with what is missing: never less. Values, made once at start; any thread.
+// Picks the engine of a machine. Engines have isolation classes 1 to 3. A sandbox may demand a class or an engine; it
+// gets that or more, or a refusal that says what is missing. It never gets less. Values, made once at start; any
+// thread.
 //
 //   SB_TRY(EngineSelector selector, EngineSelector::Make(engine.engines(), engine.info().name, config));
 //   SB_TRY(engine::EngineInfo engine, selector.Pick({.min_class = 3}, std::nullopt));
@@ -29,14 +30,14 @@ class EngineSelector {
                                      const Config& config);
 
   const std::vector<engine::EngineInfo>& engines() const { return engines_; }
-  // The one that sandboxes get which demand nothing.
+  // For sandboxes that demand nothing.
   const engine::EngineInfo& default_engine() const { return engines_[default_]; }
-  // Of this name, with the class that its machines have; of class 0 when it is not known any more.
+  // The engine of this name, with the class of its machines; class 0 when this server does not know the engine.
   engine::EngineInfo Of(const std::string& name, bool nesting = false) const;
 
-  // `snapshot`: the format of what the machine is to stand on. kBadRequest for an engine that nobody knows,
-  // kUnsupported when nothing here meets the demand, kConflict when only the snapshot's format stands in the way.
-  // Without a demand for an engine, one that can stand on the snapshot as it is comes first.
+  // `snapshot`: the format of the snapshot that the machine boots from. kBadRequest for an unknown engine, kUnsupported
+  // when no engine here meets the demand, kConflict when only the snapshot's format prevents it. Without a demand for
+  // an engine, an engine that takes the snapshot without conversion comes first.
   Result<engine::EngineInfo> Pick(const store::IsolationDemand& demand,
                                   std::optional<engine::RootfsFormat> snapshot) const;
 
@@ -44,8 +45,8 @@ class EngineSelector {
   const engine::EngineInfo* Find(std::string_view name) const;
   const engine::EngineInfo* Lowest(int min_class, std::optional<engine::RootfsFormat> snapshot) const;
   Result<engine::EngineInfo> PickNamed(const store::IsolationDemand& demand) const;
-  // Containers: of class 2 at least, or what the server uses anyway if it brings its own kernel; what shares the
-  // host's only where the operator allows it, as class 0.
+  // For sandboxes that run containers: class 2 at least, or the default engine if its guests have their own kernel. An
+  // engine that shares the host's kernel only where the operator allows it, as class 0.
   const engine::EngineInfo* LowestNesting(int min_class, std::optional<engine::RootfsFormat> snapshot) const;
   Result<engine::EngineInfo> PickNesting(const store::IsolationDemand& demand,
                                          std::optional<engine::RootfsFormat> snapshot) const;
@@ -55,7 +56,7 @@ class EngineSelector {
   size_t default_ = 0;
 };
 
-// A machine of this engine and class is what was demanded, or more.
+// Whether a machine of this engine and class meets the demand.
 bool Meets(const store::IsolationDemand& demand, const std::string& engine, int isolation_class, bool nesting);
 // The class that the tag demands; 0: none. kBadRequest for a value that is no class.
 Result<int> TaggedClass(const std::map<std::string, std::string>& tags);

@@ -1,5 +1,5 @@
-// Checks of what callers ask for, against the protocol's and the operator's limits. Pure functions; a message names the
-// field and the limit, so that the caller can mend it without documentation.
+// Checks requests of callers against the limits of the protocol and of the operator. Pure functions; a message names
+// the field and the limit, so that the caller can correct the request without documentation.
 #pragma once
 
 #include "base/result.h"

@@ -1,5 +1,5 @@
-// What keeps secrets that must be stored: AES-256-GCM under a key that lies in a file of its own, never in the
-// database. A sealed text is bound to its owner (a row's identity), so it cannot be moved to another row. Any thread.
+// Encrypts secrets for the database: AES-256-GCM under a key that lies in a file of its own, never in the database.
+// A sealed text is bound to its owner (a row's identity), so it cannot be moved to another row. Any thread.
 //
 //   Vault vault(secret);
 //   std::string kept = vault.Seal(text, "session/" + id);

@@ -1,5 +1,5 @@
-// Background work that is done when somebody asks for it, and from time to time anyway.
-// One task waits, others of the same loop ask; what is asked for while the work is under way is not forgotten.
+// The pause between two rounds of background work: it ends after a while, or when another task of the same loop calls
+// Wake. A call of Wake while the work is under way is not forgotten.
 //   while (!closing) { co_await Work(); auto again = co_await loop.Wait(1min); if (!again) break; }
 #pragma once
 

@@ -1,5 +1,5 @@
-// run_code: programs in small pieces ("cells") whose variables survive from one call to the next. What fronts ask for
-// and get; see docs/run-code.md. Plain values, single loop.
+// run_code: programs in small pieces ("cells") whose variables survive from one call to the next. The requests and
+// answers of the role CodeContexts; see docs/run-code.md. Plain values, single loop.
 //
 // A context is one interpreter process in the machine that runs our driver (drivers/). It lives with the session: a
 // stop, a crash of the interpreter or a restart of the server loses it, and the next cell then runs in a fresh one and
@@ -48,10 +48,11 @@ struct CodeContextInfo {
   int64_t created_at = 0, last_used_at = 0;
 };
 
-// interrupt: as Ctrl-C, what it knows stays (an idle one is left alone); restart and remove end the interpreter.
+// Interrupt works like Ctrl-C: variables stay, and an idle context is left alone. Restart and remove end the
+// interpreter.
 enum class ContextChange { kInterrupt, kRestart, kRemove };
 
-// What a cell says, as NDJSON. Dropping it before its end interrupts the cell.
+// The output of a cell, as NDJSON. Destroying the stream before its end interrupts the cell.
 class CodeStream {
  public:
   virtual ~CodeStream() = default;

@@ -1,6 +1,6 @@
-// One run of a piece of code: turns what its driver says (hostile: it lives in the machine) and what the program prints
-// into events, within bounds, and holds them until they are read. Shared by its context and by whoever reads it, either
-// of which may go first. Single loop.
+// One run of a piece of code. Turns lines of its driver (hostile: the driver runs in the machine) and output of the
+// program into bounded events, and holds them until they are read. Shared by its context and its reader, either of
+// which may go first. Single loop.
 //
 //   cell->Output(1, bytes); cell->DriverLine(json);       // as they come from the machine
 //   cell->End("ok");                                      // or cell->ended() after the driver's own end
@@ -31,9 +31,9 @@ class CodeCell {
 
   void Output(uint8_t stream, std::string_view bytes);
   void Lost(uint64_t bytes);  // output that did not get here
-  // A line of the driver's. What is not understood is dropped and counted.
+  // A line of the driver. Lines that are not understood are dropped and counted.
   void DriverLine(std::string_view line);
-  // By someone else than the driver; `why` is told as an error.
+  // Ends the cell on behalf of the server; `why` becomes an error event.
   void End(std::string_view status, std::string why = {});
   void UseMeasured(int64_t cpu_ms, uint64_t max_rss) {
     cpu_ms_ = cpu_ms;

@@ -14,7 +14,7 @@
 
 namespace sandbar::sandbox {
 
-// A context whose interpreter stood still with its machine: what it takes to use it where that goes on.
+// A context in a saved memory: the values that a session needs to use it where the machine continues.
 struct KeptContext {
   std::string id;
   CodeContextSpec spec;
@@ -39,16 +39,16 @@ struct CodeContext {
 
   bool busy() const { return starting || cell != nullptr; }
   CodeContextInfo Info() const;
-  // Output of the interpreter's command; what was seen already (a replay) is skipped. True when the interpreter said
-  // that it is about to end.
+  // Output of the interpreter's command. Skips replayed output. True when the interpreter said that it is about to end.
   bool Take(uint64_t offset, uint8_t stream, std::string_view bytes);
   void Gap(uint64_t offset, uint64_t bytes);
   uint64_t received() const { return received_; }
-  // For one that has run before, in the machine that this one is a copy of.
+  // Continues a context of the machine that this one is a copy of.
   void TakeOver(const KeptContext& kept, std::string new_command);
   // The interpreter is gone, or nobody listens to it any more.
   void Forget();
-  // Makes `next` the running cell; it begins with what was printed since the last one (by threads, children, timers).
+  // Makes `next` the running cell. Its output begins with text that was printed since the last cell (by threads,
+  // children, timers).
   void Begin(std::shared_ptr<CodeCell> next);
 
  private:
@@ -57,7 +57,7 @@ struct CodeContext {
   uint64_t received_ = 0;
   std::string between_[2];  // printed while no cell ran: the end of it
   bool spoke_ = false;      // the interpreter has used its channel
-  // What a shell says before: that it has no terminal. Of interest only when it dies there.
+  // The text that a shell prints before that (it has no terminal). Shown only when the shell dies there.
   std::string startup_;
   std::string line_;       // an unfinished one of the channel's
   bool skipping_ = false;  // inside of a line that is too long or has a hole

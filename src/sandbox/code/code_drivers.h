@@ -13,11 +13,11 @@ extern const std::string_view kPythonDriver;
 extern const std::string_view kNodeDriver;
 extern const std::string_view kBashDriver;
 
-// Of the request for an interpreter: what to run, what it needs in its environment, which descriptor is its channel.
+// Completes the request for an interpreter: its program, environment and channel descriptor.
 void AddDriver(CodeLanguage language, protocol::Exec& request);
 
-// What a driver reads from its channel for one cell: "run <n> <language> <bytes of code, cwd, env>\n", then those
-// bytes, env as JSON. A shell reads it as a command of its own instead.
+// The bytes that a driver reads from its channel for one cell: "run <n> <language> <bytes of code, cwd, env>\n", then
+// those bytes, env as JSON. A shell reads it as a command of its own instead.
 std::string DriverRequest(int64_t count, CodeLanguage language, const CodeSpec& spec);
 
 }  // namespace sandbar::sandbox

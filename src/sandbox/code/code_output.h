@@ -1,5 +1,5 @@
-// One output stream of a cell, bounded: the first bytes pass at once, of the rest the last ones are kept until Flush,
-// and what lay between is counted. Text comes out as valid UTF-8; a piece says when bytes had to be replaced for that.
+// One bounded output stream of a cell: the first bytes pass at once, the last bytes are kept until Flush, and the bytes
+// between them are dropped and counted. Text comes out as valid UTF-8; a piece says when bytes had to be replaced.
 // Single owner.
 //
 //   CappedOutput out;
@@ -28,7 +28,7 @@ class CappedOutput {
   Piece Feed(std::string_view bytes);
   // Bytes that were lost on the way here.
   void Lose(uint64_t bytes);
-  // What was held back. Later bytes are held back too, until the next Flush.
+  // Returns the bytes that were kept. Later bytes are kept too, until the next Flush.
   Rest Flush();
   uint64_t dropped() const { return all_dropped_; }
 

@@ -1,4 +1,4 @@
-// The environment of a command: what the image, the sandbox and the caller say, plus who runs it. Pure function.
+// The environment of a command: variables of the image, the sandbox and the caller, and the user's. Pure function.
 #pragma once
 
 #include <map>

@@ -1,5 +1,5 @@
-// How much command output lies on the host's disk, by project and in all. CommandLog says what it writes and removes,
-// running commands included; the service trims when a cap is passed (log_files.h). Single loop.
+// Counts the command output on the host's disk, by project and in all. CommandLog reports what it writes and removes,
+// for running commands too; LogKeeper trims when a cap is passed. Single loop.
 //
 //   core.logs.Own(session, project);         // before its first command
 //   core.logs.Begin(command);
@@ -25,11 +25,11 @@ class LogBudget {
   void Begin(const std::string& command) { running_.insert(command); }
   void End(const std::string& command);
   void Change(const std::string& session, int64_t bytes);
-  // What was found on disk. Of a session that nobody owns: nothing.
+  // The bytes that were found on disk. Ignored for a session without an owner.
   void Set(const std::string& session, uint64_t bytes);
   void Forget(const std::string& session);
 
-  // What has to be trimmed, and to how much: a little less than the cap, so that it is not for nothing.
+  // The sessions to trim, and the budget: a little less than the cap, so that the next trim is not due at once.
   struct Plan {
     std::vector<std::string> sessions;
     uint64_t budget = 0;

@@ -1,4 +1,4 @@
-// The ports of a sandbox that the outside may reach: each has a route with a name of its own in preview URLs.
+// Published ports of a sandbox: each has a route with a name of its own in preview URLs.
 // Pure functions, any thread.
 #pragma once
 

@@ -1,5 +1,5 @@
-// Sandboxes that have to go: on record before the first of their files is given up, so that a server that ends in
-// between finishes the work at its next start. Runs on the store's thread.
+// Deletions that are under way: on record before the first file is removed, so that a server that ends in between
+// finishes the work at its next start. All functions run on the store's thread.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@ namespace sandbar::sandbox {
 
 struct PendingDeletion {
   store::SandboxKey key;
-  bool with_snapshots = false;  // and the snapshots that nobody else stands on
-  int64_t created_at = 0;       // which one of that name; 0: whichever there is
+  bool with_snapshots = false;  // and the snapshots that no other sandbox uses
+  int64_t created_at = 0;       // of the sandbox that is meant; 0: any of that name
   bool Means(const store::Sandbox& s) const {
     return store::KeyOf(s) == key && (created_at == 0 || created_at == s.created_at);
   }
@@ -21,7 +21,7 @@ struct PendingDeletion {
 Result<> AddPendingDeletion(store::Store& store, const PendingDeletion& pending);
 Result<> CancelDeletion(store::Store& store, const store::SandboxKey& key);
 Result<std::vector<PendingDeletion>> PendingDeletions(store::Store& store);
-// Its snapshots (see DeleteSnapshotsOf), the record, and last the mark. Returns the sessions that it had.
+// Removes its snapshots (see DeleteSnapshotsOf), the record, and last the pending deletion. Returns its session ids.
 Result<std::vector<std::string>> RemoveSandbox(store::Store& store, const store::SandboxKey& key, bool with_snapshots);
 
 }  // namespace sandbar::sandbox

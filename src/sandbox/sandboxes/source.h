@@ -1,6 +1,6 @@
-// What a new sandbox starts with: a git repository or a tar archive, fetched by the machine itself before the caller's
-// policy is in force, under a policy of its own that lets through nothing but the source's host. A user name and
-// password are put into the requests by the egress proxy: the machine never sees them. Pure functions.
+// The source of a new sandbox: a git repository or a tar archive. The machine fetches it before the caller's policy is
+// in force, under a policy that allows only the source's host. The egress proxy puts a user name and password into the
+// requests, so the machine never sees them. Pure functions.
 //
 //   SB_TRY(SourcePlan plan, PlanSource(spec));
 //   … put plan.policy in force, run plan.argv as the sandbox's user in its working directory …
@@ -32,7 +32,7 @@ struct SourcePlan {
 // kBadRequest names the field.
 Result<SourcePlan> PlanSource(const SourceSpec& spec);
 
-// What a failed one said, fit for an answer: the end of it, without control characters.
+// The message of a failed fetch: the end of its output, without control characters.
 std::string SourceMessage(const SourceSpec& spec, int exit_code, const std::string& output);
 
 }  // namespace sandbar::sandbox

@@ -1,5 +1,5 @@
-// A machine's interceptor that knows only later whose machine it is: pools boot machines before anyone asks for one.
-// Made ready on first use, because most machines never need one. Single loop; owned by the ConnectedMachine.
+// A machine's interceptor that learns its owner later: pools boot machines before they belong to a session. It is built
+// on first use, because most machines never need one. Single loop; owned by the ConnectedMachine.
 #pragma once
 
 #include <memory>

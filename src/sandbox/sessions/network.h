@@ -12,7 +12,7 @@
 
 namespace sandbar::sandbox {
 
-// Whose a sealed text is.
+// The owner that a sealed text is bound to.
 std::string OwnerOf(const store::SandboxKey& key);
 std::string OwnerOf(const store::Session& session);
 
@@ -22,8 +22,8 @@ Result<egress::PolicyRef> OpenPolicy(const Vault& vault, const store::NetworkPol
 // For the owner of a sandbox whose recorded policy the server cannot use: it cannot be opened, or exceeds a limit.
 store::Notice PolicyUnusable(const store::SandboxKey& key, const std::string& why);
 
-// Puts the CA into the machine's trust stores, in place of an earlier one of ours. Hostile machines: what is read back
-// is bounded, and what it says is only ever written back.
+// Puts the CA into the machine's trust stores, in place of an earlier one of ours. The machine may be hostile: the
+// bytes that are read from it are bounded, and are only written back.
 Task<> InstallCa(std::shared_ptr<engine::GuestLink> link, std::string ca_pem);
 // The bundle with our certificate at its end, and without the earlier one.
 std::string MergeBundle(std::string_view bundle, std::string_view earlier_pem, const std::string& ca_pem);

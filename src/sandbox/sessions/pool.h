@@ -1,9 +1,9 @@
-// Machines booted ahead: of the usual engine, configured with an image, agent connected, network closed, not yet
-// anybody's. Single loop.
+// Machines that are booted ahead for new sandboxes: of the default engine, configured with an image, agent connected,
+// network closed. Single loop.
 //
-// A member is recorded in the store before it is booted, so that the next start destroys it whatever happens; it is
-// never handed out twice and never taken back from a sandbox. Refilling is done one machine at a time in the
-// background and pauses while creates run (Hold), since both compete for the same kernel work.
+// The pool records a machine in the store before it boots it, so that the next start of the server destroys the machine
+// whatever happens. A machine is handed out once and never taken back from a sandbox. The pool refills itself in the
+// background, one machine at a time, and pauses while creates run (Hold): both compete for the same kernel work.
 #pragma once
 
 #include <list>
@@ -16,11 +16,11 @@
 
 namespace sandbar::sandbox {
 
-// The parts of a machine that the image and the size decide; the same for pooled and for cold ones.
+// The settings of a machine that follow from its image and size; the same for pooled machines and others.
 engine::Rootfs RootfsOf(const images::Image& image);
 engine::Rootfs RootfsOf(const store::Session& session);
 engine::BootRequest BootOf(const Core& core, const std::string& engine, int vcpus);
-// "repo@sha256:…": how rows name an image.
+// The name of an image in rows: "repo@sha256:…".
 std::string PinnedName(const images::Image& image);
 
 class Pool {
@@ -32,7 +32,7 @@ class Pool {
   void Start();
   // A ready machine of this kind, or null. Its pool row is still there: the caller's commit removes it.
   std::unique_ptr<ConnectedMachine> Take(const images::Image& image, int vcpus);
-  // A taken machine that was not claimed after all.
+  // Returns a machine that no sandbox claimed after all.
   void PutBack(const images::Image& image, int vcpus, std::unique_ptr<ConnectedMachine> connected);
   size_t ready() const;
 
@@ -52,7 +52,7 @@ class Pool {
 
   // Stops refilling and destroys every member.
   Task<> Drain();
-  // Stops refilling and lets go of the members; the next start destroys them.
+  // Stops refilling and detaches from the members; the next start of the server destroys them.
   asio::awaitable<void> Close();
 
  private:
@@ -74,7 +74,7 @@ class Pool {
   };
 
   Task<> Refill();
-  // True when it did something: look again at once.
+  // True when it changed something, so that another step may be due at once.
   Task<bool> Step();
   Task<> Add(PoolTarget target);
   Task<> Remove(std::unique_ptr<Member> member);

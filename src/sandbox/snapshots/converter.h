@@ -1,9 +1,9 @@
-// Snapshots and drives in the format that a machine needs: files in a directory, or a block device. The other form is
-// made when it is first needed, under a name of its own, and kept as long as the original.
+// Converts snapshots and drives to the format that a machine needs: files in a directory, or a block device. The
+// converted copy is made when it is first needed, has a name of its own, and is kept as long as the original.
 //
-// From a directory the host makes the device. The other way leads through two machines that are made for this and
-// thrown away: one of class 3 mounts the device and packs what is in it, one of class 1 unpacks that into its own root,
-// as it would any archive. Nothing of the host ever looks at what goes from one to the other. Single loop.
+// The host itself makes a device from a directory. The other direction takes two temporary machines: one of class 3
+// mounts the device and packs its files, one of class 1 unpacks the archive into its own root. No process of the host
+// reads what goes from one machine to the other. Single loop.
 //
 //   SB_CO_TRY(auto layers, co_await converter.Layers(snapshot, engine::RootfsFormat::kDir));
 #pragma once
@@ -22,11 +22,11 @@
 
 namespace sandbar::sandbox {
 
-// What a layer or a state is called in the other format.
+// The name of a layer or drive snapshot in the other format.
 std::string ConvertedName(const std::string& name, engine::RootfsFormat format);
-// The reverse; empty for a name that is an original's.
+// The reverse; empty when the name is that of an original.
 std::string OriginalName(const std::string& name);
-// A drive that is to take its original's place.
+// The name of a converted drive that will replace its original.
 std::string SuccessorName(const std::string& drive);
 
 engine::RootfsFormat FormatOf(const store::Snapshot& snapshot);
@@ -38,14 +38,14 @@ class Converter {
  public:
   explicit Converter(Core* core) : core_(core), freed_(core->ex), tasks_(core->ex) {}
 
-  // LayersIn, and they are there. kConflict, naming both formats, when that cannot be.
+  // LayersIn, after converting what is missing. kConflict, with both formats, when the conversion fails.
   Task<std::vector<std::string>> Layers(store::Snapshot snapshot, engine::RootfsFormat format);
-  // The drives and states of a session in the format of its engine, in `rootfs`. The session holds them already.
+  // Puts the drives of a session into `rootfs`, in the format of its engine. The session holds them already.
   Task<> Drives(store::Session session, engine::Rootfs* rootfs);
   asio::awaitable<void> Close() { return tasks_.Close(); }
 
  private:
-  // Whoever asks for the same meanwhile waits for this one; it goes on when whoever asked has gone.
+  // Callers that ask for the same target meanwhile share one conversion. It goes on when its caller has gone.
   Task<> Once(std::string target, Task<> work);
   Task<> Forget(std::string target, Task<> work);
   Task<> SnapshotToBlock(store::Snapshot snapshot, std::string target);
@@ -54,8 +54,8 @@ class Converter {
   Task<> DriveToDir(store::Session session, engine::DriveMount mount, std::string target);
 
   Task<std::unique_ptr<ConnectedMachine>> Boot(engine::RootfsFormat format, engine::Rootfs rootfs, engine::Owner owner);
-  // `owner`: whose disk budget the machines and what stays of them count for.
-  // Carries what is at `where` from a machine that reads devices to one with directories, which may stay as a snapshot.
+  // Copies the files at `where` from a machine that reads devices to one with directories. The second machine stays as
+  // the snapshot `keep_as` when that is not empty. The disk space counts for `owner`.
   Task<> Through(engine::Rootfs from, engine::Rootfs to, std::string where, std::string keep_as, engine::Owner owner);
   Task<> Fill(ConnectedMachine* source, engine::Rootfs to, std::string where, std::string keep_as, engine::Owner owner);
   Task<> Carry(ConnectedMachine* from, ConnectedMachine* to, std::string where);
