@@ -243,7 +243,8 @@ TEST_F(LogTest, AgentsGapsAreKept) {
 class CommandLogTest : public testing::Test {
  protected:
   CommandLogTest()
-      : core_(world_.ioc.get_executor(), Small(world_), Parts{.secret = world_.secret}), dir_(world_.dir + "/log") {}
+      : core_(world_.ioc.get_executor(), Small(world_), Dependencies{.secret = world_.secret}),
+        dir_(world_.dir + "/log") {}
   static Config Small(const World& world) {
     Config c = world.config;
     c.log_segment_bytes = 4096;
