@@ -43,11 +43,11 @@ class SharedResult {
 };
 
 template <class T>
-Task<> Produce(std::shared_ptr<SharedResult<T>> outcome, Task<T> work) {
+Task<> Produce(std::shared_ptr<SharedResult<T>> shared, Task<T> work) {
   // A cancelled task must still reach Set: without this, its next co_await throws past us.
   co_await asio::this_coro::throw_if_cancelled(false);
   Result<T> r = co_await std::move(work);
-  outcome->Set(std::move(r));
+  shared->Set(std::move(r));
   co_return Result<>{};
 }
 
@@ -55,9 +55,9 @@ Task<> Produce(std::shared_ptr<SharedResult<T>> outcome, Task<T> work) {
 // on to its end: half a create or half a stop must not be left behind.
 template <class T>
 Task<T> RunToEnd(TaskGroup* group, Task<T> work) {
-  auto outcome = std::make_shared<SharedResult<T>>(group->executor());
-  group->Spawn(Produce(outcome, std::move(work)));
-  co_return co_await outcome->Take();
+  auto shared = std::make_shared<SharedResult<T>>(group->executor());
+  group->Spawn(Produce(shared, std::move(work)));
+  co_return co_await shared->Take();
 }
 
 }  // namespace sandbar::sandbox

@@ -28,31 +28,31 @@ class HeldFileStream final : public engine::FileStream {
 
 Task<std::unique_ptr<engine::FileStream>> FilesImpl::Read(Scope scope, std::string session, std::string path,
                                                           std::optional<std::string> cwd) {
-  SB_CO_TRY(auto live, co_await records_->FindActive(std::move(scope), std::move(session)));
+  SB_CO_TRY(auto active, co_await records_->FindActive(std::move(scope), std::move(session)));
   SB_CO_TRYV(CheckPath("path", path));
-  SB_CO_TRY(auto base, BaseDir(live->row(), cwd));
-  SB_CO_TRY(auto link, live->Link());
-  auto user = live->user();
+  SB_CO_TRY(auto base, BaseDir(active->row(), cwd));
+  SB_CO_TRY(auto link, active->Link());
+  auto user = active->user();
   SB_CO_TRY(auto stream, co_await link->ReadFile(std::move(path), std::move(base), std::move(user)));
   co_return std::make_unique<HeldFileStream>(std::move(link), std::move(stream));
 }
 
 Task<> FilesImpl::WriteTar(Scope scope, std::string session, std::optional<std::string> cwd,
                            engine::ByteSource* source) {
-  SB_CO_TRY(auto live, co_await records_->FindActive(std::move(scope), std::move(session)));
-  SB_CO_TRY(auto base, BaseDir(live->row(), cwd));
-  SB_CO_TRY(auto link, live->Link());
-  auto user = live->user();
+  SB_CO_TRY(auto active, co_await records_->FindActive(std::move(scope), std::move(session)));
+  SB_CO_TRY(auto base, BaseDir(active->row(), cwd));
+  SB_CO_TRY(auto link, active->Link());
+  auto user = active->user();
   co_return co_await link->WriteTar(std::move(base), std::move(user), source);
 }
 
 Task<> FilesImpl::MakeDir(Scope scope, std::string session, std::string path, std::optional<std::string> cwd,
                           bool recursive) {
-  SB_CO_TRY(auto live, co_await records_->FindActive(std::move(scope), std::move(session)));
+  SB_CO_TRY(auto active, co_await records_->FindActive(std::move(scope), std::move(session)));
   SB_CO_TRYV(CheckPath("path", path));
-  SB_CO_TRY(auto base, BaseDir(live->row(), cwd));
-  SB_CO_TRY(auto link, live->Link());
-  auto user = live->user();
+  SB_CO_TRY(auto base, BaseDir(active->row(), cwd));
+  SB_CO_TRY(auto link, active->Link());
+  auto user = active->user();
   co_return co_await link->MakeDir(std::move(path), std::move(base), std::move(user), recursive);
 }
 

@@ -67,9 +67,9 @@ Booting Launcher::BeginBoot(const store::Session& row) {
 Task<> Launcher::DropBooted(Booting booting) {
   SB_CO_TRY(auto machine, co_await booting->Take());
   if (core_->closing) co_return Result<>{};
-  ConnectedMachine live(core_, std::move(machine));
-  auto destroyed = co_await live.Destroy();
-  if (!destroyed) log::Error("machine {}: not destroyed: {}", live.id(), destroyed.error().message);
+  ConnectedMachine connected(core_, std::move(machine));
+  auto destroyed = co_await connected.Destroy();
+  if (!destroyed) log::Error("machine {}: not destroyed: {}", connected.id(), destroyed.error().message);
   co_return Result<>{};
 }
 

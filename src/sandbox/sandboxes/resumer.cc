@@ -99,17 +99,17 @@ Task<SandboxView> Resumer::Resume(Scope scope, std::string name, ResumeFrom from
   // Everyone who asks while it boots gets the same session.
   const std::string key = view.sandbox.team + "/" + view.sandbox.project + "/" + view.sandbox.name;
   if (auto it = starting_.find(key); it != starting_.end()) {
-    auto outcome = it->second;
-    SB_CO_TRY(view, co_await outcome->Wait());
+    auto shared = it->second;
+    SB_CO_TRY(view, co_await shared->Wait());
     view.resumed = false;
     co_return view;
   }
-  auto outcome = std::make_shared<SharedResult<SandboxView>>(core_->ex);
-  starting_[key] = outcome;
+  auto shared = std::make_shared<SharedResult<SandboxView>>(core_->ex);
+  starting_[key] = shared;
   auto work = Start(std::move(view.sandbox), from);
   auto resumed = co_await RunToEnd(&core_->tasks, std::move(work));
   starting_.erase(key);
-  outcome->Set(resumed);
+  shared->Set(resumed);
   co_return resumed;
 }
 

@@ -49,42 +49,42 @@ Task<std::unique_ptr<ConnectedMachine>> ConnectedMachine::Start(Core* core, engi
   const bool own_kernel = core->engines.Of(request.engine).own_kernel;
   const bool boots_slowly = request.format == engine::RootfsFormat::kBlock;
   SB_CO_TRY(auto machine, co_await std::move(booting));
-  auto live = std::make_unique<ConnectedMachine>(core, std::move(machine));
-  live->Serve(egress::DenyAll());
-  live->has_own_kernel_ = own_kernel;
-  live->restored_ = rootfs.memory;
+  auto connected = std::make_unique<ConnectedMachine>(core, std::move(machine));
+  connected->Serve(egress::DenyAll());
+  connected->has_own_kernel_ = own_kernel;
+  connected->restored_ = rootfs.memory;
   // An agent out of a saved memory has the key of the machine that was saved.
-  if (rootfs.memory) live->agent_key_.clear();
-  if (boots_slowly) live->hello_timeout_ = std::chrono::milliseconds(core->config.kernel_start_ms);
+  if (rootfs.memory) connected->agent_key_.clear();
+  if (boots_slowly) connected->hello_timeout_ = std::chrono::milliseconds(core->config.kernel_start_ms);
   engine::MachineSpec spec;
   // The same for all: a pooled machine is configured before anyone has named it.
   spec.hostname = "sandbox";
-  auto configured = co_await live->machine_->Configure(std::move(rootfs), std::move(spec));
+  auto configured = co_await connected->machine_->Configure(std::move(rootfs), std::move(spec));
   if (configured) {
-    configured = co_await live->Connect();
+    configured = co_await connected->Connect();
     if (!configured) configured = std::unexpected(NotUp(std::move(configured).error()));
   }
-  if (configured) co_return live;
+  if (configured) co_return connected;
   if (core->closing) {
-    co_await live->Close();
+    co_await connected->Close();
     co_return std::unexpected(std::move(configured).error());
   }
-  auto destroyed = co_await live->Destroy();
-  if (!destroyed) log::Error("machine {}: not destroyed: {}", live->id(), destroyed.error().message);
+  auto destroyed = co_await connected->Destroy();
+  if (!destroyed) log::Error("machine {}: not destroyed: {}", connected->id(), destroyed.error().message);
   co_return std::unexpected(std::move(configured).error());
 }
 
 Task<std::unique_ptr<ConnectedMachine>> ConnectedMachine::Attach(Core* core, store::Session owner,
                                                                  egress::PolicyRef policy) {
   SB_CO_TRY(auto machine, co_await core->deps.engine->Attach(owner.machine_id));
-  auto live = std::make_unique<ConnectedMachine>(core, std::move(machine));
+  auto connected = std::make_unique<ConnectedMachine>(core, std::move(machine));
   // On a busy host an emulated one takes its time to answer. Others may not hold up the server's start for so long.
   const engine::EngineInfo info = core->engines.Of(owner.engine);
-  live->restored_ = info.emulated;
-  live->has_own_kernel_ = info.own_kernel;
-  live->Identify(owner);
-  live->Serve(policy);
-  co_return live;
+  connected->restored_ = info.emulated;
+  connected->has_own_kernel_ = info.own_kernel;
+  connected->Identify(owner);
+  connected->Serve(policy);
+  co_return connected;
 }
 
 // QEMU may look at what we have sent only when something wakes it, which can take minutes when the guest is idle. A new

@@ -71,14 +71,14 @@ Task<> Converter::Forget(std::string target, Task<> work) {
 }
 
 Task<> Converter::Once(std::string target, Task<> work) {
-  auto outcome = converting_[target];
-  if (!outcome) {
-    outcome = std::make_shared<SharedResult<void>>(core_->ex);
-    converting_[target] = outcome;
+  auto shared = converting_[target];
+  if (!shared) {
+    shared = std::make_shared<SharedResult<void>>(core_->ex);
+    converting_[target] = shared;
     auto all = Forget(std::move(target), std::move(work));
-    tasks_.Spawn(Produce(outcome, std::move(all)));
+    tasks_.Spawn(Produce(shared, std::move(all)));
   }
-  co_return co_await outcome->Wait();
+  co_return co_await shared->Wait();
 }
 
 Task<std::vector<std::string>> Converter::Layers(store::Snapshot snapshot, RootfsFormat format) {

@@ -86,15 +86,15 @@ Task<store::Layer> LayerKeeper::Scan(std::string name) {
 
 // Two scans that write one manifest would spoil it, so callers that ask meanwhile share one scan.
 Task<store::Layer> LayerKeeper::Check(std::string name) {
-  std::shared_ptr<SharedResult<store::Layer>> outcome;
+  std::shared_ptr<SharedResult<store::Layer>> shared;
   if (auto it = checking_.find(name); it != checking_.end()) {
-    outcome = it->second;
+    shared = it->second;
   } else {
-    outcome = std::make_shared<SharedResult<store::Layer>>(core_->ex);
-    checking_[name] = outcome;
-    core_->tasks.Spawn(Produce(outcome, CheckNow(std::move(name))));
+    shared = std::make_shared<SharedResult<store::Layer>>(core_->ex);
+    checking_[name] = shared;
+    core_->tasks.Spawn(Produce(shared, CheckNow(std::move(name))));
   }
-  co_return co_await outcome->Wait();
+  co_return co_await shared->Wait();
 }
 
 // Goes on when its caller has gone.
