@@ -1,12 +1,12 @@
 #!/bin/bash
 # `make bench`: the release build against bubblewrap, crun and runc on the same rootfs, in one run, and through the SDK.
 # Prints medians and ratios with the budgets beside them; an exceeded budget is said, not an error. Root, Debian 12.
-#   bench/run.sh [create] [sdk] [net] [code] [snapshot] [engines] [idle]   default: create sdk net code.   ROUNDS=50, IDLE=1000 by default.
+#   bench/run.sh [create] [steps] [sdk] [net] [code] [snapshot] [engines] [idle]   default: create steps sdk net code.   ROUNDS=50, IDLE=1000 by default.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 . tools/setup.sh
 
-what=${*:-create sdk net code}
+what=${*:-create steps sdk net code}
 rounds=${ROUNDS:-50}
 bin=${SANDBAR_BIN:-build/release/bin/sandbar}
 [ "$(id -u)" -eq 0 ] || refuse "the benchmark needs root" "it makes machines and mounts" "sudo make bench"
@@ -72,15 +72,19 @@ max_running = 1100
 [pool]
 node24 = 4
 TOML
-port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
-"$bin" serve --listen "127.0.0.1:$port" --data "$work/data" --config "$work/bench.toml" > "$work/server.log" 2>&1 &
-server=$!
-for _ in $(seq 300); do
-  kill -0 "$server" 2>/dev/null || { cat "$work/server.log" >&2; exit 1; }
-  if (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then break; fi
-  sleep 0.1
-done
-token=$("$bin" token --data "$work/data") || { cat "$work/server.log" >&2; exit 1; }
+# start_server LEVEL: sets port, server and token.
+start_server() {
+  port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+  SANDBAR_LOG=$1 "$bin" serve --listen "127.0.0.1:$port" --data "$work/data" --config "$work/bench.toml" > "$work/server.log" 2>&1 &
+  server=$!
+  for _ in $(seq 300); do
+    kill -0 "$server" 2>/dev/null || { cat "$work/server.log" >&2; exit 1; }
+    if (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then break; fi
+    sleep 0.1
+  done
+  token=$("$bin" token --data "$work/data") || { cat "$work/server.log" >&2; exit 1; }
+}
+start_server info
 
 printf 'machine: %s, %s cores, kernel %s, load %s\n\n' "$(. /etc/os-release && echo "$PRETTY_NAME")" "$(nproc)" "$(uname -r)" "$(cut -d' ' -f1-3 /proc/loadavg)"
 if [[ " $what " == *" create "* ]]; then
@@ -93,6 +97,29 @@ if [[ " $what " == *" create "* ]]; then
     -- runc runc --root "$work/state/runc" run --bundle "$work/bundle" bench-runc
   echo
 fi
+if [[ " $what " == *" steps "* ]]; then
+  # The same creates once more, by a server that writes down what each step took.
+  mkdir -p build/bench
+  clang++-19 -std=c++23 -O2 -Wall -Wextra -Werror bench/create.cc -o build/bench/create
+  kill "$server" && wait "$server" || true
+  start_server debug
+  build/bench/create --api "127.0.0.1:$port" --token "$token" --pid "$server" --rounds "$rounds" --cold vercel/sandbox/node:24 --pooled node24 > /dev/null
+  python3 - "$work/server.log" <<'PYTHON'
+import re, statistics, sys
+creates = {}
+for line in open(sys.argv[1]):
+    found = re.search(r"create of \S+: ([\d.]+) ms: (.*)", line)
+    if found:
+        steps = [s.rsplit(" ", 1) for s in found.group(2).strip().split(", ")]
+        creates.setdefault(tuple(name for name, _ in steps), []).append([float(found.group(1))] + [float(ms) for _, ms in steps])
+for names, rows in creates.items():
+    medians = [statistics.median(column) for column in zip(*rows)]
+    print(f"create, server's side, median of {len(rows)}: {medians[0]:.2f} ms = " + " + ".join(f"{n} {m:.2f}" for n, m in zip(names, medians[1:])))
+PYTHON
+  kill "$server" && wait "$server" || true
+  start_server info
+  echo
+fi
 if [[ " $what " == *" sdk "* ]]; then
   SANDBAR_URL="http://127.0.0.1:$port" SANDBAR_TOKEN="$token" node bench/sdk.mjs
 fi
@@ -102,7 +129,7 @@ if [[ " $what " == *" net "* ]]; then
   lib=$(dirname "$(dirname "$bin")")
   clang++-19 -std=c++23 -O2 -Wall -Wextra -Werror -Wno-missing-field-initializers -Wno-missing-designated-field-initializers \
     -D_GNU_SOURCE -DBOOST_ASIO_NO_DEPRECATED -DBOOST_ASIO_SEPARATE_COMPILATION -Isrc ${BENCH_FLAGS:-} bench/net.cc -o build/bench/net \
-    "$lib"/libsb_net.a "$lib"/libsb_wire.a "$lib"/libsb_async.a "$lib"/libsb_base.a "$lib"/libsb_asio.a \
+    "$lib"/libsb_egress.a "$lib"/libsb_http.a "$lib"/libsb_crypto.a "$lib"/libsb_wire.a "$lib"/libsb_async.a "$lib"/libsb_base.a "$lib"/libsb_asio.a \
     -lboost_json -lboost_container -lssl -lcrypto -lre2 -lidn2 -lz -lfmt -lnftables -pthread
   build/bench/net
 fi

@@ -6,7 +6,6 @@
 #include <set>
 
 #include "base/engine_table.h"
-#include "base/engine_table.h"
 #include "protocol/guest_frames.h"
 #include "sandbox/drives/drive_records.h"
 #include "sandbox/engine_selector.h"

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/ids.h"
+#include "base/log.h"
 #include "sandbox/drives/drive_records.h"
 #include "sandbox/sessions/network.h"
 #include "sandbox/snapshots/retention.h"
@@ -26,6 +27,7 @@ Task<SandboxView> Creator::Create(Scope scope, CreateSpec spec) {
 }
 
 Task<SandboxView> Creator::CreateFrom(Scope scope, NewSandbox wanted) {
+  StepTimes steps;
   const BootSource& boot = wanted.boot;
   const images::Image& image = boot.image;
   store::Sandbox& sandbox = wanted.record;
@@ -79,7 +81,10 @@ Task<SandboxView> Creator::CreateFrom(Scope scope, NewSandbox wanted) {
                 "a sandbox named \"" + sandbox.name +
                     "\" exists already in this project: choose another name, or delete that one first");
   };
+  steps.Done("prepare");
   auto inserted = co_await core_->Db(std::move(insert));
+  // The boot goes on meanwhile: its own step is what is left of it after this one.
+  steps.Done("record");
   if (!inserted && booting) co_await launcher_->DropBooted(booting);
   place.reset();
   if (!inserted) {
@@ -88,9 +93,12 @@ Task<SandboxView> Creator::CreateFrom(Scope scope, NewSandbox wanted) {
   }
   auto session = stopper_->Add(*std::move(inserted), std::move(env));
   session->clock().SetIdleTimeout(sandbox.idle_timeout_ms);
-  Launch launch{std::move(pooled), std::move(booting), std::move(wanted.source), std::move(wanted.restored)};
+  Launch launch{std::move(pooled), std::move(booting), std::move(wanted.source), std::move(wanted.restored), &steps};
   auto launched = co_await launcher_->Start(session, std::move(sandbox), std::move(launch));
-  if (launched) co_return launched;
+  if (launched) {
+    log::Debug("create of {}: {}", session->row().id, steps.Text());
+    co_return launched;
+  }
   Error why = launched.error();
   co_await launcher_->Undo(session, std::move(why));
   co_return launched;

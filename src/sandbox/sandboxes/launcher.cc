@@ -83,7 +83,7 @@ Task<std::unique_ptr<ConnectedMachine>> Launcher::Claim(std::unique_ptr<Connecte
 }
 
 Task<std::unique_ptr<ConnectedMachine>> Launcher::Boot(std::shared_ptr<Session> session, Booting booting,
-                                                       std::string memory_snapshot) {
+                                                       std::string memory_snapshot, StepTimes* steps) {
   engine::BootRequest request = RequestOf(session->row());
   auto rootfs = RootfsOf(session->row());
   if (!memory_snapshot.empty()) {
@@ -96,15 +96,18 @@ Task<std::unique_ptr<ConnectedMachine>> Launcher::Boot(std::shared_ptr<Session> 
     SB_CO_TRYV(co_await FitFormats(session->row(), &rootfs));
   }
   auto booted = booting ? booting->Take() : core_->deps.engine->Boot(request);
-  co_return co_await ConnectedMachine::Start(core_, std::move(request), std::move(rootfs), std::move(booted));
+  co_return co_await ConnectedMachine::Start(core_, std::move(request), std::move(rootfs), std::move(booted), steps);
 }
 
 Task<SandboxView> Launcher::Start(std::shared_ptr<Session> session, store::Sandbox sandbox, Launch launch) {
   std::string memory = launch.restored ? launch.restored->snapshot : "";
+  const bool claims = launch.pooled != nullptr;
   auto machine = launch.pooled ? Claim(std::move(launch.pooled), session->row())
-                               : Boot(session, std::move(launch.booting), std::move(memory));
+                               : Boot(session, std::move(launch.booting), std::move(memory), launch.steps);
   SB_CO_TRY(auto connected, co_await std::move(machine));
+  if (launch.steps != nullptr && claims) launch.steps->Done("claim");
   SB_CO_TRYV(co_await session->Run(std::move(connected), std::move(launch.source), std::move(launch.restored)));
+  if (launch.steps != nullptr) launch.steps->Done("session");
   SandboxView view;
   view.session = session->row();
   view.sandbox = std::move(sandbox);

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "base/step_times.h"
 #include "sandbox/core.h"
 #include "sandbox/sandboxes/boot_source.h"
 #include "sandbox/sandboxes/sandbox_view.h"
@@ -25,6 +26,7 @@ struct Launch {
   Booting booting;
   std::optional<SourceSpec> source;
   std::optional<RestoredMemory> restored;
+  StepTimes* steps = nullptr;  // outlives the start; null: nobody wants to know
 };
 
 class Launcher {
@@ -47,7 +49,7 @@ class Launcher {
   Task<> FitFormats(store::Session row, engine::Rootfs* rootfs);
   Task<std::unique_ptr<ConnectedMachine>> Claim(std::unique_ptr<ConnectedMachine> pooled, store::Session row);
   Task<std::unique_ptr<ConnectedMachine>> Boot(std::shared_ptr<Session> session, Booting booting,
-                                               std::string memory_snapshot);
+                                               std::string memory_snapshot, StepTimes* steps);
 
   Core* core_;
   ActiveSessions* active_;

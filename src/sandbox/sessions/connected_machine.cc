@@ -44,11 +44,13 @@ Task<std::unique_ptr<ConnectedMachine>> ConnectedMachine::Boot(Core* core, engin
 
 Task<std::unique_ptr<ConnectedMachine>> ConnectedMachine::Start(Core* core, engine::BootRequest request,
                                                                 engine::Rootfs rootfs,
-                                                                Task<std::unique_ptr<engine::Machine>> booting) {
+                                                                Task<std::unique_ptr<engine::Machine>> booting,
+                                                                StepTimes* steps) {
   rootfs.format = request.format;
   const bool own_kernel = core->engines.Of(request.engine).own_kernel;
   const bool boots_slowly = request.format == engine::RootfsFormat::kBlock;
   SB_CO_TRY(auto machine, co_await std::move(booting));
+  if (steps != nullptr) steps->Done("boot");
   auto connected = std::make_unique<ConnectedMachine>(core, std::move(machine));
   connected->Serve(egress::DenyAll());
   connected->has_own_kernel_ = own_kernel;
@@ -60,8 +62,10 @@ Task<std::unique_ptr<ConnectedMachine>> ConnectedMachine::Start(Core* core, engi
   // The same for all: a pooled machine is configured before anyone has named it.
   spec.hostname = "sandbox";
   auto configured = co_await connected->machine_->Configure(std::move(rootfs), std::move(spec));
+  if (steps != nullptr) steps->Done("configure");
   if (configured) {
     configured = co_await connected->Connect();
+    if (steps != nullptr) steps->Done("connect");
     if (!configured) configured = std::unexpected(NotUp(std::move(configured).error()));
   }
   if (configured) co_return connected;

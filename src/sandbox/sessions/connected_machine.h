@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "base/step_times.h"
 #include "egress/egress.h"
 #include "engine/engine.h"
 #include "engine/guest_link/guest_link.h"
@@ -33,9 +34,10 @@ class ConnectedMachine final : private engine::GuestEvents {
  public:
   // Boot, Configure, connect, deny-all network. When any step fails, everything made so far is destroyed again.
   static Task<std::unique_ptr<ConnectedMachine>> Boot(Core* core, engine::BootRequest request, engine::Rootfs rootfs);
-  // The same with a boot of that request that the engine has begun already.
+  // The same with a boot of that request that the engine has begun already. `steps` outlives the task.
   static Task<std::unique_ptr<ConnectedMachine>> Start(Core* core, engine::BootRequest request, engine::Rootfs rootfs,
-                                                       Task<std::unique_ptr<engine::Machine>> booting);
+                                                       Task<std::unique_ptr<engine::Machine>> booting,
+                                                       StepTimes* steps = nullptr);
   // A machine that outlived an earlier server. Its network is served, but its agent is not connected yet: the caller
   // calls Connect when the listener is ready for the output that the agent replays.
   static Task<std::unique_ptr<ConnectedMachine>> Attach(Core* core, store::Session owner, egress::PolicyRef policy);
