@@ -11,6 +11,7 @@
 #include "llm/yaml.h"
 
 namespace sandbar::evals {
+namespace json = boost::json;
 namespace {
 
 namespace fs = std::filesystem;
