@@ -161,7 +161,7 @@ class Machine {
          control_.second.get()});
     agent_ = listener_.Connect();
     const uint64_t nonce = 42;
-    Send(protocol::Encode(protocol::HostFrame(protocol::Hello{protocol::kGuestProtocolVersion, nonce})));
+    Send(protocol::Encode(protocol::HostFrame(protocol::Hello{protocol::kOldestGuestVersion, nonce})));
     for (;;) {
       protocol::GuestFrame frame = Next();
       if (auto* ack = std::get_if<protocol::HelloAck>(&frame); ack != nullptr && ack->nonce == nonce) break;

@@ -179,9 +179,14 @@ void Agent::OnHello(const protocol::Hello& hello) {
   }
   if (hello_) return Violation("second hello");
   ++generation_;
+  const protocol::VersionRange ours = protocol::GuestVersions();
   connection_->Send(
-      protocol::HelloAck{protocol::kGuestProtocolVersion, hello.nonce, commands_.States(), options_.machine_key});
-  if (hello.version != protocol::kGuestProtocolVersion) return Violation("protocol version");
+      protocol::HelloAck{ours.oldest, hello.nonce, commands_.States(), options_.machine_key, ours.newest});
+  version_ = protocol::HighestCommon(ours, hello.versions());
+  if (version_ == 0) {
+    const std::string why = "it speaks " + Describe(hello.versions()) + ", this agent " + Describe(ours);
+    return Violation(why.c_str());
+  }
   hello_ = true;
   files_.OnConnected();
   commands_.OnConnected();

@@ -65,6 +65,7 @@ class Agent : private Outlet {
   Loop loop_;
   std::unique_ptr<Connection> connection_;
   bool hello_ = false;
+  uint32_t version_ = 0;  // that the daemon of this session speaks too
   uint64_t generation_ = 0;
   Commands commands_;
   FileStreams files_;

@@ -160,7 +160,7 @@ TEST(Reconnect, GarbageBeforeTheMagicIsSkipped) {
   TestMachine machine;
   TestClient client(machine, false);
   client.SendRaw("half a frame \x7fSAN\x7fSANDBA");
-  client.SendRaw(protocol::Encode(protocol::Hello{protocol::kGuestProtocolVersion, 5}));
+  client.SendRaw(protocol::Encode(protocol::Hello{protocol::kOldestGuestVersion, 5}));
   EXPECT_EQ(client.Expect<protocol::HelloAck>().nonce, 5u);
 }
 
@@ -215,8 +215,17 @@ TEST(Protocol, OtherVersionIsToldOursThenClosed) {
   TestMachine machine;
   TestClient client(machine, false);
   client.Send(protocol::Hello{99, 1});
-  EXPECT_EQ(client.Expect<protocol::HelloAck>().version, protocol::kGuestProtocolVersion);
+  EXPECT_EQ(client.Expect<protocol::HelloAck>().oldest, protocol::kOldestGuestVersion);
   EXPECT_TRUE(client.Closed());
+}
+
+TEST(Protocol, ALaterDaemonThatSpeaksOurVersionTooIsServed) {
+  TestMachine machine;
+  TestClient client(machine, false);
+  client.Send(protocol::Hello{protocol::kOldestGuestVersion, 1, 99});
+  EXPECT_EQ(client.Expect<protocol::HelloAck>().versions(), protocol::GuestVersions());
+  client.Send(protocol::MakeDir{1, "later", "/tmp", 0, 0, "", true});
+  client.Expect<protocol::End>();
 }
 
 TEST(Protocol, NothingBeforeHello) {

@@ -9,8 +9,10 @@
 //     a.Require(m.signal > 0 && m.signal <= 64);
 //   }
 //
-// Messages are append-only: a field never changes or goes, a new one comes last, by Appended(). A message that ends in
-// Rest() takes none, nor does an entry of a list. The integers and strings are those of base/bytes.h.
+// Messages are append-only: a field never changes or goes, a new one comes last, by Appended(), and who does not know
+// it ignores it. A message that ends in Rest() takes none, nor does an entry of a list. The first builds refuse what
+// they do not know (guest_frames.h, spawner_messages.h say which versions), so a field that they may meet must be left
+// at its default, which is not sent. The integers and strings are those of base/bytes.h.
 #pragma once
 
 #include <concepts>
@@ -25,6 +27,13 @@
 #include "base/bytes.h"
 
 namespace sandbar::protocol {
+
+// 1 in the programs that tests of upgrades use in place of the next build: they speak one version more.
+#ifdef SB_PROTOCOL_AHEAD
+inline constexpr uint32_t kAhead = 1;
+#else
+inline constexpr uint32_t kAhead = 0;
+#endif
 
 // For Fields(): M is the message T, const when it is written.
 template <class M, class T>
@@ -54,7 +63,10 @@ class Put {
     w_.U8(static_cast<uint8_t>(v));
   }
   // All bytes up to the end of the message, at least one.
-  void Rest(std::string_view v, size_t /*max*/) { w_.Raw(v); }
+  void Rest(std::string_view v, size_t /*max*/) {
+    w_.Raw(v);
+    open_ended_ = true;
+  }
   void Require(bool) {}
   // A field that came later: `field` writes it. Left out together with all that follow as long as each is as in T().
   template <class T, class F>
@@ -66,11 +78,16 @@ class Put {
     w_.Raw(std::exchange(omitted_, {}));
   }
 
-  std::string Take() { return w_.Take(); }
+  std::string Take() {
+    // As of a later build that has appended a field, for the tests of upgrades.
+    if (kAhead > 0 && !open_ended_) w_.Raw(omitted_ + "appended later");
+    return w_.Take();
+  }
 
  private:
   ByteWriter w_;
   std::string omitted_;
+  bool open_ended_ = false;
 };
 
 class Get {
@@ -116,8 +133,8 @@ class Get {
     v = T();
   }
 
+  // Every field was there and within its bounds. What is left over are fields of a later build.
   bool ok() const { return ok_ && r_.ok(); }
-  bool Done() const { return ok_ && r_.Done(); }
 
  private:
   ByteReader r_;
@@ -132,7 +149,7 @@ bool GetAlternative(size_t index, std::string_view in, Variant& out) {
   auto read = [&]<size_t I>(std::integral_constant<size_t, I>) {
     Get get(in);
     Fields(get, out.template emplace<I>());
-    done = get.Done();
+    done = get.ok();
     return true;
   };
   [&]<size_t... I>(std::index_sequence<I...>) {

@@ -4,11 +4,13 @@
 #include <utility>
 
 #include "base/bytes.h"
+#include "base/log.h"
 #include "protocol/codec.h"
 
 namespace sandbar::protocol {
 namespace {
 
+constexpr uint32_t kNewestGuestVersion = 2 + kAhead;
 constexpr uint8_t kHostBase = 1;
 constexpr uint8_t kGuestBase = 65;
 constexpr size_t kMaxItems = 65536, kMaxItem = 1 << 20;  // of argv and env; a frame is shorter
@@ -29,7 +31,7 @@ void Offset(A& a, Is<uint64_t> auto& offset) {
 
 template <class A>
 void Fields(A& a, Is<Hello> auto& m) {
-  a(m.version);
+  a(m.oldest);
   a(m.nonce);
 }
 template <class A>
@@ -148,7 +150,7 @@ template <class A>
 void Fields(A&, Is<Renewed> auto&) {}
 template <class A>
 void Fields(A& a, Is<HelloAck> auto& m) {
-  a(m.version);
+  a(m.oldest);
   a(m.nonce);
   a.Each(m.commands, kMaxCommands, [&](auto& c) { Id(a, c.id), Offset(a, c.produced), a(c.exited); });
   a.Appended(m.machine_key, [&] { a.Text(m.machine_key, kMaxMachineKey); });
@@ -213,24 +215,37 @@ constexpr uint8_t Base() {
   return std::is_same_v<Frame, HostFrame> ? kHostBase : kGuestBase;
 }
 
+// The fields of a hello, nothing for other frames.
+template <class Frame>
+auto* HelloOf(Frame& frame) {
+  using Greeting = std::variant_alternative_t<0, std::remove_const_t<Frame>>;
+  return std::get_if<Greeting>(&frame);
+}
+
 template <class Frame>
 std::string EncodeFrame(const Frame& frame) {
   Put body;
   body(static_cast<uint8_t>(Base<Frame>() + frame.index()));
-  bool hello = false;
-  std::visit(
-      [&](const auto& m) {
-        using M = std::decay_t<decltype(m)>;
-        hello = std::is_same_v<M, Hello> || std::is_same_v<M, HelloAck>;
-        Fields(body, m);
-      },
-      frame);
+  std::visit([&](const auto& m) { Fields(body, m); }, frame);
   std::string payload = body.Take();
   ByteWriter out;
-  if (hello) out.Raw(kGuestMagic);
   out.U32(static_cast<uint32_t>(payload.size()));
   out.Raw(payload);
   return out.Take();
+}
+
+// What stands before a hello.
+template <class Frame>
+std::string Prefix(const Frame& frame, std::string_view magic) {
+  const auto* hello = HelloOf(frame);
+  if (hello == nullptr) return {};
+  std::string out;
+  if (hello->newest > hello->oldest) {
+    SB_CHECK(hello->newest < static_cast<uint8_t>(kEscape));
+    out += kVersionsMagic;
+    out += static_cast<char>(hello->newest);
+  }
+  return out += magic;
 }
 
 std::string Escape(std::string frame) {
@@ -249,17 +264,20 @@ std::string Escape(std::string frame) {
 
 }  // namespace
 
+VersionRange GuestVersions() {
+  return {kOldestGuestVersion, kNewestGuestVersion};
+}
+
 std::string Encode(const HostFrame& frame) {
-  return EncodeFrame(frame);
+  return Prefix(frame, kGuestMagic) + EncodeFrame(frame);
 }
 
 std::string Encode(const GuestFrame& frame) {
-  return EncodeFrame(frame);
+  return Prefix(frame, kGuestMagic) + EncodeFrame(frame);
 }
 
 std::string EncodeForStream(const GuestFrame& frame) {
-  if (!std::holds_alternative<HelloAck>(frame)) return Escape(Encode(frame));
-  return std::string(kStreamMagic) + Escape(Encode(frame).substr(kGuestMagic.size()));
+  return Prefix(frame, kStreamMagic) + Escape(EncodeFrame(frame));
 }
 
 std::string EncodeForStream(const HostFrame& frame) {
@@ -283,6 +301,7 @@ void FrameDecoder<Frame>::Feed(std::string_view bytes) {
       continue;
     }
     size_t n = std::min(bytes.find(kEscape), bytes.size());
+    if (!synced_ && n > 0) newest_ = 0;
     if (synced_) buffer_.append(bytes.substr(0, n));
     if (n < bytes.size()) ++n, matched_ = 1;
     bytes.remove_prefix(n);
@@ -301,16 +320,22 @@ void FrameDecoder<Frame>::AfterEscape(char c) {
     return;
   }
   // The beginning of a magic, or rubbish: whatever was being received ends here.
+  if (synced_) newest_ = 0;
   buffer_.clear();
   start_ = 0;
-  synced_ = matched_ + 1 == kGuestMagic.size() && (c == kGuestMagic.back() || c == kStreamMagic.back());
+  const bool last = matched_ + 1 == kGuestMagic.size();
+  synced_ = last && (c == kGuestMagic.back() || c == kStreamMagic.back());
   if (synced_) {
     stream_ = stream_ || c == kStreamMagic.back();
     matched_ = 0;
-  } else if (c == kGuestMagic[matched_]) {
+  } else if (matched_ == kVersionsMagic.size() && c != kEscape) {
+    newest_ = c > 0 && c < kEscape ? static_cast<uint8_t>(c) : 0;
+    matched_ = 0;
+  } else if (matched_ < kGuestMagic.size() && (c == kGuestMagic[matched_] || (last && c == kVersionsMagic.back()))) {
     ++matched_;
   } else {
     matched_ = c == kEscape ? 1 : 0;
+    newest_ = 0;
   }
 }
 
@@ -320,6 +345,7 @@ void FrameDecoder<Frame>::Resync() {
   buffer_.clear();
   start_ = 0;
   synced_ = false;
+  newest_ = 0;
   // Bytes of a stream are looked at when they are fed; there is no magic among those that are left.
   if (!stream_) Feed(rest);
 }
@@ -339,6 +365,8 @@ Result<bool> FrameDecoder<Frame>::Next(Frame& out) {
   size_t index = static_cast<size_t>(type) - Base<Frame>();
   if (type < Base<Frame>() || index >= std::variant_size_v<Frame>) return Fail(Code::kProtocol, "unknown frame type");
   if (!GetAlternative(index, payload, out)) return Fail(Code::kProtocol, "malformed frame");
+  if (auto* hello = HelloOf(out)) hello->newest = newest_;
+  newest_ = 0;
   if (start_ == buffer_.size()) {
     // An idle connection should not keep the largest frame it ever saw.
     if (buffer_.capacity() > kMaxData) std::string().swap(buffer_);

@@ -4,6 +4,12 @@
 // The connection starts with a Hello from the daemon that carries a magic and a nonce; the agent discards bytes until
 // it sees the magic, answers with HelloAck echoing the nonce, and the daemon discards until that.
 //
+// Hello and HelloAck say which versions the sender speaks, and both sides use the highest that both do. The oldest is
+// in the frame, where version 1 has its only one. The newest is in front of it, behind a magic of its own: a peer of
+// version 1 discards it like everything before the magic that it knows, and takes the rest for a hello of version 1.
+// From version 2 on frames get new fields at their end, and who does not know them ignores them (protocol/codec.h); new
+// types of frames go only to a side that has the version (protocol/versions.h).
+//
 // A channel without boundaries (virtio-serial, a socket that somebody else holds) outlives the daemon's connections: it
 // is a *stream*. There a magic begins a new session wherever it stands, in the middle of a frame that will never be
 // completed too; within frames every 0x7f is followed by a zero, so that none can contain a magic. The agent knows what
@@ -34,9 +40,10 @@
 // A machine that goes on from a saved memory has an agent that knows commands by the names of another session: Renew
 // tells it the new ones, with what a copy must not share with its original (random numbers) or has missed (the time).
 // The agent answers Renewed and says no more until the next Hello.
-// Everything from the guest is hostile: decode with bounds, unknown types or ids close the channel.
+// Everything from the guest is hostile: decode with bounds; unknown types and ids close the channel.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -45,12 +52,18 @@
 #include <vector>
 
 #include "base/result.h"
+#include "protocol/versions.h"
 
 namespace sandbar::protocol {
 
-inline constexpr uint32_t kGuestProtocolVersion = 1;
-inline constexpr std::string_view kGuestMagic = "\x7fSANDBAR";   // 8 bytes, sent before Hello / HelloAck frames
-inline constexpr std::string_view kStreamMagic = "\x7fSANDBAS";  // the agent's, on a stream
+// Version 1: of agents and servers that know one version only and refuse a frame with further fields.
+// Version 2: says which versions it speaks, ignores the fields of a frame that it does not know.
+inline constexpr uint32_t kOldestGuestVersion = 1;
+VersionRange GuestVersions();
+
+inline constexpr std::string_view kVersionsMagic = "\x7fSANDBAV";  // and the newest version, one byte, before a hello
+inline constexpr std::string_view kGuestMagic = "\x7fSANDBAR";     // 8 bytes, sent before Hello / HelloAck frames
+inline constexpr std::string_view kStreamMagic = "\x7fSANDBAS";    // the agent's, on a stream
 inline constexpr std::string_view kGuestGone("\x7fSANDBAR\x01\0\0\0\x0f", 13);
 inline constexpr size_t kMaxFrame = 1 << 20;      // longest legal length field
 inline constexpr size_t kMaxData = 128 << 10;     // longest Output or Data payload
@@ -89,8 +102,10 @@ enum class Channel : uint8_t { kNone, kDescriptor3, kStandardInput };
 
 // daemon -> guest
 struct Hello {
-  uint32_t version = kGuestProtocolVersion;
+  uint32_t oldest = kOldestGuestVersion;
   uint64_t nonce = 0;
+  uint32_t newest = 0;  // in front of the frame, when it is above `oldest`
+  VersionRange versions() const { return {oldest, std::max(oldest, newest)}; }
 };
 struct Exec {
   std::string id;
@@ -190,10 +205,12 @@ struct CommandState {
   bool exited = false;
 };
 struct HelloAck {
-  uint32_t version = kGuestProtocolVersion;
+  uint32_t oldest = kOldestGuestVersion;
   uint64_t nonce = 0;
   std::vector<CommandState> commands;
   std::string machine_key;  // on the wire only when there is one
+  uint32_t newest = 0;      // as in Hello
+  VersionRange versions() const { return {oldest, std::max(oldest, newest)}; }
 };
 struct ExecStarted {
   std::string id;
@@ -283,6 +300,7 @@ class FrameDecoder {
   bool magic_forbidden_ = false;
   bool lost_ = false;   // where frames begin: a forbidden magic came
   size_t matched_ = 0;  // how much of a magic, or of an escape, was seen last
+  uint8_t newest_ = 0;  // what kVersionsMagic said, until the hello that it belongs to
 };
 extern template class FrameDecoder<HostFrame>;
 extern template class FrameDecoder<GuestFrame>;

@@ -117,7 +117,7 @@ Result<M> DecodeInit(uint8_t kind, std::string_view bytes, const std::vector<Fd>
   get.Require(got == kind);
   M message;
   Fields(get, message);
-  if (!get.Done()) return Fail(Code::kProtocol, "bad message to an init");
+  if (!get.ok()) return Fail(Code::kProtocol, "bad message to an init");
   return message;
 }
 

@@ -6,6 +6,7 @@
 namespace sandbar::protocol {
 namespace {
 
+constexpr uint32_t kNewestSpawnerVersion = 8 + kAhead;
 constexpr size_t kMaxId = 128;
 constexpr size_t kMaxText = 4096;
 constexpr size_t kMaxMachines = 2048;
@@ -200,6 +201,10 @@ Result<Tagged> DecodeTagged(std::string_view packet) {
 }
 
 }  // namespace
+
+VersionRange SpawnerVersions() {
+  return {kOldestSpawnerVersion, kNewestSpawnerVersion};
+}
 
 std::string Encode(const TaggedRequest& request) {
   return EncodeTagged(request);

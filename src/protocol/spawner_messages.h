@@ -1,7 +1,11 @@
 // What the daemon may ask of the privileged spawner: typed requests with ids, never paths; fds come back.
 // One SOCK_SEQPACKET unix connection (<data>/run/spawner.sock, 0600 for the daemon's uid, SO_PEERCRED checked), one
 // packet per message, requests answered in order of completion by `tag`. Event messages have tag 0.
-// The encoding is base/bytes.h; every field is bounded before use on both sides.
+// The encoding is protocol/codec.h; every field is bounded before use on both sides.
+//
+// The server may find a spawner of another build. It says hello with the newest version that it speaks, and with the
+// next older one as long as the spawner answers kUnsupported; all spawners know these answers. The version of the hello
+// that is accepted is used from then on.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +14,14 @@
 #include <vector>
 
 #include "base/result.h"
+#include "protocol/versions.h"
 
 namespace sandbar::protocol {
 
-inline constexpr uint32_t kSpawnerProtocolVersion = 7;
+// Version 7: the spawner and the server refuse a message with further fields.
+// Version 8: they ignore the fields that they do not know (protocol/codec.h).
+inline constexpr uint32_t kOldestSpawnerVersion = 7;
+VersionRange SpawnerVersions();
 inline constexpr size_t kMaxSpawnerMessage = 64 << 10;
 inline constexpr size_t kMaxLayers = 64;
 inline constexpr size_t kMaxSnapshotChain = 64;
@@ -33,7 +41,7 @@ struct MachineLimits {
 
 // Requests
 struct HelloReq {
-  uint32_t version = kSpawnerProtocolVersion;
+  uint32_t version = kOldestSpawnerVersion;
 };
 struct BootReq {
   std::string machine;
@@ -181,7 +189,7 @@ struct EngineEntry {
   std::string no_nesting;  // why its machines run no containers; empty: they do
 };
 struct HelloResp {
-  uint32_t version = kSpawnerProtocolVersion;
+  uint32_t version = kOldestSpawnerVersion;  // the one of the request
   std::string instance;
   std::string disk_limit;
   std::string cgroup;

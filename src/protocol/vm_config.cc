@@ -45,7 +45,7 @@ Result<VmConfig> DecodeVmConfig(std::string_view bytes) {
   VmConfig config;
   Get get(bytes);
   Fields(get, config);
-  if (!get.Done()) return Fail(Code::kProtocol, "malformed configuration");
+  if (!get.ok()) return Fail(Code::kProtocol, "malformed configuration");
   return config;
 }
 

@@ -11,6 +11,5 @@ using Limits = MachineLimits;
 using Request = SpawnerRequest;
 using Response = SpawnerResponse;
 inline constexpr size_t kMaxMessage = kMaxSpawnerMessage;
-inline constexpr uint32_t kProtocolVersion = kSpawnerProtocolVersion;
 
 }  // namespace sandbar::spawner

@@ -54,6 +54,12 @@ Error LinkCore::Unavailable() const {
   return Error{Code::kUnavailable, "connection to the machine ended: " + why};
 }
 
+Result<> LinkCore::Require(const protocol::Feature& feature) const {
+  if (version_ >= feature.since) return {};
+  return Fail(Code::kConflict, std::string("the sandbox's agent is of an earlier release and cannot ") + feature.what +
+                                   "; stop and resume the sandbox, then try again");
+}
+
 void LinkCore::Shut(Error why) {
   if (closed_) return;
   closed_ = std::move(why);
@@ -103,6 +109,8 @@ bool LinkCore::HeardSince(LinkClock::time_point when) const {
 
 Task<> LinkCore::Handshake(std::string key) {
   protocol::Hello hello;
+  hello.oldest = protocol::GuestVersions().oldest;
+  hello.newest = protocol::GuestVersions().newest;
   FillRandom(&hello.nonce, sizeof hello.nonce);
   hello.nonce &= 0xfefefefefefefefe;  // no byte of it looks like an escape, should this be a stream
   std::string bytes = protocol::Encode(hello);
@@ -134,8 +142,10 @@ Task<> LinkCore::Handshake(std::string key) {
         decoder_.Resync();
         continue;
       }
-      if (ack->version != protocol::kGuestProtocolVersion)
-        co_return Fail(Code::kProtocol, "the agent speaks protocol version " + std::to_string(ack->version));
+      version_ = protocol::HighestCommon(protocol::GuestVersions(), ack->versions());
+      if (version_ == 0)
+        co_return Fail(Code::kProtocol, "the agent speaks " + Describe(ack->versions()) +
+                                            " of the protocol, the server " + Describe(protocol::GuestVersions()));
       if (!key.empty() && ack->machine_key != key)
         co_return Fail(Code::kProtocol, "the agent that answers is not the one that was configured for this machine");
       for (const auto& c : ack->commands) {

@@ -71,6 +71,7 @@ class LinkCore {
 
   bool closed() const { return closed_.has_value(); }
   Error Unavailable() const;
+  Result<> Require(const protocol::Feature& feature) const;
   // Ends the connection, once; every pending call and stream fails. OnClosed follows from ReadLoop.
   void Shut(Error why);
   void ShutByOwner();
@@ -176,6 +177,7 @@ class LinkCore {
   uint32_t next_stream_ = 1;
   std::optional<Error> closed_;
   bool by_owner_ = false;
+  uint32_t version_ = 0;  // that both sides speak
 };
 
 // The calls, each a coroutine that holds the core.

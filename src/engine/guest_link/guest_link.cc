@@ -16,6 +16,7 @@ class Link : public GuestLink {
     tasks_.Spawn(core_->WatchFrames());
   }
 
+  Result<> Require(const protocol::Feature& feature) const override { return core_->Require(feature); }
   const std::vector<protocol::CommandState>& known_commands() const override { return core_->known; }
   Task<> Exec(protocol::Exec request) override { return CallExec(core_, std::move(request)); }
   void Ack(const std::string& command, uint64_t offset) override { core_->Ack(command, offset); }

@@ -53,6 +53,9 @@ class FileStream : public ByteSource {};
 class GuestLink {
  public:
   virtual ~GuestLink() = default;
+  // Before a call that sends frames or fields which came after the oldest version: kConflict when the agent, which is
+  // as old as its machine, does not know them.
+  virtual Result<> Require(const protocol::Feature& feature) const = 0;
   // Commands that the agent knew at HelloAck: so that recovery can tell a lost command from a live one.
   virtual const std::vector<protocol::CommandState>& known_commands() const = 0;
   // Error codes: kExecutableNotFound (also: there, but cannot be executed), kBadRequest (cwd, arguments), kTooLarge,

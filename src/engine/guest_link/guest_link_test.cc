@@ -66,7 +66,8 @@ TEST_F(LinkTest, HelloOfAnotherVersionIsRefused) {
   auto scenario = [](LinkTest* t) -> asio::awaitable<void> {
     auto greet = [](LinkTest* test) -> Task<> {
       auto hello = co_await test->peer_->Expect<protocol::Hello>();
-      protocol::GuestFrame ack = protocol::HelloAck{2, hello.nonce, {}};
+      EXPECT_EQ(hello.versions(), protocol::GuestVersions());
+      protocol::GuestFrame ack = protocol::HelloAck{90, hello.nonce, {}, "", 91};
       co_await test->peer_->Send(std::move(ack));
       co_return Result<>{};
     };
@@ -74,6 +75,32 @@ TEST_F(LinkTest, HelloOfAnotherVersionIsRefused) {
     auto opened = co_await OpenGuestLink(std::move(*t->ours_), &t->events_);
     EXPECT_FALSE(opened);
     EXPECT_EQ(opened.error().code, Code::kProtocol);
+    EXPECT_NE(opened.error().message.find("versions 90 to 91"), std::string::npos) << opened.error().message;
+    EXPECT_NE(opened.error().message.find(Describe(protocol::GuestVersions())), std::string::npos);
+    co_await t->group_.Close();
+  };
+  Run(scenario(this));
+}
+
+TEST_F(LinkTest, AnOldAgentIsUsedAndWhatItLacksIsAConflict) {
+  auto scenario = [](LinkTest* t) -> asio::awaitable<void> {
+    auto greet = [](LinkTest* test) -> Task<> {
+      auto hello = co_await test->peer_->Expect<protocol::Hello>();
+      protocol::GuestFrame ack = protocol::HelloAck{1, hello.nonce, {}};
+      co_await test->peer_->Send(std::move(ack));
+      co_return Result<>{};
+    };
+    t->group_.Spawn(greet(t));
+    auto opened = co_await OpenGuestLink(std::move(*t->ours_), &t->events_);
+    EXPECT_TRUE(opened);
+    if (!opened) co_return;
+    const protocol::Feature first{1, "walk"}, later{2, "fly"};
+    EXPECT_TRUE((*opened)->Require(first));
+    auto refused = (*opened)->Require(later);
+    EXPECT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, Code::kConflict);
+    EXPECT_NE(refused.error().message.find("cannot fly; stop and resume the sandbox"), std::string::npos);
+    co_await (*opened)->Close();
     co_await t->group_.Close();
   };
   Run(scenario(this));

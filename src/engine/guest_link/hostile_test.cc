@@ -240,7 +240,7 @@ TEST_F(LinkTest, AnAgentWithTheMachinesKeyIsTaken) {
 // An agent behind a stream that everybody in its machine can write to.
 Task<> GreetOnAStream(Peer* peer) {
   auto hello = co_await peer->Expect<protocol::Hello>();
-  protocol::GuestFrame ack = protocol::HelloAck{protocol::kGuestProtocolVersion, hello.nonce, {}, {}};
+  protocol::GuestFrame ack = protocol::HelloAck{protocol::kOldestGuestVersion, hello.nonce, {}, {}};
   std::string bytes = protocol::EncodeForStream(ack);
   co_await peer->SendRaw(std::move(bytes));
   co_return Result<>{};

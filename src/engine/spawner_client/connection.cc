@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include "base/log.h"
 #include "os/unix_socket.h"
 
 namespace sandbar::engine {
@@ -104,6 +105,39 @@ Task<SpawnerReply> Connection::Call(protocol::SpawnerRequest request, std::chron
   pending_.erase(tag);
   if (!ec) co_return Fail(Code::kTimeout, "the spawner does not answer");
   co_return Fail(Code::kCancelled, "cancelled");
+}
+
+Task<protocol::HelloResp> Connection::Hello() {
+  const protocol::VersionRange ours = protocol::SpawnerVersions();
+  for (uint32_t version = ours.newest;; --version) {
+    protocol::HelloReq hello;
+    hello.version = version;
+    protocol::SpawnerRequest request = hello;
+    auto answer = co_await Call(std::move(request));
+    if (answer) {
+      auto* accepted = std::get_if<protocol::HelloResp>(&answer->body);
+      if (accepted == nullptr) co_return Fail(Code::kProtocol, "unexpected answer of the spawner");
+      version_ = version;
+      if (version < ours.newest)
+        log::Warn(
+            "the spawner is of an earlier release (version {} of its protocol): it and its machines go on; "
+            "`sandbar down` ends them, and the next start has all of this release",
+            version);
+      co_return std::move(*accepted);
+    }
+    if (answer.error().code != Code::kUnsupported) co_return std::unexpected(std::move(answer).error());
+    if (version == ours.oldest)
+      co_return Fail(Code::kUnsupported, "this server speaks " + Describe(ours) + " of the spawner's protocol, but " +
+                                             answer.error().message +
+                                             ": start the release that started the spawner, or end its machines with "
+                                             "`sandbar down`");
+  }
+}
+
+Result<> Connection::Require(const protocol::Feature& feature) const {
+  if (version_ >= feature.since) return {};
+  return Fail(Code::kConflict, std::string("the spawner is of an earlier release and cannot ") + feature.what +
+                                   "; stop all sandboxes (sandbar down), start the server again, then try again");
 }
 
 void Connection::Flush() {

@@ -42,6 +42,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Use Open.
   Connection(const asio::any_io_executor& ex, Fd socket);
 
+  // Before any other call: finds the highest version that the spawner speaks too. kUnsupported: there is none.
+  Task<protocol::HelloResp> Hello();
+  // Before a request that came after the oldest version: kConflict when the spawner, which may be older than the
+  // server, does not know it.
+  Result<> Require(const protocol::Feature& feature) const;
   // kUnavailable when the spawner is gone, kTimeout when it does not answer; its own errors as they are.
   Task<SpawnerReply> Call(protocol::SpawnerRequest request, std::chrono::seconds limit = kAnswerLimit);
   // Register before the machine can have ended, i.e. before Boot or Attach is sent.
@@ -65,6 +70,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   asio::any_io_executor ex_;
   asio::posix::stream_descriptor socket_;
   std::string closed_;  // why; empty while open
+  uint32_t version_ = 0;
   uint32_t next_tag_ = 1;
   // Shared with the coroutine that waits: whichever of the two ends last frees it.
   std::map<uint32_t, std::shared_ptr<Pending>> pending_;

@@ -96,6 +96,58 @@ Task<size_t> CallOnce(std::string path, protocol::SpawnerRequest request) {
   co_return reply->fds.size();
 }
 
+Task<uint32_t> SayHello(std::string path) {
+  auto ex = co_await asio::this_coro::executor;
+  SB_CO_TRY(auto connection, Connection::Open(ex, path));
+  auto hello = co_await connection->Hello();
+  const protocol::Feature first{protocol::kOldestSpawnerVersion, "walk"}, later{1000, "fly"};
+  EXPECT_EQ(connection->Require(first).has_value(), hello.has_value());
+  auto refused = connection->Require(later);
+  EXPECT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kConflict);
+  connection->Close("done");
+  if (!hello) co_return std::unexpected(std::move(hello).error());
+  co_return hello->version;
+}
+
+// A spawner that speaks these versions, which may be none of ours.
+void Greet(FakeSpawner& s, protocol::VersionRange speaks) {
+  const protocol::VersionRange ours = protocol::SpawnerVersions();
+  for (uint32_t expected = ours.newest; expected >= ours.oldest; --expected) {
+    auto request = s.Receive();
+    const auto* hello = std::get_if<protocol::HelloReq>(&request.body);
+    SB_CHECK(hello != nullptr && hello->version == expected);
+    if (speaks.Has(expected)) {
+      protocol::HelloResp accepted;
+      accepted.version = expected;
+      return s.Send(request.tag, accepted);
+    }
+    s.Send(request.tag, protocol::ErrorResp{static_cast<int32_t>(Code::kUnsupported), "the spawner speaks another"});
+  }
+}
+
+TEST(Connection, TheHighestCommonVersionIsSpoken) {
+  const protocol::VersionRange ours = protocol::SpawnerVersions();
+  for (protocol::VersionRange speaks :
+       {protocol::VersionRange{ours.oldest, ours.oldest}, ours, protocol::VersionRange{ours.newest, ours.newest + 5}}) {
+    FakeSpawner fake([speaks](FakeSpawner& s) { Greet(s, speaks); });
+    asio::io_context io;
+    auto version = RunTask(io, SayHello(fake.path()));
+    ASSERT_TRUE(version) << version.error().message;
+    EXPECT_EQ(*version, protocol::HighestCommon(ours, speaks));
+  }
+}
+
+TEST(Connection, ASpawnerThatSpeaksNoneOfOurVersionsIsRefusedWithBothNamed) {
+  FakeSpawner fake([](FakeSpawner& s) { Greet(s, {500, 501}); });
+  asio::io_context io;
+  auto version = RunTask(io, SayHello(fake.path()));
+  ASSERT_FALSE(version);
+  EXPECT_EQ(version.error().code, Code::kUnsupported);
+  EXPECT_NE(version.error().message.find(Describe(protocol::SpawnerVersions())), std::string::npos);
+  EXPECT_NE(version.error().message.find("the spawner speaks another"), std::string::npos);
+}
+
 TEST(Connection, AnswersComeByTagWithTheirFds) {
   FakeSpawner fake([](FakeSpawner& s) {
     auto request = s.Receive();

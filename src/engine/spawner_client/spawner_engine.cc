@@ -272,13 +272,7 @@ class SpawnerEngineImpl : public SpawnerEngine {
 
 Task<std::unique_ptr<SpawnerEngine>> OpenSpawnerEngine(asio::any_io_executor executor, std::string socket_path) {
   SB_CO_TRY(auto connection, Connection::Open(executor, socket_path));
-  protocol::SpawnerRequest hello = protocol::HelloReq();
-  auto answer = co_await connection->Call(std::move(hello));
-  if (!answer) {
-    connection->Close("no hello");
-    co_return std::unexpected(std::move(answer).error());
-  }
-  auto body = Expect<protocol::HelloResp>(*answer);
+  auto body = co_await connection->Hello();
   if (!body) {
     connection->Close("no hello");
     co_return std::unexpected(std::move(body).error());

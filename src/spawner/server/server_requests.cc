@@ -44,9 +44,10 @@ Result<std::vector<Fd>> NetworkFds(const Machine& m) {
 }  // namespace
 
 void Server::Handle(uint32_t tag, const HelloReq& r) {
-  if (r.version != kProtocolVersion)
-    return daemon_.ReplyError(tag, Fail(Code::kUnsupported, "the spawner speaks another version: restart it").error());
-  daemon_.Reply(tag, HelloResp{kProtocolVersion, host_->instance, host_->disk->Describe(), host_->cgroups->Describe(),
+  if (!SpawnerVersions().Has(r.version))
+    return daemon_.ReplyError(tag,
+                              Fail(Code::kUnsupported, "the spawner speaks " + Describe(SpawnerVersions())).error());
+  daemon_.Reply(tag, HelloResp{r.version, host_->instance, host_->disk->Describe(), host_->cgroups->Describe(),
                                host_->disk->copies_snapshots(), host_->engines});
 }
 

@@ -197,7 +197,7 @@ class TestClient {
     std::strncpy(addr.sun_path, machine.socket_path().c_str(), sizeof addr.sun_path - 1);
     Require(::connect(fd_.get(), reinterpret_cast<sockaddr*>(&addr), sizeof addr) == 0, "connect");
     if (!hello) return;
-    Send(protocol::Hello{protocol::kGuestProtocolVersion, 77});
+    Send(protocol::Hello{protocol::kOldestGuestVersion, 77});
     hello_ = Expect<protocol::HelloAck>();
     EXPECT_EQ(hello_.nonce, 77u);
   }
@@ -300,7 +300,7 @@ class TestClient {
  private:
   // What earlier clients left unread comes first.
   void HelloOnStream(uint64_t nonce) {
-    Send(protocol::Hello{protocol::kGuestProtocolVersion, nonce});
+    Send(protocol::Hello{protocol::kOldestGuestVersion, nonce});
     while (auto frame = Receive()) {
       if (auto* ack = std::get_if<protocol::HelloAck>(&*frame); ack != nullptr && ack->nonce == nonce) hello_ = *ack;
       if (hello_.nonce == nonce) return;

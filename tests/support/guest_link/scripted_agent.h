@@ -114,7 +114,7 @@ class Peer {
   asio::awaitable<void> Hello(std::vector<protocol::CommandState> commands, std::string key = {}) {
     auto hello = co_await Expect<protocol::Hello>();
     protocol::GuestFrame ack =
-        protocol::HelloAck{protocol::kGuestProtocolVersion, hello.nonce, std::move(commands), std::move(key)};
+        protocol::HelloAck{protocol::kOldestGuestVersion, hello.nonce, std::move(commands), std::move(key)};
     co_await Send(std::move(ack));
   }
   void Close() { socket_.close(); }
