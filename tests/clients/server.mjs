@@ -45,14 +45,14 @@ export async function until(what, why, tries = 600) {
 
 export class Server {
   constructor(fields) {
-    Object.assign(this, fields);
+    Object.assign(this, { binary }, fields);
     this.output = "";
   }
 
   async start() {
     this.exited = null;
     const args = ["serve", "--listen", `127.0.0.1:${this.port}`, "--data", this.data, "--config", this.configFile, ...this.args];
-    this.process = spawn(binary, args, { stdio: ["ignore", "pipe", "pipe"], env: { ...process.env, ...this.env } });
+    this.process = spawn(this.binary, args, { stdio: ["ignore", "pipe", "pipe"], env: { ...process.env, ...this.env } });
     this.pid = this.process.pid;
     for (const stream of [this.process.stdout, this.process.stderr]) stream.on("data", (d) => (this.output += d));
     this.gone = new Promise((done) => this.process.once("exit", (code, signal) => done((this.exited = { code, signal }))));
@@ -60,7 +60,7 @@ export class Server {
       if (this.exited) throw new Error(`sandbar serve ended: ${JSON.stringify(this.exited)}\n${this.output}`);
       return fetch(`${this.url}/health`).then((r) => r.ok, () => false);
     }, `${this.url}/health answers\n${this.output}`);
-    this.token = (await run(binary, ["token", "--data", this.data])).stdout.trim();
+    this.token = (await run(this.binary, ["token", "--data", this.data])).stdout.trim();
     return this;
   }
 
@@ -115,17 +115,17 @@ export class Server {
       this.process.kill("SIGTERM");
       await this.gone;
     }
-    await run(binary, ["down", "--data", this.data]).catch((e) => (this.output += `\ndown: ${e.stderr ?? e}`));
+    await run(this.binary, ["down", "--data", this.data]).catch((e) => (this.output += `\ndown: ${e.stderr ?? e}`));
     if (!keepData) await rm(this.data, { recursive: true, force: true });
     await rm(this.configFile, { force: true });
   }
 }
 
-export async function startServer({ config = "", args = [], env = {}, data } = {}) {
+export async function startServer({ config = "", args = [], env = {}, data, program = binary } = {}) {
   data ??= await mkdtemp(join(tmpdir(), "sandbar-test-"));
   await mkdir(data, { recursive: true });
   const configFile = `${data}.toml`;
   await writeFile(configFile, /^isolation\b/m.test(config) ? config : `isolation = "${engine}"\n${config}`);
   const port = await freePort();
-  return new Server({ data, configFile, port, args, env, url: `http://127.0.0.1:${port}` }).start();
+  return new Server({ binary: program, data, configFile, port, args, env, url: `http://127.0.0.1:${port}` }).start();
 }
