@@ -47,7 +47,7 @@ class Directory {
   virtual Task<uint64_t> CountSandboxes() = 0;
   // Ended ones whose collect_after_ms is over, a bounded number, those that ended first.
   virtual Task<std::vector<Sandbox>> SandboxesToCollect(int64_t now) = 0;
-  // Sums per project. The machine that writes a session's start and its end adds to them in the same transaction.
+  // Sums per project, deleted sandboxes included (store.h says who adds to them).
   virtual Task<std::vector<ProjectUsage>> Usage() = 0;
 
   virtual Task<std::optional<Snapshot>> FindSnapshot(std::string id) = 0;

@@ -7,7 +7,8 @@
 //
 //   core.Db([](store::Journal& journal) { return journal.UnfinishedSessions(); });
 //
-// A session's row names its sandbox's record in the directory. The writes that change both are in store.h.
+// A session's row names its sandbox's record in the directory. The writes that change both are in store.h. In the one
+// file of a one-machine server the session's row references the record, and goes when the record is removed.
 #pragma once
 
 #include <map>

@@ -9,9 +9,14 @@
 //   (*store)->EditSandbox(key, [](Sandbox& s) -> Result<> { s.timeout_ms = 60000; return {}; });
 //
 // The combined writes below change rows of both halves in one transaction: all rows or none. A server whose directory
-// is another database cannot do that. It has to write in the order that each comment gives, so that whatever a crash
-// leaves is found by the next start and finished or undone. The journal's row is written first when it announces work,
-// and last when it ends work: an unfinished row in the journal is what makes recovery look.
+// is another database cannot do that, and its machines go on while that database is down. It has to write in the order
+// that each comment gives: the journal first, with a note of what the directory has not heard yet, then the directory,
+// then the note goes. The next start, or the directory's return, repeats what is noted. So each write to the directory
+// has to be one that can be repeated.
+//
+// Usage is a combined write too: triggers of the schema add to the sums of a project in the transaction that writes a
+// session's start or end. Across two databases each machine keeps its own sums in its journal and writes them, as they
+// are, to a row of its own; Usage adds the rows up.
 //
 // Work that a function does on a Store& in several calls (retention, durability, drives, deletion in sandbox/) is not
 // one transaction. It is in one piece only as long as one thread makes all calls; each of its steps can be repeated.
@@ -35,22 +40,22 @@ class Store final : public SqliteJournal, public SqliteDirectory {
   // A new sandbox with its first session. kConflict when the name is taken. A non-empty `claimed` pool member loses its
   // pool row in the same transaction: from then on the machine belongs to the session. The store gives the sandbox an
   // id when it has none.
-  // Across two databases: journal (session pending, pool row gone), then directory. After a crash in between, or when
-  // the name is taken, recovery finds a pending session without a record, ends its machine and removes the row.
+  // Across two databases: journal (session pending, pool row gone), then directory. When the name is taken, or after a
+  // crash in between, the machine is ended and the session's row removed: a pending session without a record was never
+  // answered.
   Result<> CreateSandbox(const Sandbox& sandbox, const Session& session, const std::string& claimed);
 
   // A new session of an existing sandbox, or a new state of a known one, with the edit of its sandbox. kNotFound when
   // the sandbox is gone. A null `edit` leaves the sandbox as it is.
-  // Across two databases: a session that goes on: journal, then directory; recovery copies the session's state to the
-  // record again, which changes nothing the second time. A session that ends: directory, then journal. The edit then
-  // adds the session's usage to the sandbox's totals, and a repetition would add it twice: the record has to say which
-  // session it counted last, in the same row as the totals.
+  // Across two databases: journal, then directory. To copy the session's state to the record again changes nothing. At
+  // its end the edit adds the session's usage to the sandbox's totals, which a repetition would add twice: the record
+  // has to name the session that it counted last, in the row that has the totals.
   Result<Sandbox> SaveSession(const Session& session, const SandboxEdit& edit);
 
   // The end of a session with the snapshot that it left, which the edit makes the sandbox's head.
-  // Across two databases: snapshot, then the sandbox's head, then the journal. The session has named its snapshot since
-  // before the machine ended, so until the journal says "stopped" recovery writes all three again; a snapshot of that
-  // id which is there already is the same one. Never the head first: it would name a snapshot that does not exist.
+  // Across two databases: journal, snapshot, head. The session has named its snapshot since before the machine ended; a
+  // snapshot of that id which is there already is the same one. Never the head before the snapshot: it would name one
+  // that does not exist.
   Result<Sandbox> SaveStopped(const Session& session, const Snapshot& snapshot, const SandboxEdit& edit);
 
   // Takes its sessions, commands and notices with it. Not an error when it is gone already.
