@@ -24,7 +24,7 @@ sb_module(store uses base async tests support/store links Boost::json PkgConfig:
 sb_module(engine uses base async)
 sb_module(engine/guest_link uses base async protocol engine tests wire support/guest_link)
 sb_module(engine/spawner_client uses base async protocol os engine tests spawner engine/guest_link)
-sb_module(sandbox uses base async wire protocol engine engine/guest_link store images http egress tests support/sandbox links Boost::json OpenSSL::Crypto)
+sb_module(sandbox uses base async wire protocol engine engine/guest_link store images http egress tests support/sandbox support/store links Boost::json OpenSSL::Crypto)
 sb_embed(sandbox code/code_drivers.h kPythonDriver src/sandbox/code/drivers/driver.py kNodeDriver src/sandbox/code/drivers/driver.js
   kBashDriver src/sandbox/code/drivers/driver.sh)
 sb_module(mcp uses base async wire egress sandbox links Boost::json ZLIB::ZLIB)

@@ -14,6 +14,7 @@
 #include "sandbox/races/races_impl.h"
 #include "sandbox/recovery/recovery.h"
 #include "sandbox/sandboxes/sandboxes_impl.h"
+#include "sandbox/seals.h"
 #include "sandbox/server_impl.h"
 #include "sandbox/sessions/sessions_impl.h"
 #include "sandbox/snapshots/snapshot_cleaner.h"
@@ -40,6 +41,8 @@ class DomainImpl final : public Domain {
 
   Task<> Start() override {
     SB_CO_TRYV(co_await server_.LoadTokens());
+    auto bind = [vault = &core_.vault](store::Store& store) { return BindSealsToIds(store, *vault); };
+    SB_CO_TRYV(co_await core_.Db(std::move(bind)));
     SB_CO_TRYV(co_await recovery_.Run());
     SB_CO_TRYV(co_await layers_.CheckAtStart());
     pool_.Start();

@@ -5,6 +5,7 @@
 #include "base/ids.h"
 #include "base/log.h"
 #include "sandbox/drives/drive_records.h"
+#include "sandbox/seals.h"
 #include "sandbox/sessions/network.h"
 #include "sandbox/snapshots/retention.h"
 #include "sandbox/validate.h"
@@ -33,6 +34,9 @@ Task<SandboxView> Creator::CreateFrom(Scope scope, NewSandbox wanted) {
   store::Sandbox& sandbox = wanted.record;
   SB_CO_TRY(auto place, active_->Reserve());
   Pool::Hold hold(pool_);
+  // A fork's record is a copy of its source's, and yet another sandbox.
+  sandbox.id = store::NewSandboxId();
+  sandbox.version = 0;
   sandbox.team = scope.team;
   sandbox.project = scope.project;
   sandbox.runtime = image.runtime;
@@ -46,10 +50,10 @@ Task<SandboxView> Creator::CreateFrom(Scope scope, NewSandbox wanted) {
   if (sandbox.name.empty()) sandbox.name = sandbox.v1 ? row.id : NewSandboxName();
   row.sandbox = sandbox.name;
   if (wanted.policy) {
-    sandbox.network = SealPolicy(core_->vault, wanted.policy->policy(), OwnerOf(store::KeyOf(sandbox)));
-    row.network = SealPolicy(core_->vault, wanted.policy->policy(), OwnerOf(row));
+    sandbox.network = SealPolicy(core_->vault, wanted.policy->policy(), SealOwner(sandbox));
+    row.network = SealPolicy(core_->vault, wanted.policy->policy(), SealOwner(row));
   }
-  auto env = std::exchange(sandbox.env, core_->vault.SealEnv(sandbox.env, OwnerOf(store::KeyOf(sandbox))));
+  auto env = std::exchange(sandbox.env, core_->vault.SealEnv(sandbox.env, SealOwner(sandbox)));
   sandbox.created_at = sandbox.updated_at = sandbox.status_updated_at = row.created_at;
 
   // The pool has machines of the default engine without anything special.

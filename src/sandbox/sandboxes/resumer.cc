@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "sandbox/drives/drive_records.h"
 #include "sandbox/sandboxes/sealed_settings.h"
+#include "sandbox/seals.h"
 #include "sandbox/sessions/network.h"
 #include "sandbox/snapshots/retention.h"
 
@@ -23,7 +24,7 @@ Task<SandboxView> Resumer::Start(store::Sandbox sandbox, ResumeFrom from) {
   SB_CO_TRY(auto place, active_->Reserve());
   SB_CO_TRY(store::Session row, launcher_->MakeSession(sandbox, SourceOf(snapshot)));
   SB_CO_TRY(auto policy, co_await PolicyToStartWith(core_, sandbox));
-  if (policy) row.network = SealPolicy(core_->vault, policy->policy(), OwnerOf(row));
+  if (policy) row.network = SealPolicy(core_->vault, policy->policy(), SealOwner(row));
   row.machine_id = NewLabel("m-", 16);
   auto insert = [sandbox, row](store::Store& store) mutable -> Result<store::Session> {
     SB_TRYV(AttachDrives(store, sandbox, row));

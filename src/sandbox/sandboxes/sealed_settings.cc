@@ -1,12 +1,13 @@
 #include "sandbox/sandboxes/sealed_settings.h"
 
 #include "base/log.h"
+#include "sandbox/seals.h"
 #include "sandbox/sessions/network.h"
 
 namespace sandbar::sandbox {
 
 std::map<std::string, std::string> OpenEnv(const Core& core, const store::Sandbox& sandbox) {
-  auto env = core.vault.OpenEnv(sandbox.env, OwnerOf(store::KeyOf(sandbox)));
+  auto env = core.vault.OpenEnv(sandbox.env, SealOwner(sandbox));
   if (env) return *std::move(env);
   log::Error("sandbox {}: its variables are lost: {}", sandbox.name, env.error().message);
   return {};
@@ -14,7 +15,7 @@ std::map<std::string, std::string> OpenEnv(const Core& core, const store::Sandbo
 
 Result<egress::PolicyRef> PolicyOf(const Core& core, const store::Sandbox& sandbox) {
   if (!sandbox.network) return egress::PolicyRef{};
-  return OpenPolicy(core.vault, *sandbox.network, OwnerOf(store::KeyOf(sandbox)));
+  return OpenPolicy(core.vault, *sandbox.network, SealOwner(sandbox));
 }
 
 Task<egress::PolicyRef> PolicyToStartWith(Core* core, store::Sandbox sandbox) {

@@ -2,6 +2,7 @@
 
 #include "base/ids.h"
 #include "sandbox/drives/drive_records.h"
+#include "sandbox/seals.h"
 #include "sandbox/sessions/network.h"
 #include "sandbox/snapshots/converter.h"
 #include "sandbox/snapshots/retention.h"
@@ -42,14 +43,13 @@ Task<store::Sandbox> Updater::Update(Scope scope, std::string name, UpdateSpec s
   }
   SB_CO_TRYV(co_await CheckDemand(scope, name, spec));
   const store::SandboxKey key{scope.team, scope.project, name};
-  std::optional<store::NetworkPolicyRow> network;
+  egress::PolicyRef policy;
   if (spec.network) {
-    SB_CO_TRY(auto policy, egress::Compile(*spec.network));
-    network = SealPolicy(core_->vault, policy->policy(), OwnerOf(key));
+    SB_CO_TRY(policy, egress::Compile(*spec.network));
   }
   const bool keeps = (spec.tags && !spec.tags->empty()) || spec.snapshot_expiration_ms || spec.keep_last_snapshots ||
                      spec.persistent.value_or(false);
-  auto edit = [key, spec, network, keeps, core = core_](store::Store& store) -> Result<store::Sandbox> {
+  auto edit = [key, spec, policy, keeps, core = core_](store::Store& store) -> Result<store::Sandbox> {
     SB_TRY(auto before, store.FindSandbox(key));
     // While it runs, a change of its limits or network says nothing about its files; afterwards somebody looks after
     // it.
@@ -57,8 +57,8 @@ Task<store::Sandbox> Updater::Update(Scope scope, std::string name, UpdateSpec s
     if (before && spec.current_snapshot) SB_TRYV(MarkUsed(store, *spec.current_snapshot));
     auto apply = [&](store::Sandbox& row) -> Result<> {
       SB_TRYV(ApplyUpdate(spec, core->config, row));
-      if (network) row.network = network;
-      if (spec.env) row.env = core->vault.SealEnv(*spec.env, OwnerOf(key));
+      if (policy) row.network = SealPolicy(core->vault, policy->policy(), SealOwner(row));
+      if (spec.env) row.env = core->vault.SealEnv(*spec.env, SealOwner(row));
       if (spec.current_snapshot) row.current_snapshot = *spec.current_snapshot;
       if (spec.mounts) SB_TRYV(FindMounts(store, row));
       row.updated_at = NowMs();

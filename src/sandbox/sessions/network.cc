@@ -66,15 +66,6 @@ Task<std::string> ReadGuestFile(std::shared_ptr<engine::GuestLink> link, std::st
 
 }  // namespace
 
-std::string OwnerOf(const store::SandboxKey& key) {
-  // Teams and projects come from callers: the separator is one that no JSON string of ours may have.
-  return "sandbox" + std::string(1, '\0') + key.team + '\0' + key.project + '\0' + key.name;
-}
-
-std::string OwnerOf(const store::Session& session) {
-  return "session" + std::string(1, '\0') + session.id;
-}
-
 store::NetworkPolicyRow SealPolicy(const Vault& vault, const egress::NetworkPolicy& policy, const std::string& owner) {
   store::NetworkPolicyRow row;
   row.mode = egress::ModeName(policy.mode);

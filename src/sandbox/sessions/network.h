@@ -12,10 +12,6 @@
 
 namespace sandbar::sandbox {
 
-// The owner that a sealed text is bound to.
-std::string OwnerOf(const store::SandboxKey& key);
-std::string OwnerOf(const store::Session& session);
-
 store::NetworkPolicyRow SealPolicy(const Vault& vault, const egress::NetworkPolicy& policy, const std::string& owner);
 Result<egress::PolicyRef> OpenPolicy(const Vault& vault, const store::NetworkPolicyRow& row, const std::string& owner);
 

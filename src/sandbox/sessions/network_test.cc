@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "egress/policy_json.h"
+#include "sandbox/seals.h"
 #include "support/sandbox/test_world.h"
 #include "wire/dns.h"
 
@@ -271,9 +272,9 @@ TEST_F(DomainTest, StoredPolicyBeyondTheLimitsIsDenyAllWithANotice) {
   {
     auto own = world.OpenStore();
     store::Session row = view.session;
-    replace(*row.network, OwnerOf(row));
+    replace(*row.network, SealOwner(row));
     auto edit = [&](store::Sandbox& s) -> Result<> {
-      replace(*s.network, OwnerOf(key));
+      replace(*s.network, SealOwner(s));
       return {};
     };
     ASSERT_TRUE(own->SaveSession(row, edit));

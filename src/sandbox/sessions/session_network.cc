@@ -2,6 +2,7 @@
 
 #include "base/ids.h"
 #include "base/log.h"
+#include "sandbox/seals.h"
 #include "sandbox/sessions/network.h"
 
 namespace sandbar::sandbox {
@@ -11,7 +12,7 @@ void SessionNetwork::Load() {
     policy_ = state_->core->config.default_network_mode == "allow-all" ? egress::AllowAll() : egress::DenyAll();
     return;
   }
-  auto policy = OpenPolicy(state_->core->vault, *state_->row.network, OwnerOf(state_->row));
+  auto policy = OpenPolicy(state_->core->vault, *state_->row.network, SealOwner(state_->row));
   if (policy) {
     policy_ = *std::move(policy);
     return;
@@ -86,7 +87,7 @@ Task<> SessionNetwork::Set(egress::PolicyRef policy) {
   // may be hostile and delay it.
   state_->connected->egress().Tighten(policy);
   auto row_before = state_->row.network;
-  state_->row.network = SealPolicy(state_->core->vault, policy->policy(), OwnerOf(state_->row));
+  state_->row.network = SealPolicy(state_->core->vault, policy->policy(), SealOwner(state_->row));
   auto saved = co_await state_->Save();
   SB_CO_TRYV(state_->Usable());
   const bool newest = change == changes_;
