@@ -1,7 +1,9 @@
 // The things that all types of the domain share: configuration, the interfaces below, and the pools for work off the
-// loop. Made by the domain, outlives everything else in it. Single loop; only Db() and Files() leave it.
+// loop. Made by the domain, outlives everything else in it. Single loop; only the store's calls, Files() and Match()
+// leave it.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -11,6 +13,8 @@
 #include "sandbox/domain.h"
 #include "sandbox/engine_selector.h"
 #include "sandbox/vault.h"
+#include "store/async_directory.h"
+#include "store/store.h"
 
 namespace sandbar::sandbox {
 
@@ -27,9 +31,19 @@ struct Core {
   // Set first thing in Close: from then on a failing step leaves its rows for the next start instead of undoing.
   bool closing = false;
 
-  // Runs f(Store&) on the store's thread. Calls made in order are executed in order.
+  // Runs f(store::Journal&) on the store's thread. Calls made in order are executed in order, those of `directory`
+  // included.
   template <class F>
-  auto Db(F f) {
+  auto Journal(F f) {
+    auto call = [journal = static_cast<store::Journal*>(deps.store), fn = std::move(f)]() mutable {
+      return fn(*journal);
+    };
+    return Offload(db_pool, std::move(call));
+  }
+  // Runs f(store::Store&) on the store's thread: a piece of work on both halves that nothing comes between. Only a
+  // one-machine server can do that. With several machines each of these becomes ordered steps (store/store.h).
+  template <class F>
+  auto Combined(F f) {
     auto call = [store = deps.store, fn = std::move(f)]() mutable { return fn(*store); };
     return Offload(db_pool, std::move(call));
   }
@@ -50,6 +64,7 @@ struct Core {
   }
 
   asio::thread_pool db_pool{1};
+  const std::unique_ptr<store::Directory> directory = std::make_unique<store::AsyncDirectory>(deps.store, &db_pool);
   asio::thread_pool file_pool{2};
   // For patterns of tenants that take long to search with. Each of its jobs is bounded (egress::kMaxMatchSteps).
   asio::thread_pool match_pool{1};

@@ -42,7 +42,7 @@ class DomainImpl final : public Domain {
   Task<> Start() override {
     SB_CO_TRYV(co_await server_.LoadTokens());
     auto bind = [vault = &core_.vault](store::Store& store) { return BindSealsToIds(store, *vault); };
-    SB_CO_TRYV(co_await core_.Db(std::move(bind)));
+    SB_CO_TRYV(co_await core_.Combined(std::move(bind)));
     SB_CO_TRYV(co_await recovery_.Run());
     SB_CO_TRYV(co_await layers_.CheckAtStart());
     pool_.Start();

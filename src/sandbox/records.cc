@@ -19,10 +19,8 @@ Page<T> ToPage(store::Listing<T> listing) {
 
 Task<store::Sandbox> Records::FindSandbox(Scope scope, std::string name) {
   if (scope.project.empty() || scope.team.empty()) co_return Fail(Code::kBadRequest, "projectId: is required");
-  auto find = [key = store::SandboxKey{scope.team, scope.project, name}](store::Store& store) {
-    return store.FindSandbox(key);
-  };
-  SB_CO_TRY(auto found, co_await core_->Db(std::move(find)));
+  auto key = store::SandboxKey{scope.team, scope.project, name};
+  SB_CO_TRY(auto found, co_await core_->directory->FindSandbox(std::move(key)));
   if (!found) co_return Fail(Code::kNotFound, "sandbox not found: " + name.substr(0, 128));
   co_return *std::move(found);
 }
@@ -33,15 +31,14 @@ Task<store::Session> Records::FindSession(Scope scope, std::string id) {
     if (!InScope(scope, row.team, row.project)) co_return NoSession();
     co_return row;
   }
-  auto find = [id](store::Store& store) { return store.FindSession(id); };
-  SB_CO_TRY(auto found, co_await core_->Db(std::move(find)));
+  auto find = [id](store::Journal& journal) { return journal.FindSession(id); };
+  SB_CO_TRY(auto found, co_await core_->Journal(std::move(find)));
   if (!found || !InScope(scope, found->team, found->project)) co_return NoSession();
   co_return *std::move(found);
 }
 
 Task<store::Snapshot> Records::FindSnapshot(Scope scope, std::string id) {
-  auto find = [id = std::move(id)](store::Store& store) { return store.FindSnapshot(id); };
-  SB_CO_TRY(auto found, co_await core_->Db(std::move(find)));
+  SB_CO_TRY(auto found, co_await core_->directory->FindSnapshot(std::move(id)));
   if (!found || !InScope(scope, found->team, found->project)) co_return Fail(Code::kNotFound, "snapshot not found");
   co_return *std::move(found);
 }
@@ -58,38 +55,36 @@ Task<std::shared_ptr<Session>> Records::FindActive(Scope scope, std::string id) 
 }
 
 Task<store::Sandbox> Records::SandboxOf(store::Session session) {
-  auto find = [key = store::KeyOf(session)](store::Store& store) { return store.FindSandbox(key); };
-  SB_CO_TRY(auto found, co_await core_->Db(std::move(find)));
+  auto key = store::KeyOf(session);
+  SB_CO_TRY(auto found, co_await core_->directory->FindSandbox(std::move(key)));
   if (!found) co_return NoSession();
   co_return *std::move(found);
 }
 
 Task<Page<store::Sandbox>> Records::ListSandboxes(Scope scope, ListQuery query) {
   SB_CO_TRY(auto filter, CheckList(scope, query, false));
-  auto list = [filter = std::move(filter)](store::Store& store) { return store.ListSandboxes(filter); };
-  SB_CO_TRY(auto listing, co_await core_->Db(std::move(list)));
+  SB_CO_TRY(auto listing, co_await core_->directory->ListSandboxes(std::move(filter)));
   co_return ToPage(std::move(listing));
 }
 
 Task<Page<store::Session>> Records::ListSessions(Scope scope, ListQuery query) {
   SB_CO_TRY(auto filter, CheckList(scope, query, true));
-  auto list = [filter = std::move(filter)](store::Store& store) { return store.ListSessions(filter); };
-  SB_CO_TRY(auto listing, co_await core_->Db(std::move(list)));
+  auto list = [filter = std::move(filter)](store::Journal& journal) { return journal.ListSessions(filter); };
+  SB_CO_TRY(auto listing, co_await core_->Journal(std::move(list)));
   co_return ToPage(std::move(listing));
 }
 
 Task<Page<store::Snapshot>> Records::ListSnapshots(Scope scope, ListQuery query) {
   SB_CO_TRY(auto filter, CheckList(scope, query, true));
-  auto list = [filter = std::move(filter)](store::Store& store) { return store.ListSnapshots(filter); };
-  SB_CO_TRY(auto listing, co_await core_->Db(std::move(list)));
+  SB_CO_TRY(auto listing, co_await core_->directory->ListSnapshots(std::move(filter)));
   co_return ToPage(std::move(listing));
 }
 
 Task<std::vector<store::Notice>> Records::ListNotices(Scope scope, std::string sandbox) {
-  auto list = [key = store::SandboxKey{scope.team, scope.project, std::move(sandbox)}](store::Store& store) {
-    return store.Notices(key);
+  auto list = [key = store::SandboxKey{scope.team, scope.project, std::move(sandbox)}](store::Journal& journal) {
+    return journal.Notices(key);
   };
-  co_return co_await core_->Db(std::move(list));
+  co_return co_await core_->Journal(std::move(list));
 }
 
 }  // namespace sandbar::sandbox

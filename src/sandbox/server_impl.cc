@@ -6,7 +6,7 @@ namespace sandbar::sandbox {
 
 Task<> ServerImpl::LoadTokens() {
   auto load = [dir = core_->config.data_dir](store::Store& store) { return sandbox::LoadTokens(store, dir); };
-  SB_CO_TRY(tokens_, co_await core_->Db(std::move(load)));
+  SB_CO_TRY(tokens_, co_await core_->Combined(std::move(load)));
   co_return Result<>{};
 }
 

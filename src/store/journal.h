@@ -5,7 +5,7 @@
 // Calls are synchronous and block: the domain makes all of them on the store's thread, never on the loop. An instance
 // is used by one thread at a time. A call that returns success has committed: a killed process loses nothing.
 //
-//   core.Db([](store::Journal& journal) { return journal.UnfinishedSessions(); });
+//   core.Journal([](store::Journal& journal) { return journal.UnfinishedSessions(); });
 //
 // A session's row names its sandbox's record in the directory. The writes that change both are in store.h. In the one
 // file of a one-machine server the session's row references the record, and goes when the record is removed.

@@ -30,8 +30,8 @@ Task<store::Command> CommandsImpl::Get(Scope scope, std::string session, std::st
   SB_CO_TRY(auto row, co_await records_->FindSession(std::move(scope), std::move(session)));
   auto run = FindRunning(row.id, command);
   if (run) co_return run->row;
-  auto find = [session = row.id, command](store::Store& store) { return store.FindCommand(session, command); };
-  SB_CO_TRY(auto found, co_await core_->Db(std::move(find)));
+  auto find = [session = row.id, command](store::Journal& journal) { return journal.FindCommand(session, command); };
+  SB_CO_TRY(auto found, co_await core_->Journal(std::move(find)));
   if (!found) co_return NoCommand();
   co_return *std::move(found);
 }
@@ -45,8 +45,8 @@ Task<store::Command> CommandsImpl::Wait(Scope scope, std::string session, std::s
 
 Task<std::vector<store::Command>> CommandsImpl::List(Scope scope, std::string session) {
   SB_CO_TRY(auto row, co_await records_->FindSession(std::move(scope), std::move(session)));
-  auto list = [session = row.id](store::Store& store) { return store.ListCommands(session); };
-  co_return co_await core_->Db(std::move(list));
+  auto list = [session = row.id](store::Journal& journal) { return journal.ListCommands(session); };
+  co_return co_await core_->Journal(std::move(list));
 }
 
 Task<store::Command> CommandsImpl::Kill(Scope scope, std::string session, std::string command, int signal) {

@@ -13,15 +13,15 @@ constexpr std::chrono::minutes kLookEvery{10};
 Task<> LogKeeper::CountAll() {
   auto count = [dir = core_->LogsDir()] { return sandbox::CountLogs(dir); };
   auto found = co_await core_->Files(std::move(count));
-  auto owners = [found](store::Store& store) -> Result<std::map<std::string, std::string>> {
+  auto owners = [found](store::Journal& journal) -> Result<std::map<std::string, std::string>> {
     std::map<std::string, std::string> projects;
     for (const auto& [id, bytes] : found) {
-      SB_TRY(auto session, store.FindSession(id));
+      SB_TRY(auto session, journal.FindSession(id));
       projects[id] = session ? session->team + "/" + session->project : std::string();
     }
     return projects;
   };
-  SB_CO_TRY(auto projects, co_await core_->Db(std::move(owners)));
+  SB_CO_TRY(auto projects, co_await core_->Journal(std::move(owners)));
   for (const auto& [id, bytes] : found) {
     core_->logs.Own(id, projects[id]);
     core_->logs.Set(id, bytes);

@@ -62,8 +62,8 @@ void SessionCommands::OnConnected() {
 }
 
 Task<> SessionCommands::InsertRow(store::Command row) {
-  auto insert = [row = std::move(row)](store::Store& store) { return store.InsertCommand(row); };
-  co_return co_await state_->core->Db(std::move(insert));
+  auto insert = [row = std::move(row)](store::Journal& journal) { return journal.InsertCommand(row); };
+  co_return co_await state_->core->Journal(std::move(insert));
 }
 
 Task<StartedCommand> SessionCommands::Start(CommandSpec spec) {
@@ -100,8 +100,8 @@ Task<StartedCommand> SessionCommands::Start(CommandSpec spec) {
   run->log->Finish();
   if (executed || executed.error().code == Code::kTimeout) link->Kill(row.id, 9);
   if (inserted) {
-    auto remove = [id = row.id](store::Store& store) { return store.DeleteCommand(id); };
-    auto removed = co_await state_->core->Db(std::move(remove));
+    auto remove = [id = row.id](store::Journal& journal) { return journal.DeleteCommand(id); };
+    auto removed = co_await state_->core->Journal(std::move(remove));
     if (!removed) log::Error("command {}: {}", row.id, removed.error().message);
   }
   if (executed) co_return std::unexpected(std::move(inserted).error());
@@ -152,8 +152,8 @@ Task<> SessionCommands::Finish(std::shared_ptr<RunningCommand> run, protocol::Ex
   row.timed_out = exit.timed_out;
   const auto longest = static_cast<uint64_t>(std::max<int64_t>(NowMs() - row.started_at, 0));
   row.duration_ms = static_cast<int64_t>(exit.duration_ms > 0 ? std::min(exit.duration_ms, longest + 1000) : longest);
-  auto update = [row](store::Store& store) { return store.UpdateCommand(row); };
-  auto updated = co_await state_->core->Db(std::move(update));
+  auto update = [row](store::Journal& journal) { return journal.UpdateCommand(row); };
+  auto updated = co_await state_->core->Journal(std::move(update));
   // Not acknowledged when it could not be recorded: the agent repeats it to the next daemon.
   if (!updated) log::Error("command {}: {}", row.id, updated.error().message);
   auto link = state_->LinkIfAny();
@@ -194,8 +194,8 @@ Task<> SessionCommands::EndAll() {
     run->row.oom_killed = state_->connected && state_->connected->out_of_memory();
     if (run->row.oom_killed) run->log->Note("sandbar: killed: " + state_->OutOfMemory() + "\n");
     run->row.duration_ms = std::max<int64_t>(NowMs() - run->row.started_at, 0);
-    auto update = [row = run->row](store::Store& store) { return store.UpdateCommand(row); };
-    auto updated = co_await state_->core->Db(std::move(update));
+    auto update = [row = run->row](store::Journal& journal) { return journal.UpdateCommand(row); };
+    auto updated = co_await state_->core->Journal(std::move(update));
     if (!updated) out = std::move(updated);
     run->log->OnProgress({});
     run->log->Finish();

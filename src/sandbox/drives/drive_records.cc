@@ -97,8 +97,8 @@ std::string DriveSnapshotName(const std::string& drive, int64_t state) {
   return drive + "-" + std::to_string(state);
 }
 
-Result<std::map<std::string, store::Session>> DriveHolders(store::Store& store) {
-  SB_TRY(auto sessions, store.UnfinishedSessions());
+Result<std::map<std::string, store::Session>> DriveHolders(store::Journal& journal) {
+  SB_TRY(auto sessions, journal.UnfinishedSessions());
   std::map<std::string, store::Session> holders;
   for (const store::Session& session : sessions) {
     for (const store::SessionMount& mount : session.mounts) {

@@ -28,7 +28,7 @@ Result<store::ListFilter> CheckDriveList(const Scope& scope, const ListQuery& qu
 std::string DriveSnapshotName(const std::string& drive, int64_t state);
 
 // The sessions that hold drives read-write, by drive.
-Result<std::map<std::string, store::Session>> DriveHolders(store::Store& store);
+Result<std::map<std::string, store::Session>> DriveHolders(store::Journal& journal);
 // Every drive that the sandbox names exists and is in its region.
 Result<> FindMounts(store::Store& store, const store::Sandbox& sandbox);
 // Lists the sandbox's mounts in the session's row. kConflict when another session holds one of the drives, kDriveEmpty

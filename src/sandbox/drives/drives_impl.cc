@@ -62,15 +62,14 @@ Task<DriveView> DrivesImpl::MakeNow(Scope scope, std::string name, DriveSpec spe
     view.created = !found;
     return view;
   };
-  SB_CO_TRY(auto view, co_await core_->Db(std::move(insert)));
+  SB_CO_TRY(auto view, co_await core_->Combined(std::move(insert)));
   // One that was never written may be a row without a directory, when a server died right here.
   if (view.drive.state != 0 || !view.session.empty()) co_return view;
   const engine::Owner owner = DiskOwner(*core_, view.drive.team, view.drive.project);
   auto made = co_await core_->deps.engine->CreateDrive(view.drive.id, view.drive.max_size_bytes, owner);
   if (made) co_return view;
   if (view.created && !core_->closing) {
-    auto forget = [id = view.drive.id](store::Store& store) { return store.ForgetDrive(id); };
-    auto forgotten = co_await core_->Db(std::move(forget));
+    auto forgotten = co_await core_->directory->ForgetDrive(view.drive.id);
     if (!forgotten) log::Error("drive {}: {}", view.drive.id, forgotten.error().message);
   }
   co_return std::unexpected(std::move(made).error());
@@ -86,7 +85,7 @@ Task<Page<DriveView>> DrivesImpl::List(Scope scope, ListQuery query) {
     page.next = std::move(listing.next);
     return page;
   };
-  co_return co_await core_->Db(std::move(list));
+  co_return co_await core_->Combined(std::move(list));
 }
 
 Task<DriveView> DrivesImpl::Delete(Scope scope, std::string name) {
@@ -106,7 +105,7 @@ Task<DriveView> DrivesImpl::Delete(Scope scope, std::string name) {
     SB_TRY(auto drive, store.EditDrive(found->id, mark));
     return ViewOf(std::move(drive), holders);
   };
-  SB_CO_TRY(auto view, co_await core_->Db(std::move(remove)));
+  SB_CO_TRY(auto view, co_await core_->Combined(std::move(remove)));
   housekeeper_->Wake();
   co_return view;
 }
@@ -114,7 +113,7 @@ Task<DriveView> DrivesImpl::Delete(Scope scope, std::string name) {
 Task<> DrivesImpl::Tidy() {
   SB_CO_TRY(auto on_disk, co_await core_->deps.engine->ListDrives());
   auto find = [on_disk = std::move(on_disk)](store::Store& store) { return UnusedDrives(store, on_disk); };
-  SB_CO_TRY(auto unused, co_await core_->Db(std::move(find)));
+  SB_CO_TRY(auto unused, co_await core_->Combined(std::move(find)));
   for (auto& name : unused) {
     SB_CO_TRYV(co_await core_->deps.engine->RemoveDrive(std::move(name)));
   }

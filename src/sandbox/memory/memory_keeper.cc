@@ -43,14 +43,14 @@ Result<std::optional<RestoredMemory>> MemoryKeeper::MemoryFor(const Scope& scope
 
 Task<> MemoryKeeper::Drop(store::Snapshot snapshot) {
   auto forget = [id = snapshot.id](store::Store& store) { return ForgetMemory(store, id); };
-  SB_CO_TRYV(co_await core_->Db(std::move(forget)));
+  SB_CO_TRYV(co_await core_->Combined(std::move(forget)));
   co_return co_await RemoveSpent(std::move(snapshot.id));
 }
 
 Task<> MemoryKeeper::RemoveSpent(std::string snapshot) {
   SB_CO_TRYV(co_await core_->deps.engine->RemoveMemory(snapshot));
-  auto done = [snapshot](store::Store& store) { return store.SetNote(std::string(kSpentMemory) + snapshot, ""); };
-  co_return co_await core_->Db(std::move(done));
+  auto done = [snapshot](store::Journal& journal) { return journal.SetNote(std::string(kSpentMemory) + snapshot, ""); };
+  co_return co_await core_->Journal(std::move(done));
 }
 
 Task<> MemoryKeeper::Tidy() {
@@ -69,17 +69,17 @@ Task<> MemoryKeeper::Tidy() {
     }
     return spent;
   };
-  SB_CO_TRY(auto spent, co_await core_->Db(std::move(list)));
+  SB_CO_TRY(auto spent, co_await core_->Combined(std::move(list)));
   for (std::string& snapshot : spent) SB_CO_TRYV(co_await RemoveSpent(std::move(snapshot)));
   co_return Result<>{};
 }
 
 Task<std::string> MemoryKeeper::BeginLiveSnapshot() {
   const std::string snapshot = NewId("live_");
-  auto note = [snapshot](store::Store& store) {
-    return store.SetNote(std::string(kNote) + snapshot, std::to_string(NowMs()));
+  auto note = [snapshot](store::Journal& journal) {
+    return journal.SetNote(std::string(kNote) + snapshot, std::to_string(NowMs()));
   };
-  SB_CO_TRYV(co_await core_->Db(std::move(note)));
+  SB_CO_TRYV(co_await core_->Journal(std::move(note)));
   forking_.insert(snapshot);
   co_return snapshot;
 }
@@ -94,13 +94,13 @@ Task<> MemoryKeeper::EndLiveSnapshot(std::string snapshot) {
 
 Task<> MemoryKeeper::DropLiveSnapshot(std::string snapshot) {
   SB_CO_TRYV(co_await core_->deps.engine->RemoveSnapshot(snapshot));
-  auto forget = [snapshot](store::Store& store) { return store.SetNote(std::string(kNote) + snapshot, ""); };
-  co_return co_await core_->Db(std::move(forget));
+  auto forget = [snapshot](store::Journal& journal) { return journal.SetNote(std::string(kNote) + snapshot, ""); };
+  co_return co_await core_->Journal(std::move(forget));
 }
 
 Task<> MemoryKeeper::TidyLiveSnapshots() {
-  auto list = [](store::Store& store) { return store.Notes(std::string(kNote)); };
-  SB_CO_TRY(auto notes, co_await core_->Db(std::move(list)));
+  auto list = [](store::Journal& journal) { return journal.Notes(std::string(kNote)); };
+  SB_CO_TRY(auto notes, co_await core_->Journal(std::move(list)));
   for (const auto& [name, at] : notes) {
     const std::string snapshot = name.substr(kNote.size());
     if (forking_.contains(snapshot)) continue;

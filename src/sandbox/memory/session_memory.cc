@@ -59,14 +59,14 @@ Task<> Session::TakeOver(RestoredMemory restored) {
   std::vector<std::string> strangers;
   for (const protocol::CommandState& command : known) {
     // Only what that session ran: an agent could name any command.
-    auto find = [session = restored.session, id = command.id](store::Store& store) {
-      return store.FindCommand(session, id);
+    auto find = [session = restored.session, id = command.id](store::Journal& journal) {
+      return journal.FindCommand(session, id);
     };
     if (auto driver = contexts_.TakeOver(restored, command.id)) {
       names.push_back({command.id, *std::move(driver)});
       continue;
     }
-    SB_CO_TRY(auto row, co_await state_.core->Db(std::move(find)));
+    SB_CO_TRY(auto row, co_await state_.core->Journal(std::move(find)));
     if (!row) {
       strangers.push_back(command.id);
       continue;

@@ -9,8 +9,7 @@
 namespace sandbar::sandbox {
 
 Task<RouteTarget> PortsImpl::FindRoute(std::string subdomain) {
-  auto find = [subdomain](store::Store& store) { return store.FindSandboxBySubdomain(subdomain); };
-  SB_CO_TRY(auto found, co_await core_->Db(std::move(find)));
+  SB_CO_TRY(auto found, co_await core_->directory->FindSandboxBySubdomain(subdomain));
   if (found) {
     for (store::PortRoute& route : found->routes)
       if (route.subdomain == subdomain)
@@ -32,17 +31,15 @@ Task<DialledPort> PortsImpl::Dial(Scope scope, std::string session, int port) {
 Task<store::PortRoute> PortsImpl::SetToken(Scope scope, std::string name, int port, std::optional<std::string> token) {
   SB_CO_TRY(auto sandbox, co_await records_->FindSandbox(std::move(scope), std::move(name)));
   std::string digest = token ? Sha256Hex(*token) : "";
-  auto edit = [key = store::KeyOf(sandbox), port, digest](store::Store& store) {
-    auto apply = [port, &digest](store::Sandbox& row) -> Result<> {
-      auto it = std::ranges::find(row.routes, port, &store::PortRoute::port);
-      if (it == row.routes.end()) return Fail(Code::kNotFound, "the sandbox does not publish this port");
-      it->token = digest;
-      row.updated_at = NowMs();
-      return {};
-    };
-    return store.EditSandbox(key, apply);
+  auto key = store::KeyOf(sandbox);
+  store::SandboxEdit edit = [port, digest](store::Sandbox& row) -> Result<> {
+    auto it = std::ranges::find(row.routes, port, &store::PortRoute::port);
+    if (it == row.routes.end()) return Fail(Code::kNotFound, "the sandbox does not publish this port");
+    it->token = digest;
+    row.updated_at = NowMs();
+    return {};
   };
-  SB_CO_TRY(auto edited, co_await core_->Db(std::move(edit)));
+  SB_CO_TRY(auto edited, co_await core_->directory->EditSandbox(std::move(key), std::move(edit)));
   const store::PortRoute* route = FindPort(edited.routes, port);
   if (route == nullptr) co_return Fail(Code::kNotFound, "the sandbox does not publish this port");
   co_return *route;

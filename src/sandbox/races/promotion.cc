@@ -33,7 +33,7 @@ Task<store::Sandbox> Promotion::Promote(Scope scope, std::string fork, std::opti
   SB_CO_TRY(auto from, co_await records_->FindSandbox(scope, fork));
   if (!into) {
     auto find = [key = store::KeyOf(from)](store::Store& store) { return ForkedFrom(store, key); };
-    SB_CO_TRY(into, co_await core_->Db(std::move(find)));
+    SB_CO_TRY(into, co_await core_->Combined(std::move(find)));
   }
   if (!into)
     co_return Fail(
@@ -65,7 +65,7 @@ Task<store::Sandbox> Promotion::Promote(Scope scope, std::string fork, std::opti
     };
     return store.EditSandbox(key, edit);
   };
-  co_return co_await core_->Db(std::move(promote));
+  co_return co_await core_->Combined(std::move(promote));
 }
 
 }  // namespace sandbar::sandbox

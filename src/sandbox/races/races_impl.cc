@@ -149,12 +149,12 @@ Task<RaceOutcome> RacesImpl::RunNow(Scope scope, RaceSpec wanted) {
     co_return Fail(Code::kConflict, "\"" + source.name + "\" has stopped and kept nothing to race from");
   race.racers.resize(static_cast<size_t>(spec.count));
   for (Racer& racer : race.racers) racer.name = NewLabel("race-", 12);
-  auto remember = [scope, racers = race.racers](store::Store& store) -> Result<> {
+  auto remember = [scope, racers = race.racers](store::Journal& journal) -> Result<> {
     for (const Racer& racer : racers)
-      SB_TRYV(AddPendingDeletion(store, {{scope.team, scope.project, racer.name}, true}));
+      SB_TRYV(AddPendingDeletion(journal, {{scope.team, scope.project, racer.name}, true}));
     return {};
   };
-  SB_CO_TRYV(co_await core_->Db(std::move(remember)));
+  SB_CO_TRYV(co_await core_->Journal(std::move(remember)));
   std::vector<std::shared_ptr<SharedResult<void>>> runs;
   for (size_t i = 0; i < race.racers.size(); ++i) {
     runs.push_back(std::make_shared<SharedResult<void>>(core_->ex));
@@ -188,11 +188,11 @@ Task<> RacesImpl::KeepWinner(Scope scope, store::Sandbox source, std::shared_ptr
   }
   UpdateSpec update;
   update.persistent = source.persistent;
-  auto cancel = [key = store::SandboxKey{scope.team, scope.project, name}](store::Store& store) {
-    return CancelDeletion(store, key);
+  auto cancel = [key = store::SandboxKey{scope.team, scope.project, name}](store::Journal& journal) {
+    return CancelDeletion(journal, key);
   };
   SB_CO_TRYV(co_await updater_->Update(std::move(scope), name, std::move(update)));
-  co_return co_await core_->Db(std::move(cancel));
+  co_return co_await core_->Journal(std::move(cancel));
 }
 
 }  // namespace sandbar::sandbox

@@ -26,20 +26,20 @@ Task<> Recovery::RemovePool(std::vector<store::PoolMember> pooled,
     if (there) destroyed = co_await DestroyMachine(member.machine_id);
     if (!destroyed) log::Error("pool member {}: {}", member.machine_id, destroyed.error().message);
     if (!destroyed) continue;
-    auto remove = [id = member.machine_id](store::Store& store) { return store.DeletePoolMember(id); };
-    SB_CO_TRYV(co_await core_->Db(std::move(remove)));
+    auto remove = [id = member.machine_id](store::Journal& journal) { return journal.DeletePoolMember(id); };
+    SB_CO_TRYV(co_await core_->Journal(std::move(remove)));
   }
   co_return Result<>{};
 }
 
 Task<> Recovery::Run() {
   SB_CO_TRY(auto machines, co_await core_->deps.engine->List());
-  auto read_sessions = [](store::Store& store) { return store.UnfinishedSessions(); };
-  SB_CO_TRY(auto rows, co_await core_->Db(std::move(read_sessions)));
-  auto read_pool = [](store::Store& store) { return store.PoolMembers(); };
-  SB_CO_TRY(auto pooled, co_await core_->Db(std::move(read_pool)));
-  auto read_pending = [](store::Store& store) { return PendingDeletions(store); };
-  SB_CO_TRY(auto pending, co_await core_->Db(std::move(read_pending)));
+  auto read_sessions = [](store::Journal& journal) { return journal.UnfinishedSessions(); };
+  SB_CO_TRY(auto rows, co_await core_->Journal(std::move(read_sessions)));
+  auto read_pool = [](store::Journal& journal) { return journal.PoolMembers(); };
+  SB_CO_TRY(auto pooled, co_await core_->Journal(std::move(read_pool)));
+  auto read_pending = [](store::Journal& journal) { return PendingDeletions(journal); };
+  SB_CO_TRY(auto pending, co_await core_->Journal(std::move(read_pending)));
 
   std::map<std::string, engine::MachineState> existing;
   for (const auto& m : machines) existing[m.machine_id] = m.state;
@@ -75,7 +75,7 @@ Task<> Recovery::RollBack(store::Session row, bool present) {
     if (!destroyed) co_return destroyed;
   }
   auto undo = [row = std::move(row)](store::Store& store) { return UndoSession(store, row, "the server ended"); };
-  co_return co_await core_->Db(std::move(undo));
+  co_return co_await core_->Combined(std::move(undo));
 }
 
 Task<store::Session> Recovery::Relabel(store::Session row, int isolation_class) {
@@ -87,15 +87,15 @@ Task<store::Session> Recovery::Relabel(store::Session row, int isolation_class) 
     };
     return store.SaveSession(row, mirror);
   };
-  SB_CO_TRYV(co_await core_->Db(std::move(relabel)));
+  SB_CO_TRYV(co_await core_->Combined(std::move(relabel)));
   co_return row;
 }
 
 Task<> Recovery::RecoverSession(store::Session row, Remains remains, Result<>* failure) {
-  auto read = [key = store::KeyOf(row)](store::Store& store) { return store.FindSandbox(key); };
-  auto sandbox = co_await core_->Db(std::move(read));
-  auto unfinished = [id = row.id](store::Store& store) { return store.UnfinishedCommands(id); };
-  auto commands = co_await core_->Db(std::move(unfinished));
+  auto key = store::KeyOf(row);
+  auto sandbox = co_await core_->directory->FindSandbox(std::move(key));
+  auto unfinished = [id = row.id](store::Journal& journal) { return journal.UnfinishedCommands(id); };
+  auto commands = co_await core_->Journal(std::move(unfinished));
   if (!sandbox || !commands) {
     *failure = std::unexpected(sandbox ? commands.error() : sandbox.error());
     co_return *failure;
@@ -148,8 +148,8 @@ Task<> Recovery::RecoverSession(store::Session row, Remains remains, Result<>* f
 }
 
 Task<> Recovery::DestroyLeftover(std::string machine_id, bool started) {
-  auto find = [machine_id](store::Store& store) { return store.FindSessionByMachine(machine_id); };
-  SB_CO_TRY(auto owner, co_await core_->Db(std::move(find)));
+  auto find = [machine_id](store::Journal& journal) { return journal.FindSessionByMachine(machine_id); };
+  SB_CO_TRY(auto owner, co_await core_->Journal(std::move(find)));
   if (owner) {
     log::Info("machine {} of a finished session: destroyed", machine_id);
     co_return co_await DestroyMachine(std::move(machine_id));

@@ -68,8 +68,7 @@ Task<images::Image> BootSources::FindImage(bool v1, std::optional<std::string> i
 }
 
 Task<store::Snapshot> BootSources::FindSnapshot(Scope scope, std::string id) {
-  auto find = [id](store::Store& store) { return store.FindSnapshot(id); };
-  SB_CO_TRY(auto snapshot, co_await core_->Db(std::move(find)));
+  SB_CO_TRY(auto snapshot, co_await core_->directory->FindSnapshot(id));
   const bool there = snapshot && InScope(scope, snapshot->team, snapshot->project) && !snapshot->deleted;
   const bool expired = there && snapshot->expires_at().value_or(INT64_MAX) <= NowMs();
   if (!there || expired) co_return Fail(Code::kSnapshotGone, "snapshot " + id.substr(0, 64) + " does not exist");

@@ -86,7 +86,7 @@ Task<SandboxView> Creator::CreateFrom(Scope scope, NewSandbox wanted) {
                     "\" exists already in this project: choose another name, or delete that one first");
   };
   steps.Done("prepare");
-  auto inserted = co_await core_->Db(std::move(insert));
+  auto inserted = co_await core_->Combined(std::move(insert));
   // The boot goes on meanwhile: its own step is what is left of it after this one.
   steps.Done("record");
   if (!inserted && booting) co_await launcher_->DropBooted(booting);

@@ -25,7 +25,7 @@ Task<Deleter::Found> Deleter::FindForDeletion(Scope scope, std::string name, boo
     if (!ended) SB_TRYV(AddPendingDeletion(store, {key, orphan_snapshots, sandbox->created_at}));
     return Found{*std::move(sandbox), !ended};
   };
-  co_return co_await core_->Db(std::move(find));
+  co_return co_await core_->Combined(std::move(find));
 }
 
 Task<store::Sandbox> Deleter::StopForDeletion(store::Sandbox sandbox, bool orphan_snapshots, Removed removed) {
@@ -39,8 +39,8 @@ Task<store::Sandbox> Deleter::StopForDeletion(store::Sandbox sandbox, bool orpha
   auto stopped = co_await stop->Wait();
   if (!stopped && !core_->closing) {
     // The caller hears that it failed, so the next start must not do it behind their back.
-    auto cancel = [key = store::KeyOf(sandbox)](store::Store& store) { return CancelDeletion(store, key); };
-    SB_CO_TRYV(co_await core_->Db(std::move(cancel)));
+    auto cancel = [key = store::KeyOf(sandbox)](store::Journal& journal) { return CancelDeletion(journal, key); };
+    SB_CO_TRYV(co_await core_->Journal(std::move(cancel)));
   }
   co_return stopped;
 }
@@ -52,10 +52,10 @@ Task<store::Sandbox> Deleter::Delete(Scope scope, std::string name, bool orphan_
   auto removed = std::make_shared<std::optional<std::vector<std::string>>>();
   if (active_->Has(sandbox.current_session)) {
     // Its end is on record, and being cleared away.
-    auto note = [pending = PendingDeletion{key, orphan_snapshots, sandbox.created_at}](store::Store& store) {
-      return AddPendingDeletion(store, pending);
+    auto note = [pending = PendingDeletion{key, orphan_snapshots, sandbox.created_at}](store::Journal& journal) {
+      return AddPendingDeletion(journal, pending);
     };
-    if (!found.pending) SB_CO_TRYV(co_await core_->Db(std::move(note)));
+    if (!found.pending) SB_CO_TRYV(co_await core_->Journal(std::move(note)));
     SB_CO_TRY(sandbox, co_await StopForDeletion(std::move(sandbox), orphan_snapshots, removed));
   }
   if (*removed) {
@@ -76,7 +76,7 @@ Task<> Deleter::RemoveRecord(store::SandboxKey key, bool orphan_snapshots,
     if (!now || !meant(*now)) return std::vector<std::string>{};
     return RemoveSandbox(store, key, orphan_snapshots);
   };
-  SB_CO_TRY(auto sessions, co_await core_->Db(std::move(remove)));
+  SB_CO_TRY(auto sessions, co_await core_->Combined(std::move(remove)));
   co_return co_await RemoveLogs(std::move(key.name), std::move(sessions));
 }
 
@@ -95,25 +95,21 @@ Task<> Deleter::RemoveLogs(std::string sandbox, std::vector<std::string> session
 }
 
 Task<> Deleter::RemoveDisposable() {
-  using Rows = std::vector<store::Sandbox>;
-  auto find = [now = NowMs()](store::Store& store) -> Result<Rows> {
-    store::ListFilter filter;
-    filter.limit = kDisposablePage;
-    filter.tag = {kDisposableTag, "1"};
-    filter.sort_by = store::SortBy::kStatusUpdatedAt;
-    filter.ascending = true;
-    Rows due;
-    do {
-      SB_TRY(auto page, store.ListSandboxes(filter));
-      for (store::Sandbox& s : page.items) {
-        const bool stopped = s.status == store::Status::kStopped && s.current_snapshot.empty();
-        if (stopped && s.status_updated_at + s.timeout_ms <= now) due.push_back(std::move(s));
-      }
-      filter.cursor = std::move(page.next);
-    } while (!filter.cursor.empty());
-    return due;
-  };
-  SB_CO_TRY(Rows due, co_await core_->Db(std::move(find)));
+  const int64_t now = NowMs();
+  store::ListFilter filter;
+  filter.limit = kDisposablePage;
+  filter.tag = {kDisposableTag, "1"};
+  filter.sort_by = store::SortBy::kStatusUpdatedAt;
+  filter.ascending = true;
+  std::vector<store::Sandbox> due;
+  do {
+    SB_CO_TRY(auto page, co_await core_->directory->ListSandboxes(filter));
+    for (store::Sandbox& s : page.items) {
+      const bool stopped = s.status == store::Status::kStopped && s.current_snapshot.empty();
+      if (stopped && s.status_updated_at + s.timeout_ms <= now) due.push_back(std::move(s));
+    }
+    filter.cursor = std::move(page.next);
+  } while (!filter.cursor.empty());
   for (const store::Sandbox& s : due) {
     auto key = store::KeyOf(s);
     auto meant = [at = s.status_updated_at](const store::Sandbox& now) {
@@ -126,8 +122,7 @@ Task<> Deleter::RemoveDisposable() {
 
 // Sandboxes that nobody named or used again. Their snapshots expire by themselves at the same time.
 Task<> Deleter::RemoveUnclaimed() {
-  auto find = [now = NowMs()](store::Store& store) { return store.SandboxesToCollect(now); };
-  SB_CO_TRY(auto due, co_await core_->Db(std::move(find)));
+  SB_CO_TRY(auto due, co_await core_->directory->SandboxesToCollect(NowMs()));
   for (const store::Sandbox& s : due) {
     if (active_->Has(s.current_session)) continue;
     auto key = store::KeyOf(s);
@@ -144,8 +139,8 @@ Task<> Deleter::RemoveUnclaimed() {
 
 Task<> Deleter::FinishPending() {
   co_await asio::this_coro::throw_if_cancelled(false);
-  auto list = [](store::Store& store) { return PendingDeletions(store); };
-  SB_CO_TRY(auto all, co_await core_->Db(std::move(list)));
+  auto list = [](store::Journal& journal) { return PendingDeletions(journal); };
+  SB_CO_TRY(auto all, co_await core_->Journal(std::move(list)));
   for (const PendingDeletion& pending : all) {
     // Meanwhile there may be another sandbox of that name.
     auto check = [pending](store::Store& store) -> Result<bool> {
@@ -154,7 +149,7 @@ Task<> Deleter::FinishPending() {
       SB_TRYV(CancelDeletion(store, pending.key));
       return false;
     };
-    SB_CO_TRY(const bool meant, co_await core_->Db(std::move(check)));
+    SB_CO_TRY(const bool meant, co_await core_->Combined(std::move(check)));
     if (!meant) continue;
     Scope scope;
     scope.team = pending.key.team;
@@ -169,8 +164,8 @@ Task<> Deleter::FinishPending() {
       log::Warn("sandbox {} is to be deleted and is not: {}", pending.key.name, deleted.error().message);
       continue;
     }
-    auto cancel = [key = pending.key](store::Store& store) { return CancelDeletion(store, key); };
-    SB_CO_TRYV(co_await core_->Db(std::move(cancel)));
+    auto cancel = [key = pending.key](store::Journal& journal) { return CancelDeletion(journal, key); };
+    SB_CO_TRYV(co_await core_->Journal(std::move(cancel)));
   }
   co_return Result<>{};
 }

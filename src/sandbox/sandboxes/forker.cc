@@ -44,7 +44,7 @@ Task<SandboxView> Forker::Fork(Scope scope, std::string name, ForkSpec spec) {
   SB_CO_TRY(NewSandbox wanted, CopyRecord(source, spec));
   if (source.collect_after_ms > 0) {
     auto claim = [key = store::KeyOf(source)](store::Store& store) { return Claim(store, key); };
-    SB_CO_TRYV(co_await core_->Db(std::move(claim)));
+    SB_CO_TRYV(co_await core_->Combined(std::move(claim)));
   }
   if (spec.live) co_return co_await live_->Fork(std::move(scope), std::move(source), std::move(wanted));
   if (source.current_snapshot.empty()) {

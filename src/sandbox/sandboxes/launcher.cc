@@ -38,8 +38,7 @@ Result<store::Session> Launcher::MakeSession(const store::Sandbox& sandbox, cons
 
 Task<> Launcher::FitFormats(store::Session row, engine::Rootfs* rootfs) {
   if (!row.source_snapshot.empty()) {
-    auto find = [id = row.source_snapshot](store::Store& store) { return store.FindSnapshot(id); };
-    SB_CO_TRY(auto snapshot, co_await core_->Db(std::move(find)));
+    SB_CO_TRY(auto snapshot, co_await core_->directory->FindSnapshot(row.source_snapshot));
     const engine::RootfsFormat need = core_->engines.Of(row.engine).format;
     if (snapshot && FormatOf(*snapshot) != need) {
       SB_CO_TRY(rootfs->snapshots, co_await converter_->Layers(*std::move(snapshot), need));
@@ -145,12 +144,12 @@ Task<> Launcher::Undo(std::shared_ptr<Session> session, Error why) {
       auto saved = store.SaveSession(row, mirror);
       return saved ? Result<>{} : Result<>(std::unexpected(std::move(saved).error()));
     };
-    cleaned = co_await core_->Db(std::move(fail));
+    cleaned = co_await core_->Combined(std::move(fail));
   } else {
     auto undo = [row = session->row(), message = why.message](store::Store& store) {
       return UndoSession(store, row, message);
     };
-    cleaned = co_await core_->Db(std::move(undo));
+    cleaned = co_await core_->Combined(std::move(undo));
   }
   if (!cleaned) log::Error("undo of {}: {}", session->row().id, cleaned.error().message);
   active_->Remove(session->row().id);

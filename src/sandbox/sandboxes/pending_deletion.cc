@@ -17,18 +17,18 @@ std::string NoteOf(const store::SandboxKey& key) {
 
 }  // namespace
 
-Result<> AddPendingDeletion(store::Store& store, const PendingDeletion& pending) {
+Result<> AddPendingDeletion(store::Journal& journal, const PendingDeletion& pending) {
   std::string value(pending.with_snapshots ? kWithSnapshots : kAlone);
   if (pending.created_at != 0) value += "/" + std::to_string(pending.created_at);
-  return store.SetNote(NoteOf(pending.key), value);
+  return journal.SetNote(NoteOf(pending.key), value);
 }
 
-Result<> CancelDeletion(store::Store& store, const store::SandboxKey& key) {
-  return store.SetNote(NoteOf(key), "");
+Result<> CancelDeletion(store::Journal& journal, const store::SandboxKey& key) {
+  return journal.SetNote(NoteOf(key), "");
 }
 
-Result<std::vector<PendingDeletion>> PendingDeletions(store::Store& store) {
-  SB_TRY(auto notes, store.Notes(std::string(kPrefix)));
+Result<std::vector<PendingDeletion>> PendingDeletions(store::Journal& journal) {
+  SB_TRY(auto notes, journal.Notes(std::string(kPrefix)));
   std::vector<PendingDeletion> out;
   for (const auto& [note, value] : notes) {
     const size_t team = kPrefix.size(), project = note.find('/', team) + 1, name = note.find('/', project) + 1;

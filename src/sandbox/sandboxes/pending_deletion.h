@@ -18,9 +18,9 @@ struct PendingDeletion {
   }
 };
 
-Result<> AddPendingDeletion(store::Store& store, const PendingDeletion& pending);
-Result<> CancelDeletion(store::Store& store, const store::SandboxKey& key);
-Result<std::vector<PendingDeletion>> PendingDeletions(store::Store& store);
+Result<> AddPendingDeletion(store::Journal& journal, const PendingDeletion& pending);
+Result<> CancelDeletion(store::Journal& journal, const store::SandboxKey& key);
+Result<std::vector<PendingDeletion>> PendingDeletions(store::Journal& journal);
 // Removes its snapshots (see DeleteSnapshotsOf), the record, and last the pending deletion. Returns its session ids.
 Result<std::vector<std::string>> RemoveSandbox(store::Store& store, const store::SandboxKey& key, bool with_snapshots);
 

@@ -33,7 +33,7 @@ Task<SandboxView> Resumer::Start(store::Sandbox sandbox, ResumeFrom from) {
     SB_TRYV(store.SaveSession(row, nullptr));
     return row;
   };
-  auto inserted = co_await core_->Db(std::move(insert));
+  auto inserted = co_await core_->Combined(std::move(insert));
   place.reset();
   if (!inserted) co_return std::unexpected(std::move(inserted).error());
   auto env = OpenEnv(*core_, sandbox);
@@ -67,8 +67,8 @@ Task<SandboxView> Resumer::StartFromDisk(store::Sandbox sandbox, std::string why
   notice.project = sandbox.project;
   notice.sandbox = sandbox.name;
   notice.text = "it was started from its files, without the processes that ran: " + why;
-  auto add = [notice = std::move(notice)](store::Store& store) { return store.AddNotice(notice); };
-  SB_CO_TRYV(co_await core_->Db(std::move(add)));
+  auto add = [notice = std::move(notice)](store::Journal& journal) { return journal.AddNotice(notice); };
+  SB_CO_TRYV(co_await core_->Journal(std::move(add)));
   co_return co_await Start(std::move(sandbox), ResumeFrom::kDisk);
 }
 

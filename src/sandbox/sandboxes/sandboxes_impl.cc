@@ -63,8 +63,7 @@ Task<std::vector<store::Notice>> SandboxesImpl::Notices(Scope scope, std::string
 }
 
 Task<std::vector<store::ProjectUsage>> SandboxesImpl::Usage(Scope scope) {
-  auto read = [](store::Store& store) { return store.Usage(); };
-  SB_CO_TRY(auto report, co_await core_->Db(std::move(read)));
+  SB_CO_TRY(auto report, co_await core_->directory->Usage());
   const auto running = workers_.active->Running();
   for (const auto& session : running) {
     if (session->phase() != Session::Phase::kRunning) continue;

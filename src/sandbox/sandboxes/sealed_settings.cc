@@ -24,8 +24,8 @@ Task<egress::PolicyRef> PolicyToStartWith(Core* core, store::Sandbox sandbox) {
   log::Error("sandbox {}: its network policy cannot be used, nothing is allowed until it is set again: {}",
              sandbox.name, policy.error().message);
   auto notice = PolicyUnusable(store::KeyOf(sandbox), policy.error().message);
-  auto add = [notice = std::move(notice)](store::Store& store) { return store.AddNotice(notice); };
-  SB_CO_TRYV(co_await core->Db(std::move(add)));
+  auto add = [notice = std::move(notice)](store::Journal& journal) { return journal.AddNotice(notice); };
+  SB_CO_TRYV(co_await core->Journal(std::move(add)));
   co_return egress::DenyAll();
 }
 

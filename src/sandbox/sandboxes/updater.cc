@@ -66,7 +66,7 @@ Task<store::Sandbox> Updater::Update(Scope scope, std::string name, UpdateSpec s
     };
     return store.EditSandbox(key, apply);
   };
-  SB_CO_TRY(auto sandbox, co_await core_->Db(std::move(edit)));
+  SB_CO_TRY(auto sandbox, co_await core_->Combined(std::move(edit)));
   const auto session = active_->Find(sandbox.current_session);
   if (session && spec.env) session->SetEnv(*spec.env);
   if (session && spec.idle_timeout_ms) session->clock().SetIdleTimeout(*spec.idle_timeout_ms);

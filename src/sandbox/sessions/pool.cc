@@ -137,8 +137,8 @@ Task<images::Image> Pool::Resolve(PoolTarget target) {
 Task<> Pool::Add(PoolTarget target) {
   SB_CO_TRY(auto image, co_await Resolve(target));
   store::PoolMember row{NewLabel("p-", 16), PinnedName(image), target.vcpus, NowMs()};
-  auto insert = [row](store::Store& store) { return store.InsertPoolMember(row); };
-  SB_CO_TRYV(co_await core_->Db(std::move(insert)));
+  auto insert = [row](store::Journal& journal) { return journal.InsertPoolMember(row); };
+  SB_CO_TRYV(co_await core_->Journal(std::move(insert)));
   engine::BootRequest request = BootOf(*core_, core_->engines.default_engine().name, target.vcpus);
   request.machine_id = row.machine_id;
   auto rootfs = RootfsOf(image);
@@ -148,8 +148,8 @@ Task<> Pool::Add(PoolTarget target) {
     co_return Result<>{};
   }
   if (!core_->closing) {
-    auto remove = [id = row.machine_id](store::Store& store) { return store.DeletePoolMember(id); };
-    auto removed = co_await core_->Db(std::move(remove));
+    auto remove = [id = row.machine_id](store::Journal& journal) { return journal.DeletePoolMember(id); };
+    auto removed = co_await core_->Journal(std::move(remove));
     if (!removed) log::Error("pool: {}", removed.error().message);
   }
   co_return std::unexpected(std::move(connected).error());
@@ -160,8 +160,8 @@ Task<> Pool::Remove(std::unique_ptr<Member> member) {
   auto destroyed = co_await member->connected->Destroy();
   // Without the row nobody would destroy it at the next start.
   if (!destroyed) co_return std::unexpected(std::move(destroyed).error());
-  auto remove = [id](store::Store& store) { return store.DeletePoolMember(id); };
-  co_return co_await core_->Db(std::move(remove));
+  auto remove = [id](store::Journal& journal) { return journal.DeletePoolMember(id); };
+  co_return co_await core_->Journal(std::move(remove));
 }
 
 Task<> Pool::Drain() {

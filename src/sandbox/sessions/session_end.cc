@@ -26,8 +26,8 @@ constexpr milliseconds kDrainTime{2000};
 Task<bool> Session::WantsSnapshot(Keep keep) {
   if (state_.row.image_layers.empty() || keep.what == Keep::What::kNothing) co_return false;
   if (keep.what == Keep::What::kSnapshot || keep.memory) co_return true;
-  auto find = [key = store::KeyOf(state_.row)](store::Store& store) { return store.FindSandbox(key); };
-  SB_CO_TRY(auto sandbox, co_await state_.core->Db(std::move(find)));
+  auto key = store::KeyOf(state_.row);
+  SB_CO_TRY(auto sandbox, co_await state_.core->directory->FindSandbox(std::move(key)));
   co_return sandbox && sandbox->persistent;
 }
 
@@ -133,16 +133,12 @@ Task<> Session::SnapshotDrives() {
       continue;
     }
     if (!frozen) co_return frozen;
-    auto note = [mount](store::Store& store) -> Result<> {
-      auto edit = [&mount](store::Drive& drive) -> Result<> {
-        drive.state = std::max(drive.state, mount.state);
-        drive.updated_at = NowMs();
-        return {};
-      };
-      SB_TRYV(store.EditDrive(mount.drive, edit));
+    store::DriveEdit edit = [made = mount.state](store::Drive& drive) -> Result<> {
+      drive.state = std::max(drive.state, made);
+      drive.updated_at = NowMs();
       return {};
     };
-    SB_CO_TRYV(co_await state_.core->Db(std::move(note)));
+    SB_CO_TRYV(co_await state_.core->directory->EditDrive(mount.drive, std::move(edit)));
   }
   co_return Result<>{};
 }
@@ -212,7 +208,7 @@ Task<store::Sandbox> Session::End(StopCause cause, Keep keep) {
   auto write = [row = state_.row, snapshot = MakeSnapshot(usage_), add](store::Store& store) mutable {
     return SaveWithSnapshot(store, row, std::move(snapshot), add);
   };
-  co_return co_await state_.core->Db(std::move(write));
+  co_return co_await state_.core->Combined(std::move(write));
 }
 
 Task<> Session::Discard() {

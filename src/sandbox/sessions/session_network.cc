@@ -25,8 +25,8 @@ void SessionNetwork::Load() {
 
 Task<> SessionNetwork::TellUnusable(std::string why) {
   auto notice = PolicyUnusable(store::KeyOf(state_->row), why);
-  auto add = [notice = std::move(notice)](store::Store& store) { return store.AddNotice(notice); };
-  co_return co_await state_->core->Db(std::move(add));
+  auto add = [notice = std::move(notice)](store::Journal& journal) { return journal.AddNotice(notice); };
+  co_return co_await state_->core->Journal(std::move(add));
 }
 
 egress::Denial SessionNetwork::DroppedPackets(uint64_t count) {

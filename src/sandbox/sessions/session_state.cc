@@ -60,7 +60,7 @@ Task<store::Sandbox> SessionState::SaveWith(store::SandboxEdit edit, std::functi
     if (then) SB_TRYV(then(store));
     return sandbox;
   };
-  co_return co_await core->Db(std::move(write));
+  co_return co_await core->Combined(std::move(write));
 }
 
 protocol::Exec SessionState::MakeExec(const CommandSpec& spec, const std::string& id) const {

@@ -126,15 +126,12 @@ Task<> Converter::DriveToDir(store::Session session, engine::DriveMount mount, s
   engine::Rootfs to = from;
   from.mounts.push_back({kPlace, mount.name, false, 0, 0});
   to.mounts.push_back({kPlace, target, true, mount.uid, mount.gid});
-  auto find = [id = mount.name.substr(0, mount.name.find('-'))](store::Store& store) -> Result<store::Drive> {
-    SB_TRY(auto drives, store.AllDrives());
-    for (const store::Drive& drive : drives)
-      if (drive.id == id) return drive;
-    return Fail(Code::kNotFound, "there is no drive " + id);
-  };
-  SB_CO_TRY(store::Drive drive, co_await core_->Db(std::move(find)));
-  const engine::Owner owner = DiskOwner(*core_, drive.team, drive.project);
-  SB_CO_TRYV(co_await core_->deps.engine->CreateDrive(std::move(target), drive.max_size_bytes, owner));
+  const std::string id = mount.name.substr(0, mount.name.find('-'));
+  SB_CO_TRY(auto drives, co_await core_->directory->AllDrives());
+  const auto drive = std::ranges::find(drives, id, &store::Drive::id);
+  if (drive == drives.end()) co_return Fail(Code::kNotFound, "there is no drive " + id);
+  const engine::Owner owner = DiskOwner(*core_, drive->team, drive->project);
+  SB_CO_TRYV(co_await core_->deps.engine->CreateDrive(std::move(target), drive->max_size_bytes, owner));
   co_return co_await Through(std::move(from), std::move(to), kPlace, "", owner);
 }
 
@@ -181,8 +178,8 @@ Task<std::unique_ptr<ConnectedMachine>> Converter::Boot(RootfsFormat format, eng
     co_return Fail(Code::kConflict, fmt::format("no engine of this server reads \"{}\"", FormatName(format)));
   // On record like machines of the pool: a start after a crash destroys them.
   store::PoolMember row{NewLabel("c-", 16), rootfs.image_digest, kVcpus, NowMs()};
-  auto insert = [row](store::Store& store) { return store.InsertPoolMember(row); };
-  SB_CO_TRYV(co_await core_->Db(std::move(insert)));
+  auto insert = [row](store::Journal& journal) { return journal.InsertPoolMember(row); };
+  SB_CO_TRYV(co_await core_->Journal(std::move(insert)));
   engine::BootRequest request = BootOf(*core_, engine->name, kVcpus);
   request.machine_id = row.machine_id;
   request.owner = owner;
@@ -191,8 +188,8 @@ Task<std::unique_ptr<ConnectedMachine>> Converter::Boot(RootfsFormat format, eng
   if (request.limits.disk_bytes == 0) request.limits.disk_bytes = kUsualDisk;
   auto connected = co_await ConnectedMachine::Boot(core_, std::move(request), std::move(rootfs));
   if (connected || core_->closing) co_return connected;
-  auto remove = [id = row.machine_id](store::Store& store) { return store.DeletePoolMember(id); };
-  auto removed = co_await core_->Db(std::move(remove));
+  auto remove = [id = row.machine_id](store::Journal& journal) { return journal.DeletePoolMember(id); };
+  auto removed = co_await core_->Journal(std::move(remove));
   if (!removed) log::Error("{}", removed.error().message);
   co_return connected;
 }
@@ -249,8 +246,8 @@ Task<> Converter::End(std::unique_ptr<ConnectedMachine> machine, std::string kee
   Result<engine::Usage> gone = ended;
   if (!ended && !keep_as.empty()) gone = co_await machine->Destroy();
   if (gone) {
-    auto remove = [id](store::Store& store) { return store.DeletePoolMember(id); };
-    SB_CO_TRYV(co_await core_->Db(std::move(remove)));
+    auto remove = [id](store::Journal& journal) { return journal.DeletePoolMember(id); };
+    SB_CO_TRYV(co_await core_->Journal(std::move(remove)));
   }
   if (!ended) co_return std::unexpected(std::move(ended).error());
   co_return Result<>{};

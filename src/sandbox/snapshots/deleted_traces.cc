@@ -8,8 +8,8 @@ namespace sandbar::sandbox {
 
 Task<> DeletedTraces::PurgeLog() {
   if (!std::exchange(purge_, false)) co_return Result<>{};
-  auto purge = [](store::Store& store) { return store.PurgeLog(); };
-  auto purged = co_await core_->Db(std::move(purge));
+  auto purge = [](store::Journal& journal) { return journal.PurgeLog(); };
+  auto purged = co_await core_->Journal(std::move(purge));
   if (!purged) purge_ = true;
   co_return purged;
 }

@@ -18,8 +18,8 @@ bool Scanned(const std::optional<store::Layer>& layer) {
 Task<uint64_t> DiskLimits::BytesOf(store::Snapshot snapshot, uint64_t enough) {
   if (snapshot.snapshot_layers.empty()) co_return uint64_t{0};
   const std::string name = snapshot.snapshot_layers.front();
-  auto find = [name](store::Store& store) { return store.FindLayer(name); };
-  SB_CO_TRY(auto layer, co_await core_->Db(std::move(find)));
+  auto find = [name](store::Journal& journal) { return journal.FindLayer(name); };
+  SB_CO_TRY(auto layer, co_await core_->Journal(std::move(find)));
   if (Scanned(layer)) co_return DiskBytes(*layer);
   if (snapshot.size_bytes <= enough) co_return snapshot.size_bytes;
   auto scanned = co_await layers_->Check(name);
@@ -31,8 +31,7 @@ Task<uint64_t> DiskLimits::BytesOf(store::Snapshot snapshot, uint64_t enough) {
 Task<uint64_t> DiskLimits::InheritedBytes(store::Session row, uint64_t enough) {
   const bool copied = core_->engines.Of(row.engine).copies_snapshots;
   if (row.source_snapshot.empty() || !copied || core_->config.disk_bytes == 0) co_return uint64_t{0};
-  auto find = [id = row.source_snapshot](store::Store& store) { return store.FindSnapshot(id); };
-  SB_CO_TRY(auto snapshot, co_await core_->Db(std::move(find)));
+  SB_CO_TRY(auto snapshot, co_await core_->directory->FindSnapshot(row.source_snapshot));
   if (!snapshot) co_return uint64_t{0};
   co_return co_await BytesOf(*std::move(snapshot), enough);
 }

@@ -51,7 +51,7 @@ Task<store::Layer> LayerKeeper::Scan(std::string name) {
     SB_TRY(std::string owner, OwnerOfLayer(store, name));
     return std::pair(std::move(known), std::move(owner));
   };
-  SB_CO_TRY(auto found_layer, co_await core_->Db(std::move(find)));
+  SB_CO_TRY(auto found_layer, co_await core_->Combined(std::move(find)));
   auto& [known, owner] = found_layer;
   store::Layer layer = known.value_or(store::Layer{.name = name});
   const bool fresh = layer.durable_at == 0;
@@ -79,7 +79,7 @@ Task<store::Layer> LayerKeeper::Scan(std::string name) {
     SB_TRYV(NoteLayer(store, layer));
     return fresh && !layer.damage.empty() ? FallBack(store, layer.name) : Result<>{};
   };
-  SB_CO_TRYV(co_await core_->Db(std::move(save)));
+  SB_CO_TRYV(co_await core_->Combined(std::move(save)));
   if (fresh) SB_CO_TRYV(co_await CorrectLimits(layer));
   co_return layer;
 }
@@ -118,8 +118,7 @@ Task<> LayerKeeper::RefuseDamaged(store::Snapshot snapshot) {
     co_return Result<>{};
   }
   SB_CO_TRYV(co_await CheckAll(snapshot.snapshot_layers));
-  auto find = [id = snapshot.id](store::Store& store) { return store.FindSnapshot(id); };
-  SB_CO_TRY(auto now, co_await core_->Db(std::move(find)));
+  SB_CO_TRY(auto now, co_await core_->directory->FindSnapshot(snapshot.id));
   if (now && now->damage.empty()) co_return Result<>{};
   co_return Fail(Code::kConflict, "snapshot " + snapshot.id + " is damaged and verify = \"strict\": " +
                                       (now ? now->damage : std::string("it is gone")));
@@ -139,7 +138,7 @@ Task<> LayerKeeper::StartScans() {
       SB_TRY(LayerToRead layer, NextToSeal(store, except));
       return layer.name.empty() ? NextToScrub(store, limit, except) : layer;
     };
-    SB_CO_TRY(LayerToRead layer, co_await core_->Db(std::move(next)));
+    SB_CO_TRY(LayerToRead layer, co_await core_->Combined(std::move(next)));
     if (layer.name.empty()) co_return Result<>{};
     last_scanned_ = layer.owner;
     scanning_.insert(layer.owner);
@@ -186,7 +185,7 @@ Task<> LayerKeeper::CheckAtStart() {
     const std::set<std::string> on_disk(names.begin(), names.end());
     return CheckAfterStart(store, on_disk, boot);
   };
-  co_return co_await core_->Db(std::move(check));
+  co_return co_await core_->Combined(std::move(check));
 }
 
 Task<> LayerKeeper::CorrectLimits(store::Layer layer) {

@@ -13,11 +13,11 @@ Task<> SnapshotCleaner::RemoveUnused() {
     SB_TRYV(ExpireSnapshots(store, NowMs()));
     return UnusedLayers(store, on_disk);
   };
-  SB_CO_TRY(auto unused, co_await core_->Db(std::move(find)));
+  SB_CO_TRY(auto unused, co_await core_->Combined(std::move(find)));
   for (auto& layer : unused) {
     SB_CO_TRYV(co_await core_->deps.engine->RemoveSnapshot(layer));
-    auto forget = [layer](store::Store& store) { return store.DeleteLayer(layer); };
-    SB_CO_TRYV(co_await core_->Db(std::move(forget)));
+    auto forget = [layer](store::Journal& journal) { return journal.DeleteLayer(layer); };
+    SB_CO_TRYV(co_await core_->Journal(std::move(forget)));
   }
   co_return Result<>{};
 }
@@ -35,7 +35,7 @@ Task<> SnapshotCleaner::FlattenLongChains() {
     auto find = [limit = core_->config.flatten_at, except = unflattened_](store::Store& store) {
       return FindLongChain(store, limit, except);
     };
-    SB_CO_TRY(auto snapshot, co_await core_->Db(std::move(find)));
+    SB_CO_TRY(auto snapshot, co_await core_->Combined(std::move(find)));
     if (!snapshot) co_return Result<>{};
     // What is damaged must not get a new manifest that vouches for it.
     auto good = co_await AllGood(snapshot->snapshot_layers);
@@ -59,7 +59,7 @@ Task<> SnapshotCleaner::FlattenLongChains() {
     auto replace = [snapshot = *std::move(snapshot), layer](store::Store& store) {
       return ReplaceLayers(store, snapshot, layer);
     };
-    SB_CO_TRYV(co_await core_->Db(std::move(replace)));
+    SB_CO_TRYV(co_await core_->Combined(std::move(replace)));
     layers_->Seal();
   }
   co_return Result<>{};

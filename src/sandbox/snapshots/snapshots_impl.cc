@@ -42,7 +42,7 @@ Task<store::Snapshot> SnapshotsImpl::Get(Scope scope, std::string id) {
 Task<store::Snapshot> SnapshotsImpl::Delete(Scope scope, std::string id) {
   SB_CO_TRY(auto snapshot, co_await records_->FindSnapshot(std::move(scope), id));
   auto remove = [id](store::Store& store) { return MarkDeleted(store, id); };
-  SB_CO_TRY(snapshot, co_await core_->Db(std::move(remove)));
+  SB_CO_TRY(snapshot, co_await core_->Combined(std::move(remove)));
   co_await traces_->Clear();
   co_return snapshot;
 }
@@ -57,8 +57,7 @@ Task<store::Snapshot> SnapshotsImpl::Verify(Scope scope, std::string id) {
 Task<SnapshotTreeNode> SnapshotsImpl::TreeNode(store::Snapshot snapshot) {
   SnapshotTreeNode node;
   if (!snapshot.parent.empty()) {
-    auto children = [parent = snapshot.parent](store::Store& store) { return store.SnapshotChildren(parent); };
-    SB_CO_TRY(node.siblings, co_await core_->Db(std::move(children)));
+    SB_CO_TRY(node.siblings, co_await core_->directory->SnapshotChildren(snapshot.parent));
     std::erase_if(node.siblings, [&](const store::Snapshot& s) { return s.id == snapshot.id; });
   }
   node.snapshot = std::move(snapshot);
@@ -71,8 +70,7 @@ Task<SnapshotTree> SnapshotsImpl::Tree(Scope scope, std::string id, int limit, b
   SB_CO_TRY(tree.anchor, co_await TreeNode(at));
   while (static_cast<int>(tree.nodes.size()) < limit) {
     if (descendants) {
-      auto children = [parent = at.id](store::Store& store) { return store.SnapshotChildren(parent); };
-      SB_CO_TRY(auto next, co_await core_->Db(std::move(children)));
+      SB_CO_TRY(auto next, co_await core_->directory->SnapshotChildren(at.id));
       if (next.empty()) co_return tree;
       at = std::move(next.front());
     } else {
@@ -87,8 +85,7 @@ Task<SnapshotTree> SnapshotsImpl::Tree(Scope scope, std::string id, int limit, b
   // There may be more: the client goes on from the last one that it got.
   bool more = !at.parent.empty();
   if (descendants) {
-    auto children = [parent = at.id](store::Store& store) { return store.SnapshotChildren(parent); };
-    SB_CO_TRY(auto next, co_await core_->Db(std::move(children)));
+    SB_CO_TRY(auto next, co_await core_->directory->SnapshotChildren(at.id));
     more = !next.empty();
   }
   if (more) tree.next = at.id;
@@ -97,8 +94,7 @@ Task<SnapshotTree> SnapshotsImpl::Tree(Scope scope, std::string id, int limit, b
 
 Task<engine::LayerStack> SnapshotsImpl::StackOf(Scope scope, std::string what, bool base) {
   engine::LayerStack stack;
-  auto find = [what](store::Store& store) { return store.FindSnapshot(what); };
-  SB_CO_TRY(auto snapshot, co_await core_->Db(std::move(find)));
+  SB_CO_TRY(auto snapshot, co_await core_->directory->FindSnapshot(what));
   if (!snapshot || !InScope(scope, snapshot->team, snapshot->project)) {
     SB_CO_TRY(auto sandbox, co_await records_->FindSandbox(scope, std::move(what)));
     if (sandbox.current_snapshot.empty() && !base)
