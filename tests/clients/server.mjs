@@ -8,6 +8,7 @@
 // sandboxes get (default: namespaces, also where the server would choose another): so every suite can be run on every
 // engine (make test-engines).
 import { execFile, spawn } from "node:child_process";
+import { randomInt } from "node:crypto";
 import { mkdtemp, mkdir, readFile, rm, writeFile } from "node:fs/promises";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
@@ -23,22 +24,26 @@ export const engine = process.env.SANDBAR_TEST_ISOLATION ?? "namespaces";
 export const hasMemory = (mib, limit) => (engine.startsWith("microvm") ? mib <= limit && mib > 0.95 * limit : mib === limit);
 export const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
 
+// A port for a server. Below the range that the kernel gives to outgoing connections: suites run side by side, some of them
+// open thousands of connections, and a server that is killed and started again must find its port free.
 export async function freePort() {
-  return new Promise((done, fail) => {
-    const probe = createServer().once("error", fail);
-    probe.listen(0, "127.0.0.1", () => {
-      const { port } = probe.address();
-      probe.close(() => done(port));
+  for (;;) {
+    const port = randomInt(12_000, 32_000);
+    const free = await new Promise((done) => {
+      const probe = createServer().once("error", () => done(false));
+      probe.listen(port, "127.0.0.1", () => probe.close(() => done(true)));
     });
-  });
+    if (free) return port;
+  }
 }
 
-// Polls until `what()` is truthy; gives up after a generous number of tries so that a hang has a name.
+// Polls until `what()` is truthy, often at first, then ten times a second; gives up after a generous time (`tries` tenths
+// of a second, not counting what `what` takes) so that a hang has a name.
 export async function until(what, why, tries = 600) {
-  for (let i = 0; i < tries; i++) {
+  for (let waited = 0, pause = 10; waited < tries * 100; waited += pause, pause = Math.min(100, 1.5 * pause)) {
     const value = await what();
     if (value) return value;
-    await sleep(100);
+    await sleep(pause);
   }
   throw new Error(`never happened: ${why}`);
 }

@@ -1,4 +1,4 @@
-// What of a server is visible on the host: for tests that say "as before".
+// What of one server is visible on the host: for tests that say "as before". Other servers may run beside it.
 import { readdir, readFile, readlink } from "node:fs/promises";
 import { join } from "node:path";
 import { until } from "../clients/server.mjs";
@@ -47,9 +47,25 @@ async function cgroups(instance) {
   return [...new Set(found)];
 }
 
-async function namespaces() {
+const instanceOf = async (server) => (await text(join(server.data, "instance-id"))).trim();
+
+// The processes of one server: daemon, spawner, what descends from them, and what is in a cgroup of its instance, which
+// is where an orphan of a machine would be. Other servers on this host do not count.
+export async function processesOf(server) {
+  const instance = await instanceOf(server);
+  const all = new Map();
+  for (const { pid, cmdline } of await processes()) {
+    const parent = Number(/^PPid:\s+(\d+)/m.exec(await text(`/proc/${pid}/status`))?.[1]);
+    all.set(pid, { pid, cmdline, parent, inGroup: instance !== "" && (await text(`/proc/${pid}/cgroup`)).includes(instance) });
+  }
+  const roots = new Set([server.pid, await spawnerPid(server.data)]);
+  const ours = (p) => p !== undefined && (p.inGroup || roots.has(p.pid) || ours(all.get(p.parent)));
+  return [...all.values()].filter(ours);
+}
+
+async function namespaces(server) {
   const seen = new Set();
-  for (const { pid } of await processes()) {
+  for (const { pid } of await processesOf(server)) {
     for (const kind of ["mnt", "net", "pid", "user", "ipc", "uts"]) {
       const id = await readlink(`/proc/${pid}/ns/${kind}`).catch(() => null);
       if (id) seen.add(id);
@@ -62,13 +78,13 @@ const fds = async (pid) => (pid ? (await list(`/proc/${pid}/fd`)).length : 0);
 
 // Everything a leak could grow. `server` is a Server of tests/clients/server.mjs.
 export async function inventory(server) {
-  const instance = (await text(join(server.data, "instance-id"))).trim();
+  const instance = await instanceOf(server);
   const spawner = await spawnerPid(server.data);
   return {
     machineProcesses: (await machinePids(spawner)).length,
     cgroups: (await cgroups(instance)).length,
-    namespaces: await namespaces(),
-    hostMounts: (await text("/proc/self/mountinfo")).split("\n").length,
+    namespaces: await namespaces(server),
+    hostMounts: (await text("/proc/self/mountinfo")).split("\n").filter((line) => ["/run/sandbar", server.data, instance].some((ours) => line.includes(ours))).length,
     spawnerMounts: (await text(`/proc/${spawner}/mountinfo`)).split("\n").length,
     daemonFds: await fds(server.pid),
     spawnerFds: await fds(spawner),
