@@ -11,7 +11,7 @@ sb_check(includes ${Python3_EXECUTABLE} tools/check_includes.py)
 sb_check(await ${Python3_EXECUTABLE} tools/check_await.py)
 sb_check(lint ${Python3_EXECUTABLE} tools/lint.py)
 sb_check(tidy ${Python3_EXECUTABLE} tools/tidy.py ${CMAKE_BINARY_DIR})
-set_tests_properties(check.tidy PROPERTIES TIMEOUT 3600 RUN_SERIAL TRUE)
+set_tests_properties(check.tidy PROPERTIES TIMEOUT 3600 COST 2000)  # from the start: minutes when nothing is cached
 
 # Attacks by a program inside machines of a real spawner.
 include(${CMAKE_SOURCE_DIR}/tests/security/CMakeLists.txt OPTIONAL)
@@ -20,24 +20,32 @@ include(${CMAKE_SOURCE_DIR}/tests/security/CMakeLists.txt OPTIONAL)
 if(TARGET spawner_test)
   add_test(NAME gvisor.spawner COMMAND spawner_test
     --gtest_filter=SuperviseTest.*:Disks/SnapshotTest.*/0:Disks/ChainTest.*:ScanTest.*-SuperviseTest.AnAgentThatCannotRun*)
-  set_tests_properties(gvisor.spawner PROPERTIES LABELS "unit;engines" RUN_SERIAL TRUE TIMEOUT 1800
+  set_tests_properties(gvisor.spawner PROPERTIES LABELS "unit;engines" TIMEOUT 1800
     ENVIRONMENT SANDBAR_TEST_ISOLATION=gvisor)
 endif()
 
-# Black-box suites: each *.test.mjs is one entry, run against the programs of this build. They start machines and
-# count what is left on the host, so one at a time.
+# Black-box suites: each *.test.mjs is one entry, run against the programs of this build. Each starts servers of its own
+# (ports, data directories, cgroups are theirs), so they run side by side: most of their time is waiting.
 find_program(NODE node)
 if(NODE)
+  # Those that measure the host as a whole run alone.
+  set(alone
+    security.limits          # fills the memory of twenty machines, reads the host's count of socket buffers
+    security.neighbours      # compares how long creates take
+    engines.nesting)         # floods tables that all machines of the host share, compares every setting of its network
+  # Those that share something are not run at the same time.
+  set(lock_embedded cli.cli cli.launcher cli.readme agent.agent)    # servers in /var/lib/sandbar-run, which cli.cli counts
+  set(lock_flood network.root security.floods network.attacks)      # floods: each is compared with a quiet time before it
+  set(lock_browser previews.attack previews.forward previews.vite)  # a Chromium each
   file(GLOB suites CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR} tests/*/*.test.mjs sdk/*.test.mjs)
+  set(blackbox)
   foreach(suite ${suites})
     string(REGEX REPLACE "^(tests/)?(.*)\\.test\\.mjs$" "\\2" name ${suite})
     string(REPLACE "/" "." name ${name})
     add_test(NAME ${name} COMMAND ${NODE} --test ${CMAKE_SOURCE_DIR}/${suite})
-    set_tests_properties(${name} PROPERTIES LABELS blackbox RUN_SERIAL TRUE TIMEOUT 1800
-      ENVIRONMENT "SANDBAR_BIN=${CMAKE_BINARY_DIR}/bin/sandbar")
+    set_tests_properties(${name} PROPERTIES LABELS blackbox TIMEOUT 1800 ENVIRONMENT "SANDBAR_BIN=${CMAKE_BINARY_DIR}/bin/sandbar")
+    list(APPEND blackbox ${name})
   endforeach()
-  # Three minutes of waiting for things to fall idle: beside the unit tests, from the start.
-  set_tests_properties(mcp.long PROPERTIES RUN_SERIAL FALSE COST 1000)
   # A part of them on the other engines, where those can be used; all of them: make test-engines.
   set(suites_of_gvisor clients/forks clients/lifecycle clients/network clients/files clients/fs clients/users)
   set(suites_of_microvm-emulated clients/lifecycle clients/network)  # forks: 20 machines at once take it minutes
@@ -45,9 +53,16 @@ if(NODE)
     foreach(suite ${suites_of_${engine}})
       string(REPLACE "/" "." name ${engine}.${suite})
       add_test(NAME ${name} COMMAND ${NODE} ${CMAKE_SOURCE_DIR}/tools/test_engines.mjs --if-usable --engine ${engine} ${suite})
-      set_tests_properties(${name} PROPERTIES LABELS "blackbox;engines" RUN_SERIAL TRUE TIMEOUT 1800
+      set_tests_properties(${name} PROPERTIES LABELS "blackbox;engines" TIMEOUT 1800
         SKIP_RETURN_CODE 77 ENVIRONMENT "SANDBAR_BIN=${CMAKE_BINARY_DIR}/bin/sandbar")
+      list(APPEND blackbox ${name})
     endforeach()
+  endforeach()
+  foreach(name ${alone})
+    set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
+  endforeach()
+  foreach(lock embedded flood browser)
+    set_tests_properties(${lock_${lock}} PROPERTIES RESOURCE_LOCK ${lock})
   endforeach()
 endif()
 
