@@ -92,7 +92,7 @@ class DomainImpl final : public Domain {
   SnapshotsImpl snapshots_{&core_, &records_, &stopper_, &layers_, &converter_, &traces_};
   SnapshotCleaner cleaner_{&core_, &layers_};
 
-  BootSources sources_{&core_, &layers_, &disk_};
+  BootSources sources_{&core_, &records_, &layers_, &disk_};
   Launcher launcher_{&core_, &active_, &converter_, &disk_};
   Creator creator_{&core_, &active_, &stopper_, &pool_, &launcher_, &sources_};
   Updater updater_{&core_, &active_, &records_, &sources_};

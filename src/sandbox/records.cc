@@ -5,6 +5,11 @@
 namespace sandbar::sandbox {
 namespace {
 
+// The scope may act on rows of this team and project.
+bool InScope(const Scope& scope, const std::string& team, const std::string& project) {
+  return (scope.any_team || scope.team == team) && (scope.any_project || scope.project == project);
+}
+
 // Unknown and foreign ids answer alike.
 std::unexpected<Error> NoSession() {
   return Fail(Code::kNotFound, "session not found");
@@ -26,10 +31,10 @@ Task<store::Sandbox> Records::FindSandbox(Scope scope, std::string name) {
 }
 
 Task<store::Session> Records::FindSession(Scope scope, std::string id) {
-  if (const auto session = active_->Find(id)) {
-    const auto& row = session->row();
-    if (!InScope(scope, row.team, row.project)) co_return NoSession();
-    co_return row;
+  if (active_->Find(id)) {
+    const auto session = ActiveIfAny(scope, id);
+    if (!session) co_return NoSession();
+    co_return session->row();
   }
   auto find = [id](store::Journal& journal) { return journal.FindSession(id); };
   SB_CO_TRY(auto found, co_await core_->Journal(std::move(find)));
@@ -38,9 +43,21 @@ Task<store::Session> Records::FindSession(Scope scope, std::string id) {
 }
 
 Task<store::Snapshot> Records::FindSnapshot(Scope scope, std::string id) {
-  SB_CO_TRY(auto found, co_await core_->directory->FindSnapshot(std::move(id)));
-  if (!found || !InScope(scope, found->team, found->project)) co_return Fail(Code::kNotFound, "snapshot not found");
+  SB_CO_TRY(auto found, co_await FindSnapshotIfAny(std::move(scope), std::move(id)));
+  if (!found) co_return Fail(Code::kNotFound, "snapshot not found");
   co_return *std::move(found);
+}
+
+Task<std::optional<store::Snapshot>> Records::FindSnapshotIfAny(Scope scope, std::string id) {
+  SB_CO_TRY(auto found, co_await core_->directory->FindSnapshot(std::move(id)));
+  if (found && !InScope(scope, found->team, found->project)) found.reset();
+  co_return found;
+}
+
+std::shared_ptr<Session> Records::ActiveIfAny(const Scope& scope, const std::string& id) const {
+  auto session = active_->Find(id);
+  if (!session || !InScope(scope, session->row().team, session->row().project)) return nullptr;
+  return session;
 }
 
 Task<std::shared_ptr<Session>> Records::FindActive(Scope scope, std::string id) {
@@ -85,6 +102,10 @@ Task<std::vector<store::Notice>> Records::ListNotices(Scope scope, std::string s
     return journal.Notices(key);
   };
   co_return co_await core_->Journal(std::move(list));
+}
+
+void Records::KeepVisible(const Scope& scope, std::vector<store::ProjectUsage>& report) {
+  std::erase_if(report, [&](const auto& u) { return !InScope(scope, u.team, u.project); });
 }
 
 }  // namespace sandbar::sandbox

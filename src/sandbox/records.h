@@ -1,10 +1,13 @@
 // The one door to records: a caller reaches a row only with a Scope, and a row of another project answers as unknown.
-// Rows of active sessions come from memory, because they are newer than the store. Single loop.
+// No other file compares a scope with a row. (Drives have no id of their own on the wire: they are found by team,
+// project and name, so a foreign one cannot be named.) Rows of active sessions come from memory, because they are newer
+// than the store. Single loop.
 //
 //   SB_CO_TRY(auto sandbox, co_await records->FindSandbox(scope, name));
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +27,10 @@ class Records {
   Task<store::Sandbox> FindSandbox(Scope scope, std::string name);
   Task<store::Session> FindSession(Scope scope, std::string id);
   Task<store::Snapshot> FindSnapshot(Scope scope, std::string id);
+  // Nothing when the snapshot is unknown or foreign.
+  Task<std::optional<store::Snapshot>> FindSnapshotIfAny(Scope scope, std::string id);
+  // Null when the session is not active, or foreign.
+  std::shared_ptr<Session> ActiveIfAny(const Scope& scope, const std::string& session) const;
   // For calls that need the machine: waits for a session that starts. kStopped and the like when it does not run.
   Task<std::shared_ptr<Session>> FindActive(Scope scope, std::string session);
   // The sandbox of a session that was found with a scope.
@@ -33,6 +40,8 @@ class Records {
   Task<Page<store::Session>> ListSessions(Scope scope, ListQuery query);
   Task<Page<store::Snapshot>> ListSnapshots(Scope scope, ListQuery query);
   Task<std::vector<store::Notice>> ListNotices(Scope scope, std::string sandbox);
+  // Leaves only the projects that the scope may see.
+  static void KeepVisible(const Scope& scope, std::vector<store::ProjectUsage>& report);
 
  private:
   Core* core_;

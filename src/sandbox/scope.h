@@ -9,7 +9,7 @@
 
 namespace sandbar::sandbox {
 
-// The team and project that a caller may act on. Auth has already resolved "*" in a token's scope to the project that
+// The team and project that a caller may act on (records.h compares them with rows). Auth has already resolved "*" in a token's scope to the project that
 // the request names.
 struct Scope {
   std::string team;
@@ -17,9 +17,6 @@ struct Scope {
   bool any_project = false;  // the token may act on every project of the team (routes that name only a session id)
   bool any_team = false;
 };
-
-// The scope may act on rows of this team and project.
-bool InScope(const Scope& scope, const std::string& team, const std::string& project);
 
 struct ListQuery {
   int limit = 20;

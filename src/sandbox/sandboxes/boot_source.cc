@@ -68,8 +68,8 @@ Task<images::Image> BootSources::FindImage(bool v1, std::optional<std::string> i
 }
 
 Task<store::Snapshot> BootSources::FindSnapshot(Scope scope, std::string id) {
-  SB_CO_TRY(auto snapshot, co_await core_->directory->FindSnapshot(id));
-  const bool there = snapshot && InScope(scope, snapshot->team, snapshot->project) && !snapshot->deleted;
+  SB_CO_TRY(auto snapshot, co_await records_->FindSnapshotIfAny(std::move(scope), id));
+  const bool there = snapshot && !snapshot->deleted;
   const bool expired = there && snapshot->expires_at().value_or(INT64_MAX) <= NowMs();
   if (!there || expired) co_return Fail(Code::kSnapshotGone, "snapshot " + id.substr(0, 64) + " does not exist");
   SB_CO_TRYV(co_await layers_->RefuseDamaged(*snapshot));

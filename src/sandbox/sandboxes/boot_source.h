@@ -8,6 +8,7 @@
 
 #include "images/images.h"
 #include "sandbox/core.h"
+#include "sandbox/records.h"
 #include "sandbox/sandboxes/sandboxes.h"
 #include "sandbox/snapshots/disk_limits.h"
 #include "sandbox/snapshots/layer_keeper.h"
@@ -32,7 +33,8 @@ void CopyImage(const store::Session& session, store::Snapshot& snapshot);
 // Finds what callers name. Single loop; owned by the domain.
 class BootSources {
  public:
-  BootSources(Core* core, LayerKeeper* layers, DiskLimits* disk) : core_(core), layers_(layers), disk_(disk) {}
+  BootSources(Core* core, Records* records, LayerKeeper* layers, DiskLimits* disk)
+      : core_(core), records_(records), layers_(layers), disk_(disk) {}
 
   // The snapshot, image or runtime that the request names, or the default.
   Task<BootSource> Find(const CreateSpec* spec, Scope scope);
@@ -44,6 +46,7 @@ class BootSources {
 
  private:
   Core* core_;
+  Records* records_;
   LayerKeeper* layers_;
   DiskLimits* disk_;
 };

@@ -52,7 +52,7 @@ engine::BootRequest Launcher::RequestOf(const store::Session& row) const {
   request.machine_id = row.machine_id;
   request.nesting = row.nesting;
   request.owner = DiskOwner(*core_, row.team, row.project);
-  // Should we die before the session runs, the supervisor ends what nobody asked for.
+  // Should we die before the session runs, the spawner ends what nobody asked for.
   request.deadline = std::chrono::milliseconds(row.timeout_ms) + std::chrono::minutes(1);
   return request;
 }

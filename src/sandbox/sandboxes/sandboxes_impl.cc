@@ -76,7 +76,7 @@ Task<std::vector<store::ProjectUsage>> SandboxesImpl::Usage(Scope scope) {
     entry.ingress += row.carried_ingress;
     entry.egress += row.carried_egress;
   }
-  std::erase_if(report, [&](const auto& u) { return !InScope(scope, u.team, u.project); });
+  Records::KeepVisible(scope, report);
   co_return report;
 }
 

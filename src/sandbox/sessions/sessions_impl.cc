@@ -65,10 +65,8 @@ Task<NetworkView> SessionsImpl::Network(Scope scope, std::string session) {
 }
 
 std::shared_ptr<void> SessionsImpl::Use(const Scope& scope, const std::string& session) {
-  const auto active = active_->Find(session);
-  if (!active) return nullptr;
-  const store::Session& row = active->row();
-  return InScope(scope, row.team, row.project) ? Session::Use(active) : nullptr;
+  auto active = records_->ActiveIfAny(scope, session);
+  return active ? Session::Use(std::move(active)) : nullptr;
 }
 
 std::optional<store::Session> SessionsImpl::Running(const std::string& session) const {

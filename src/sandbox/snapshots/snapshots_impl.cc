@@ -94,8 +94,8 @@ Task<SnapshotTree> SnapshotsImpl::Tree(Scope scope, std::string id, int limit, b
 
 Task<engine::LayerStack> SnapshotsImpl::StackOf(Scope scope, std::string what, bool base) {
   engine::LayerStack stack;
-  SB_CO_TRY(auto snapshot, co_await core_->directory->FindSnapshot(what));
-  if (!snapshot || !InScope(scope, snapshot->team, snapshot->project)) {
+  SB_CO_TRY(auto snapshot, co_await records_->FindSnapshotIfAny(scope, what));
+  if (!snapshot) {
     SB_CO_TRY(auto sandbox, co_await records_->FindSandbox(scope, std::move(what)));
     if (sandbox.current_snapshot.empty() && !base)
       co_return Fail(Code::kConflict, "\"" + sandbox.name + "\" has no snapshot yet: stop it, or take one");
