@@ -1,4 +1,4 @@
-// `sandbar agent`: a thin front of agent/session.h.
+// `sandbar agent`: a thin front of llm/session.h.
 #include <fmt/format.h>
 #include <signal.h>
 #include <unistd.h>

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/engine_table.h"
 #include "base/fd.h"
 #include "base/printable.h"
 #include "cli/commands.h"
@@ -118,8 +119,8 @@ int64_t DemandedClass(const json::object& settings) {
   const json::object& demand = Object(settings, "isolation");
   int64_t demanded = Number(demand, "minClass");
   const std::string engine = Text(demand, "engine"), tag = Text(Object(settings, "tags"), "sandbar:min-isolation");
-  if (engine == "gvisor") demanded = std::max<int64_t>(demanded, 2);
-  if (engine == "microvm") demanded = std::max<int64_t>(demanded, 3);
+  if (const EngineTraits* traits = FindEngine(engine))
+    demanded = std::max<int64_t>(demanded, traits->isolation_class);
   if (tag.size() == 1 && tag[0] >= '1' && tag[0] <= '3') demanded = std::max<int64_t>(demanded, tag[0] - '0');
   return std::clamp<int64_t>(demanded, 0, 3);
 }

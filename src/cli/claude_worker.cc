@@ -1,4 +1,4 @@
-// `sandbar claude-worker`: a thin front of agent/claude_worker.h.
+// `sandbar claude-worker`: a thin front of llm/claude_worker.h.
 #include "llm/claude_worker.h"
 
 #include <signal.h>

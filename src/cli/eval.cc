@@ -1,4 +1,4 @@
-// `sandbar eval`: a thin front of agent/eval_run.h.
+// `sandbar eval`: a thin front of evals/run.h.
 #include <fmt/format.h>
 #include <signal.h>
 

@@ -145,7 +145,7 @@ Task<> EgressConnection::Run(Result<Endpoint> target) {
     auto served = co_await dns_->ServeTcp(&guest_);
     co_return served;
   }
-  hint_ = state_->names.NameOf(target_.address);
+  target_name_ = state_->names.NameOf(target_.address);
   auto served = co_await Serve();
   if (!served) ResetOnClose(guest_);
   co_return served;
@@ -154,7 +154,7 @@ Task<> EgressConnection::Run(Result<Endpoint> target) {
 Task<ConnectionPlan> EgressConnection::MakePlan() {
   for (;;) {
     policy_ = state_->policy;
-    Approach approach{.target = target_, .hint = hint_, .first_bytes = &first_bytes_};
+    Approach approach{.target = target_, .name = target_name_, .first_bytes = &first_bytes_};
     ConnectionPlan plan = PlanUnderAll(*policy_, state_->also, approach, *state_->config);
     if (plan.kind == ConnectionPlan::Kind::kRead) {
       auto read = co_await ReadFirstBytes(&guest_, &first_bytes_, state_->config->first_bytes_timeout);
@@ -280,7 +280,7 @@ Task<> EgressConnection::Refuse(ConnectionPlan plan) {
   }
   Denial denial;
   denial.kind = KindName(first_bytes_.protocol);
-  denial.host = !plan.name.empty() ? plan.name : hint_;
+  denial.host = !plan.name.empty() ? plan.name : target_name_;
   if (denial.host.empty()) denial.host = NameIn(first_bytes_);
   if (denial.host.empty()) denial.host = ToString(target_.address);
   bool named = denial.host != ToString(target_.address);

@@ -66,7 +66,7 @@ class EgressConnection {
   EgressState* state_;
   DnsRelay* dns_;
   Endpoint target_;
-  std::string hint_;  // the name that the target's address was made up for
+  std::string target_name_;  // the name that the target's address was made up for
   FirstBytes first_bytes_;
   PolicyRef policy_;                       // that let it through
   std::optional<ConnectionPlan> granted_;  // and how; points into policy_

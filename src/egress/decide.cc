@@ -60,16 +60,16 @@ ConnectionPlan PlanTls(const CompiledPolicy& policy, const Approach& approach, c
 
 // Neither a name nor an address lets it through, but a name may have led to addresses that subnets.allow opens.
 ConnectionPlan PlanOther(const CompiledPolicy& policy, const Approach& approach) {
-  if (!approach.hint.empty() && !policy.policy().allow_cidrs.empty()) {
-    Decision decision = DecideName(policy, approach.hint);
-    if (decision.allowed) return {.kind = Kind::kDialOpened, .name = approach.hint, .decision = std::move(decision)};
+  if (!approach.name.empty() && !policy.policy().allow_cidrs.empty()) {
+    Decision decision = DecideName(policy, approach.name);
+    if (decision.allowed) return {.kind = Kind::kDialOpened, .name = approach.name, .decision = std::move(decision)};
   }
   const std::string& problem = approach.first_bytes->problem;
   std::string reason = "domains are matched on TLS and HTTP only, and this is neither";
   if (!problem.empty()) reason += " (" + problem + ")";
-  std::string hint = approach.hint.empty() ? AllowAddressHint(approach.target.address)
-                                           : "allow the addresses of \"" + approach.hint + "\" with subnets.allow";
-  return {.kind = Kind::kDeny, .name = approach.hint, .decision = Denied(std::move(reason), std::move(hint))};
+  std::string hint = approach.name.empty() ? AllowAddressHint(approach.target.address)
+                                           : "allow the addresses of \"" + approach.name + "\" with subnets.allow";
+  return {.kind = Kind::kDeny, .name = approach.name, .decision = Denied(std::move(reason), std::move(hint))};
 }
 
 ConnectionPlan PlanByFirstBytes(const CompiledPolicy& policy, const Approach& approach, const EgressConfig& config) {
@@ -132,12 +132,12 @@ Decision DecideAddress(const CompiledPolicy& policy, const IpAddress& address) {
 }
 
 ConnectionPlan PlanConnection(const CompiledPolicy& policy, const Approach& approach, const EgressConfig& config) {
-  bool named = !approach.hint.empty();
-  Decision general = named ? DecideName(policy, approach.hint) : DecideAddress(policy, approach.target.address);
+  bool named = !approach.name.empty();
+  Decision general = named ? DecideName(policy, approach.name) : DecideAddress(policy, approach.target.address);
   if (policy.mode() == EgressMode::kDenyAll) return Refused(std::move(general));
   if (policy.mode() == EgressMode::kAllowAll) {
     return {
-        .kind = named ? Kind::kDialName : Kind::kDialAddress, .name = approach.hint, .decision = std::move(general)};
+        .kind = named ? Kind::kDialName : Kind::kDialAddress, .name = approach.name, .decision = std::move(general)};
   }
   if (!named) {
     AddressDecision by_address = policy.DecideAddress(approach.target.address);

@@ -32,7 +32,7 @@ Decision DecideAddress(const CompiledPolicy& policy, const IpAddress& address);
 // What is known of a connection when it is decided about.
 struct Approach {
   Endpoint target;
-  std::string hint;  // the name that a made-up target address stands for; empty: the address is the guest's own choice
+  std::string name;  // that a made-up target address stands for; empty: the address is the guest's own choice
   const FirstBytes* first_bytes = nullptr;
 };
 

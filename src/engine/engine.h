@@ -78,7 +78,7 @@ struct BootRequest {
   RootfsFormat format = RootfsFormat::kDir;
   AttachmentKind network = AttachmentKind::kLocal;
   Limits limits;
-  std::chrono::milliseconds deadline{0};  // wall clock from now; the supervisor kills then, daemon or not. 0: none yet
+  std::chrono::milliseconds deadline{0};  // wall clock from now; the spawner kills then, whether the server lives or not. 0: none yet
   bool nesting = false;                   // it runs containers. kUnsupported when its engine says why not
   Owner owner;                            // kQuota when it has used up what it may have
 };
@@ -203,7 +203,7 @@ class Engine {
   virtual std::vector<EngineInfo> engines() const = 0;
   // kUnsupported when the engine named is unknown or not usable: never another one in its place.
   virtual Task<std::unique_ptr<Machine>> Boot(BootRequest request) = 0;
-  // Machines of this instance that the supervisor still holds. Those that are ending are waited for, some seconds at
+  // Machines of this instance that the spawner still holds. Those that are ending are waited for, some seconds at
   // most.
   virtual Task<std::vector<MachineInfo>> List() = 0;
   virtual Task<std::unique_ptr<Machine>> Attach(std::string machine_id) = 0;

@@ -39,8 +39,8 @@ Result<> BecomeInit(const InitSetup& setup, int program, int control, int status
   if (::setsid() < 0) return FailErrno("cannot start a session");
   if (::sched_setscheduler(0, SCHED_OTHER, &normal) != 0) return FailErrno("cannot set the scheduler");
   if (::setpriority(PRIO_PROCESS, 0, 0) != 0) return FailErrno("cannot set the priority");
-  // If the supervisor dies, so do its machines.
-  if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return FailErrno("cannot follow the supervisor");
+  // If the spawner dies, so do its machines.
+  if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return FailErrno("cannot follow the spawner");
   for (int fd : setup.join) {
     if (::write(fd, "0", 1) != 1) return FailErrno("cannot join the control group");
   }

@@ -106,7 +106,7 @@ void BecomeMachine(const JailPlan& plan, const Steps& s) {
                                        ::syscall(SYS_setresuid, 0, 0, 0) == 0);
   s.Must("make a session keyring", ::syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, nullptr) >= 0);
   s.Must("renounce privileges", ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
-  // Changing ids cleared it; if the supervisor dies, so do its machines.
+  // Changing ids cleared it; if the spawner dies, so do its machines.
   s.Must("tie its life to ours", ::prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
 }
 

@@ -207,7 +207,7 @@ Result<> BecomeGuest(const InitPlan& plan, const InitSetup& setup) {
   SB_TRYV(Must(::syscall(SYS_setresgid, 0, 0, 0) == 0, kIds));
   SB_TRYV(Must(::syscall(SYS_setresuid, 0, 0, 0) == 0, kIds));
   SB_TRYV(Must(::syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, nullptr) >= 0, "make a session keyring"));
-  // Changing ids cleared it; if the supervisor dies, so do its machines.
+  // Changing ids cleared it; if the spawner dies, so do its machines.
   SB_TRYV(Must(::prctl(PR_SET_PDEATHSIG, SIGKILL) == 0, kIds));
   if (setup.nesting) SB_TRYV(Must(::unshare(CLONE_NEWNS) == 0, kForContainers));
   const sock_fprog filter{static_cast<unsigned short>(setup.filter.size()),

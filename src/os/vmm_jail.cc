@@ -77,12 +77,12 @@ Result<> DropPrivileges(const VmmPlan& plan) {
       ::syscall(SYS_setresuid, plan.uid, plan.uid, plan.uid) != 0)
     return FailErrno("take its own user id");
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return FailErrno("no_new_privs");
-  // Changing ids cleared it; if the supervisor dies, so do its machines.
+  // Changing ids cleared it; if the spawner dies, so do its machines.
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return FailErrno("pdeathsig");
   return {};
 }
 
-// Preparing may take long: it must not outlive its supervisor, nor keep what is none of its business.
+// Preparing may take long: it must not outlive its spawner, nor keep what is none of its business.
 Result<> LetGoOfOthers(const VmmPlan& plan, int status) {
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return FailErrno("pdeathsig");
   std::vector<int> kept = {status, plan.root, plan.program};

@@ -43,6 +43,7 @@ struct MachineLimits {
 struct HelloReq {
   uint32_t version = kOldestSpawnerVersion;
 };
+// Makes namespaces, control groups, network and disk. The answer carries descriptors: the TCP listener and the DNS socket.
 struct BootReq {
   std::string machine;
   MachineLimits limits;
@@ -51,7 +52,7 @@ struct BootReq {
   bool nesting = false;  // it runs containers
   // Whose disk it writes to, and what that project may have of the store. 0: nobody's yet, and half of the store.
   uint64_t project = 0, project_bytes = 0;
-};  // namespaces, cgroups, net, disk; fds: tcp listener, dns
+};
 struct DriveMount {
   std::string drive;  // writable: a drive; otherwise a drive snapshot
   std::string path;   // absolute, in the machine
@@ -174,11 +175,11 @@ using SpawnerRequest =
 // Answers
 struct MachineEntry {
   std::string machine;
-  uint8_t state = 0;
+  uint8_t state = 0;  // 0 booted, 1 configured, 2 exited
   int32_t pid = 0;
   uint64_t start_time = 0;
   uint8_t engine = kNamespacesEngine;
-};  // 0 booted, 1 configured, 2 exited
+};
 struct OkResp {};
 struct EngineEntry {
   uint8_t id = 0;
@@ -188,6 +189,7 @@ struct EngineEntry {
   std::string why_not;     // what is missing and how to get it
   std::string no_nesting;  // why its machines run no containers; empty: they do
 };
+// Which mechanisms are in force.
 struct HelloResp {
   uint32_t version = kOldestSpawnerVersion;  // the one of the request
   std::string instance;
@@ -195,12 +197,12 @@ struct HelloResp {
   std::string cgroup;
   bool copies_snapshots = false;     // a machine's own layer holds all that the topmost snapshot below it did
   std::vector<EngineEntry> engines;  // every one that is known, usable or not
-};  // which mechanisms are in force
+};
 struct ErrorResp {
-  int32_t code = 0;
+  int32_t code = 0;  // static_cast<int>(sandbar::Code)
   std::string message;
   int32_t sys_errno = 0;
-};  // code: static_cast<int>(sandbar::Code)
+};
 struct BootResp {
   std::string agent_socket;  // path of the agent's unix socket, reachable by the daemon only
   std::string agent_key;     // that the agent must say; empty: it was started by us and knows none

@@ -2,9 +2,11 @@
 // spawner of the build before, and memory snapshots hold agents of any age. Both sides use the highest version that
 // both speak.
 //
-// What is new in a version is a Feature. Its frames and fields are sent only where the other side has it:
+// What is new in a version is a Feature, a constant beside the frames that it brings (guest_frames.h). Its frames and
+// fields are sent only where the other side has it:
 //
-//   SB_CO_TRYV(link->Require(protocol::kStandardInput));   // kConflict: the machine's agent is too old
+//   inline constexpr Feature kFanSpeed{4, "set the speed of the fan"};
+//   SB_CO_TRYV(link->Require(protocol::kFanSpeed));   // kConflict: the machine's agent is too old
 #pragma once
 
 #include <algorithm>

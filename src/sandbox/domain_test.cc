@@ -300,7 +300,7 @@ TEST_F(DomainTest, TimeoutStopsGracefully) {
   CreateSpec spec;
   spec.timeout_ms = 1000;
   auto view = world.Create(spec);
-  EXPECT_GE(world.Machine(view)->deadline.count(), 1000) << "the supervisor has a deadline too";
+  EXPECT_GE(world.Machine(view)->deadline.count(), 1000) << "the spawner has a deadline too";
   auto command = world.Exec(view.session.id, World::Command({"sleep"}));
   EXPECT_EQ(world.Wait(view.session.id, command.id).exit_code, 143);
   ASSERT_TRUE(world.Until([&] { return world.host.ids().empty(); }));

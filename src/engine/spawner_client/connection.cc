@@ -11,7 +11,8 @@ namespace {
 constexpr size_t kMaxQueued = 10'000;
 
 Error FromSpawner(const protocol::ErrorResp& e) {
-  bool known = e.code >= 0 && e.code <= static_cast<int32_t>(Code::kNoSpace);
+  // A newer spawner may have codes that this server does not know.
+  bool known = e.code >= 0 && e.code <= static_cast<int32_t>(kLastCode);
   if (e.sys_errno == ENOSPC) return Error{Code::kNoSpace, "the server's disk is full: " + e.message, e.sys_errno};
   // A full server is refused before anything is tried, so this is the sandbox's own limit or its project's.
   if (e.sys_errno == EDQUOT)

@@ -24,7 +24,7 @@ class MemoryKeeper {
   Result<std::optional<RestoredMemory>> MemoryFor(const Scope& scope, const store::Snapshot& snapshot, ResumeFrom from);
   // The memory was used: a second machine that continues from the same moment would be a fork that nobody asked for.
   Task<> Drop(store::Snapshot snapshot);
-  // Chore: removes memory that a server which died, or a supervisor that did not answer, left.
+  // Chore: removes memory that a server which died, or a spawner that did not answer, left.
   Task<> Tidy();
 
   // Live snapshots exist only while a fork starts from them. A note is written first, so that the next start removes

@@ -156,7 +156,7 @@ void Session::OnConnected() {
 
 void Session::OnLost(const std::string& why) {
   source_.OnLost(why);
-  // Past the deadline it was the supervisor, whether our own clock was late or the server was away.
+  // Past the deadline it was the spawner, whether our own clock was late or the server was away.
   if (NowMs() >= clock_.Deadline()) {
     stop_(StopCause::kTimeout, "timeout");
   } else {

@@ -12,7 +12,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// The supervisor's deadline lies this far behind ours.
+// The spawner's deadline lies this far behind ours.
 constexpr milliseconds kDeadlineSlack{2000};
 
 }  // namespace

@@ -1,5 +1,5 @@
 // The clock of one session: its deadline, and the idle timeout that runs while nobody uses it. Asks for a stop when one
-// of them has passed. The supervisor has a later deadline of its own, in case the server is dead or stuck. Single loop;
+// of them has passed. The spawner has a later deadline of its own, in case the server is dead or stuck. Single loop;
 // a part of Session.
 #pragma once
 
@@ -23,7 +23,7 @@ class SessionClock {
 
   // In ms since the epoch.
   int64_t Deadline() const { return state_->row.started_at.value_or(state_->row.created_at) + state_->row.timeout_ms; }
-  // Tells the supervisor its deadline.
+  // Tells the spawner its deadline.
   Task<> Arm();
   Task<> Extend(int64_t duration_ms);
   void SetIdleTimeout(std::optional<int64_t> ms);

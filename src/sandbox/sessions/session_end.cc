@@ -57,7 +57,7 @@ Task<> Session::BeginStop(StopCause cause, std::string why, Keep keep) {
   }
   const milliseconds saving = state_.row.snapshot_memory.empty() ? milliseconds(0) : kMemorySaving;
   if (state_.connected && cause != StopCause::kLost && clock_.Deadline() - NowMs() < (kStopMargin + saving).count()) {
-    // The supervisor must not cut the grace short.
+    // The spawner's deadline must not cut the grace short.
     const milliseconds enough = state_.core->config.stop_grace + kStopMargin + saving;
     auto r = co_await state_.connected->machine().SetDeadline(enough);
     if (!r) log::Warn("session {}: deadline: {}", state_.row.id, r.error().message);

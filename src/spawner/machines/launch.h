@@ -5,11 +5,10 @@
 // Adding an engine:
 //   1. base/engine_table.h: a row. The daemon (engine/spawner_client) and the command line read it.
 //   2. launch_<engine>.cc beside this file: a class derived from Launch; its line in launch.cc.
-//   3. host_resources.cc: FindEngines tells whether the engine works on this host, or why not. What its machines share
+//   3. spawner/host_resources.cc: FindEngines tells whether the engine works on this host, or why not. What its machines share
 //      (programs, filters, templates) is a member of HostResources.
-//   4. options.h, daemon/config.cc: switches for the operator, and the name in the list of `isolation`; cli/parse.cc
-//   has
-//      that list for --isolation.
+//   4. spawner/options.h, daemon/config.cc: switches for the operator, and the name in the list of `isolation`.
+//      cli/parse.cc has that list for --isolation.
 //   5. The machine has to run sandbar-guest: guest/main.cc, guest/vm_init.cc when the guest has a kernel of its own.
 //   6. tests/support/spawner runs the spawner's tests on an engine; tests/engines has its suites; docs/engines.md
 //      explains it. `make test-engines` runs the behavioural suites on it.
@@ -92,7 +91,6 @@ class Launch {
   virtual bool RootReleased() { return true; }
 };
 
-// kUnsupported for an engine of the table that has no line in launch.cc.
 Result<std::unique_ptr<Launch>> MakeLaunch(const EngineTraits& engine);
 // The network that machines of this engine have.
 NetworkKind NetworkOf(const EngineTraits& engine, bool nesting);

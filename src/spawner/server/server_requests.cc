@@ -1,4 +1,4 @@
-// The handlers of the daemon's requests, one each. They answer at once except Configure, List, Destroy and Shutdown,
+// The handlers of the server's requests, one each; those that start a job are in server_jobs.cc. They answer at once except Configure, List, Destroy and Shutdown,
 // whose answers are owed until a process has started or ended. None does work that grows with what guests have written:
 // renaming, making an empty subvolume and setting a limit do not, copying, sealing and removing do (server_jobs.cc).
 #include <fcntl.h>
