@@ -94,7 +94,7 @@ TEST(EngineSelector, ADemandedEngineOrNone) {
   EXPECT_THAT(unusable.error().message, HasSubstr("enable virtualisation"));
 }
 
-// S15: an emulator is no boundary.
+// Emulation without KVM is no security boundary, so it satisfies no demanded class above 1.
 TEST(EngineSelector, AnEmulatedMicroVmIsNotClass3UnlessTheOperatorSaysSo) {
   auto engines = Host();
   engines[1].isolation_class = 3;  // whatever the engine thinks of itself
@@ -158,7 +158,8 @@ TEST(EngineSelector, Tags) {
   }
 }
 
-// S18: class 2 at least, and what shares the host's kernel only if the operator says so, as class 0.
+// Nesting takes class 2 or higher. An engine that shares the host's kernel may nest only if the operator allows it, and
+// then counts as class 0.
 TEST(EngineSelector, ContainersInsideAreNotForAnyEngine) {
   auto engines = Host();
   engines[2].no_nesting = "gVisor cannot";

@@ -252,7 +252,7 @@ TEST_F(IsolationTest, AMachineThatOutlivesTheServerStaysWhatItWas) {
   EXPECT_EQ(back->session.isolation_class, 2);
 }
 
-// S15, over a restart: what was allowed to count as class 3 and is not any more.
+// A setting that let emulation count as class 3 is taken back: over a restart its sandboxes lose that class.
 TEST_F(IsolationTest, AClassThatIsTakenBackEndsWhoDemandedIt) {
   world.host.engines.push_back({.name = "microvm-emulated", .isolation_class = 1, .emulated = true});
   world.host.engines[2].usable = false;
