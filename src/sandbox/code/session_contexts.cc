@@ -14,7 +14,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr int kSigInt = 2, kSigKill = 9;
+constexpr int kSigInt = 2;
+constexpr int kSigKill = 9;
 constexpr int kAborted = 128 + 6;
 // How long an interrupted cell may take to end before its interpreter is killed, and the agent to say that it is dead.
 constexpr milliseconds kInterruptGrace{5000};
