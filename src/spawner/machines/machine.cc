@@ -6,11 +6,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
-#include <numeric>
-#include <span>
-
 #include "base/ids.h"
 #include "base/log.h"
 #include "os/machine_files.h"
@@ -31,10 +26,6 @@ constexpr uint32_t kMaxVcpus = 256;
 constexpr uint64_t kMaxMemory = 1ULL << 46;
 
 }  // namespace
-
-Machine::~Machine() {
-  for (size_t i : pinned_) --host_->cpu_use[i];
-}
 
 Result<> Machine::CheckLimits(const Limits& l) const {
   if (l.vcpus > kMaxVcpus || l.memory_bytes > kMaxMemory) return Fail(Code::kBadRequest, "limits out of range");
@@ -99,17 +90,6 @@ Result<> Machine::Listen() {
   return {};
 }
 
-// The quota limits how much a machine computes; this makes nproc and thread pools agree with it. Least used cpus first.
-void Machine::PickCpus() {
-  size_t want = std::max(limits_.vcpus, 1U);
-  if (want >= host_->cpus.size() || !pinned_.empty()) return;
-  std::vector<size_t> order(host_->cpus.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::ranges::sort(order, {}, [this](size_t i) { return std::pair(host_->cpu_use[i], i); });
-  pinned_.assign(order.begin(), order.begin() + static_cast<ptrdiff_t>(want));
-  for (size_t i : pinned_) ++host_->cpu_use[i];
-}
-
 Result<bool> Machine::NeedsCopy(const ConfigureReq& request) {
   if (state_ != State::kBooted) return Fail(Code::kConflict, "the machine is already configured");
   const bool copies = !request.snapshots.empty() && host_->disk->copies_snapshots();
@@ -134,10 +114,8 @@ Result<> Machine::Adopt(SlotCopy copy, uint64_t inherited) {
 
 Result<> Machine::Configure(const ConfigureReq& request) {
   if (state_ != State::kBooted) return Fail(Code::kConflict, "the machine is already configured");
-  PickCpus();
-  cpu_set_t cpus;
-  CPU_ZERO(&cpus);
-  for (size_t i : pinned_) CPU_SET(host_->cpus[i], &cpus);
+  cpus_.Pick(limits_.vcpus);
+  const auto cpus = cpus_.set();
   LaunchInput input;
   input.host = host_;
   input.machine = &id_;
@@ -146,7 +124,7 @@ Result<> Machine::Configure(const ConfigureReq& request) {
   input.limits = limits_;
   input.listener = listener_.get();
   input.nesting = nesting_;
-  input.cpus = pinned_.empty() ? nullptr : &cpus;
+  input.cpus = cpus ? &*cpus : nullptr;
   auto child = launch_->Start(input, request);
   if (!child) {
     launch_->LetGo();

@@ -21,6 +21,7 @@
 #include "spawner/disk/disk_limit_watch.h"
 #include "spawner/host_resources.h"
 #include "spawner/jobs/job.h"
+#include "spawner/machines/cpu_pins.h"
 #include "spawner/machines/launch.h"
 #include "spawner/machines/resources.h"
 #include "spawner/protocol.h"
@@ -32,7 +33,6 @@ class Machine {
   enum class State { kBooted, kStarting, kRunning, kExited, kEnding };
 
   static Result<std::unique_ptr<Machine>> Boot(HostResources* host, ResourcePool* pool, const BootReq& request);
-  ~Machine();
   Machine(const Machine&) = delete;
   Machine& operator=(const Machine&) = delete;
 
@@ -113,10 +113,9 @@ class Machine {
   const Result<>& kept() const { return kept_; }
 
  private:
-  Machine(HostResources* host, std::string id) : host_(host), id_(std::move(id)) {}
+  Machine(HostResources* host, std::string id) : host_(host), id_(std::move(id)), cpus_(host) {}
   Result<> CheckLimits(const Limits& limits) const;
   Result<> Listen();
-  void PickCpus();
 
   HostResources* host_;
   std::string id_;
@@ -133,7 +132,7 @@ class Machine {
   uint64_t start_time_ = 0;
   int exit_status_ = 0;
   bool paused_ = false;
-  std::vector<size_t> pinned_;  // indexes into host_->cpus
+  CpuPins cpus_;
   UsageResp final_usage_;
   std::string keep_as_;
   Result<> kept_;
