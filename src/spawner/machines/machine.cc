@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sched.h>
-#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,7 +11,6 @@
 #include "os/mounts.h"
 #include "os/openat.h"
 #include "os/overlay.h"
-#include "os/process.h"
 #include "os/unix_socket.h"
 #include "protocol/vm_config.h"
 #include "spawner/disk/drive_dir.h"
@@ -131,20 +129,20 @@ Result<> Machine::Configure(const ConfigureReq& request) {
     drives_.clear();
     return std::unexpected(std::move(child).error());
   }
-  child_ = std::move(*child);
+  process_.Begin(std::move(*child));
   state_ = State::kStarting;
   return {};
 }
 
 void Machine::AfterStart() {
   launch_->LetGo();
-  if (auto started = os::ProcessStartTime(child_.pid)) start_time_ = *started;
+  process_.ReadStartTime();
 }
 
 Result<bool> Machine::OnStatus() {
-  auto status = launch_->ReadStatus(child_.status.get());
+  auto status = launch_->ReadStatus(process_.status_fd());
   if (status && !*status) return false;
-  child_.status.Reset();
+  process_.CloseStatus();
   if (!status) {
     Kill();
     return std::unexpected(std::move(status).error());
@@ -157,19 +155,17 @@ Result<bool> Machine::OnStatus() {
 }
 
 std::optional<int> Machine::OnExit() {
-  if (!child_.pidfd) return std::nullopt;
-  auto status = os::TryReap(child_.pidfd.get());
-  if (status && !status->has_value()) return std::nullopt;
-  exit_status_ = status ? **status : 255;
+  const auto status = process_.Reap();
+  if (!status) return std::nullopt;
   if (state_ != State::kEnding) state_ = State::kExited;
   // Also for machines that are being destroyed: they may have ended by themselves before.
   if (auto words = launch_->LastWords(); !words.empty()) log::Warn("machine {}: {}", id_, words);
-  return exit_status_;
+  return status;
 }
 
 MachineEntry Machine::entry() const {
   uint8_t state = state_ == State::kBooted || state_ == State::kStarting ? 0 : state_ == State::kRunning ? 1 : 2;
-  return {id_, state, child_.pid, start_time_, engine_->id};
+  return {id_, state, process_.pid(), process_.start_time(), engine_->id};
 }
 
 Result<> Machine::SetLimits(const Limits& limits, uint64_t inherited) {
@@ -224,9 +220,7 @@ Result<std::unique_ptr<Job>> Machine::TakeMemorySnapshot(JobFacts facts, JobGrou
 }
 
 void Machine::Kill() {
-  if (child_.pidfd) {
-    if (auto r = os::SendSignal(child_.pidfd.get(), SIGKILL); !r) log::Error("{}: {}", id_, r.error().message);
-  }
+  if (auto r = process_.Kill(); !r) log::Error("{}: {}", id_, r.error().message);
   // The death of its first process ends the whole pid namespace; a frozen group takes no signal before it thaws.
   if (paused_) {
     if (auto r = resources_.group->KillAll(); !r) log::Error("{}: {}", id_, r.error().message);
@@ -238,7 +232,7 @@ void Machine::Kill() {
 bool Machine::ExpireUnstarted() {
   if (state_ != State::kBooted) return false;
   state_ = State::kExited;
-  exit_status_ = 128 + SIGKILL;
+  process_.SetKilledUnstarted();
   return true;
 }
 
@@ -262,8 +256,8 @@ Result<> Machine::BeginDestroy(const std::string& keep_as) {
 }
 
 bool Machine::TryFinish() {
-  if (child_.pidfd) return false;
-  child_.status.Reset();
+  if (process_.open()) return false;
+  process_.CloseStatus();
   if (resources_.group) {
     if (auto empty = resources_.group->Empty(); empty && !*empty) {
       if (auto r = resources_.group->KillAll(); !r) log::Error("{}: {}", id_, r.error().message);

@@ -5,8 +5,6 @@
 //   any state --BeginDestroy--> ending --TryFinish…--> gone
 #pragma once
 
-#include <sys/types.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -17,12 +15,12 @@
 #include "base/engine_table.h"
 #include "base/fd.h"
 #include "base/result.h"
-#include "os/child.h"
 #include "spawner/disk/disk_limit_watch.h"
 #include "spawner/host_resources.h"
 #include "spawner/jobs/job.h"
 #include "spawner/machines/cpu_pins.h"
 #include "spawner/machines/launch.h"
+#include "spawner/machines/machine_process.h"
 #include "spawner/machines/resources.h"
 #include "spawner/protocol.h"
 
@@ -61,18 +59,16 @@ class Machine {
   Result<> Adopt(SlotCopy copy, uint64_t inherited);
   // The request was refused: other machines may use its drives again.
   void LetGoOfDrives() { drives_.clear(); }
-  // Mounts, and starts the agent. Whether it runs arrives through status_fd() and OnStatus().
+  // Mounts, and starts the agent. Whether it runs arrives through process().status_fd() and OnStatus().
   Result<> Configure(const ConfigureReq& request);
-  int status_fd() const { return child_.status.get(); }
-  int pidfd() const { return child_.pidfd.get(); }
   // True: the agent runs; false: ask again.
   Result<bool> OnStatus();
   // Does the part of the start that can wait until the reply is out.
   void AfterStart();
   // The exit status of the process, once, when it has ended. Call CloseProcess then.
   std::optional<int> OnExit();
-  void CloseProcess() { child_.pidfd.Reset(); }
-  int exit_status() const { return exit_status_; }
+  void CloseProcess() { process_.Close(); }
+  const MachineProcess& process() const { return process_; }
 
   // The machine mounts this drive or this drive snapshot.
   bool Uses(const std::string& drive) const { return std::ranges::find(drives_, drive) != drives_.end(); }
@@ -128,9 +124,7 @@ class Machine {
   bool nesting_ = false;
   std::unique_ptr<Launch> launch_;
   Fd listener_;  // the agent's socket, until the agent has it
-  os::Child child_;
-  uint64_t start_time_ = 0;
-  int exit_status_ = 0;
+  MachineProcess process_;
   bool paused_ = false;
   CpuPins cpus_;
   UsageResp final_usage_;

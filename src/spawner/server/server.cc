@@ -100,7 +100,7 @@ void Server::Dispatch(TaggedRequest request) {
 }
 
 void Server::SendExited(const Machine& m) {
-  daemon_.Reply(0, ExitedEvent{m.id(), m.exit_status(), m.killed_by_deadline});
+  daemon_.Reply(0, ExitedEvent{m.id(), m.process().exit_status(), m.killed_by_deadline});
 }
 
 Server::Slot* Server::Find(const std::string& machine) {
@@ -121,11 +121,11 @@ void Server::OnMachine(uint64_t serial) {
   auto it = slots_.find(serial);
   if (it == slots_.end()) return;
   Slot& slot = it->second;
-  bool starting = slot.machine->status_fd() >= 0;
+  bool starting = slot.machine->process().status_fd() >= 0;
   bool ended = Reap(slot);
   if (starting) OnStatus(slot, ended);
   if (!ended || slot.machine->state() == Machine::State::kEnding) return;
-  log::Info("machine {} ended with {}{}", slot.machine->id(), slot.machine->exit_status(),
+  log::Info("machine {} ended with {}{}", slot.machine->id(), slot.machine->process().exit_status(),
             slot.machine->killed_by_deadline ? " at its deadline" : "");
   SendExited(*slot.machine);
 }
@@ -149,7 +149,7 @@ void Server::OnStatus(Slot& slot, bool ended) {
 
 Result<> Server::WatchStatus(Slot& slot) {
   auto on_status = [this, serial = slot.serial](uint32_t) { OnMachine(serial); };
-  SB_TRY(slot.status, loop_.TryAdd(slot.machine->status_fd(), EPOLLIN, on_status));
+  SB_TRY(slot.status, loop_.TryAdd(slot.machine->process().status_fd(), EPOLLIN, on_status));
   return {};
 }
 
@@ -237,7 +237,7 @@ int Server::Tick() {
         for (const Owed& owed : std::exchange(slot.destroy, {})) daemon_.ReplyTo(owed, ToResponse(m.kept().error()));
       }
       // A process that is still dying wakes us by its pidfd; a busy control group has no such event.
-      retry = retry || m.pidfd() < 0;
+      retry = retry || m.process().pidfd() < 0;
     } else {
       int64_t at = m.deadline == 0 || m.state() == Machine::State::kExited
                        ? 0

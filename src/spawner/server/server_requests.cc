@@ -104,7 +104,7 @@ void Server::StartMachine(Slot& slot, const ConfigureReq& request) {
   slot.start_limit = os::BootTimeMs() + slot.machine->start_limit_ms();
   auto watch = [&]() -> Result<> {
     auto on_end = [this, serial = slot.serial](uint32_t) { OnMachine(serial); };
-    SB_TRY(slot.process, loop_.TryAdd(slot.machine->pidfd(), EPOLLIN, on_end));
+    SB_TRY(slot.process, loop_.TryAdd(slot.machine->process().pidfd(), EPOLLIN, on_end));
     return WatchStatus(slot);
   };
   if (auto watched = watch(); !watched) {
