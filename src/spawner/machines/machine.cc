@@ -64,8 +64,7 @@ Result<std::unique_ptr<Machine>> Machine::Boot(HostResources* host, ResourcePool
   want.nesting = request.nesting && !engine.has_own_kernel;
   want.prestarted_init = engine.prestarts_init && !request.nesting;
   SB_TRY(m->resources_, pool->Take(want));
-  m->disk_owner_ = owner;
-  auto rest = host->disk->Assign(m->resources_.disk, owner);
+  auto rest = m->disk_.Begin(owner, m->launch_->block());
   if (rest) rest = m->SetLimits(request.limits, 0);
   if (rest) rest = m->Listen();
   if (!rest) {
@@ -100,14 +99,6 @@ Result<bool> Machine::NeedsCopy(const ConfigureReq& request) {
   drives_.clear();
   for (const DriveMount& mount : request.mounts) drives_.push_back(mount.drive);
   return copies;
-}
-
-Result<> Machine::Adopt(SlotCopy copy, uint64_t inherited) {
-  SB_TRYV(host_->disk->Adopt(resources_.disk, std::move(copy)));
-  const uint64_t limit = host_->options.disk_limits ? launch_->SlotLimit(limits_) : 0;
-  // The size of a block device is its limit.
-  if (launch_->block()) return disk_limit_.SetLimit(host_->disk.get(), resources_.disk, limit, 0);
-  return disk_limit_.Begin(host_->disk.get(), resources_.disk, limit, inherited);
 }
 
 Result<> Machine::Configure(const ConfigureReq& request) {
@@ -171,23 +162,14 @@ MachineEntry Machine::entry() const {
 Result<> Machine::SetLimits(const Limits& limits, uint64_t inherited) {
   SB_TRYV(CheckLimits(limits));
   SB_TRYV(resources_.group->SetLimits(launch_->GroupLimits(limits)));
-  SB_TRYV(disk_limit_.SetLimit(host_->disk.get(), resources_.disk,
-                               host_->options.disk_limits ? launch_->SlotLimit(limits) : 0,
-                               launch_->block() ? 0 : inherited));
+  SB_TRYV(disk_.SetLimit(host_->options.disk_limits ? launch_->SlotLimit(limits) : 0, inherited));
   limits_ = limits;
-  return {};
-}
-
-Result<> Machine::Assign(const DiskOwner& owner) {
-  SB_TRYV(host_->disk->CheckSpace(owner, 0));
-  SB_TRYV(host_->disk->Assign(resources_.disk, owner));
-  disk_owner_ = owner;
   return {};
 }
 
 Result<UsageResp> Machine::Usage() const {
   SB_TRY(os::CgroupUsage g, resources_.group->Usage());
-  SB_TRY(uint64_t disk_bytes, host_->disk->Usage(resources_.disk));
+  SB_TRY(uint64_t disk_bytes, disk_.Usage());
   return UsageResp{g.cpu_ns, g.memory_bytes, g.memory_peak_bytes, disk_bytes, g.pids, g.oom_kills};
 }
 
@@ -208,7 +190,7 @@ Result<std::unique_ptr<Job>> Machine::TakeMemorySnapshot(JobFacts facts, JobGrou
   if (state_ != State::kRunning || paused_) return Fail(Code::kStopped, "the machine does not run");
   SB_TRY(Launch::MemorySource source, launch_->ForMemorySnapshot());
   // Other machines write to the same store: ask for twice the memory.
-  SB_TRYV(host_->disk->CheckSpace(disk_owner_, 2 * (source.needs.memory_mib << 20)));
+  SB_TRYV(disk_.CheckSpace(2 * (source.needs.memory_mib << 20)));
   MemorySnapshotPlan plan;
   plan.machine = id_;
   plan.snapshot = request.snapshot;
@@ -216,7 +198,7 @@ Result<std::unique_ptr<Job>> Machine::TakeMemorySnapshot(JobFacts facts, JobGrou
   plan.go_on = request.go_on;
   plan.control = source.control;
   plan.needs = std::move(source.needs);
-  return MemorySnapshotJob::Start(std::move(facts), group, host_->disk.get(), resources_.disk, std::move(plan));
+  return MemorySnapshotJob::Start(std::move(facts), group, host_->disk.get(), disk_.slot(), std::move(plan));
 }
 
 void Machine::Kill() {
@@ -248,7 +230,7 @@ Result<> Machine::BeginDestroy(const std::string& keep_as) {
   Kill();
   resources_.init = {};
   launch_->LetGo();
-  disk_limit_.End();
+  disk_.limit_watch().End();
   ::unlinkat(host_->agents.get(), socket_name().c_str(), 0);
   listener_.Reset();
   state_ = State::kEnding;
@@ -268,21 +250,19 @@ bool Machine::TryFinish() {
       final_usage_.memory_peak_bytes = usage->memory_peak_bytes;
       final_usage_.oom_kills = usage->oom_kills;
     }
-    if (auto bytes = host_->disk->Usage(resources_.disk)) final_usage_.disk_bytes = *bytes;
+    if (auto bytes = disk_.Usage()) final_usage_.disk_bytes = *bytes;
   }
   // The next machine that gets a drive must be its only user.
   if (!launch_->DrivesReleased()) return false;
-  if (!keep_as_.empty() && !resources_.disk.name.empty()) {
+  if (!keep_as_.empty() && !disk_.slot().name.empty()) {
     // Not before the kernel let go of the upper directory: until then its bytes may still be on their way.
     if (!launch_->RootReleased()) return false;
-    auto noted = launch_->block() ? Result<>{} : disk_limit_.Remember(*host_->disk, resources_.disk);
-    if (!noted) log::Warn("{}: {}", id_, noted.error().message);
-    kept_ = host_->disk->Publish(resources_.disk, keep_as_);
+    if (auto noted = disk_.Remember(); !noted) log::Warn("{}: {}", id_, noted.error().message);
+    kept_ = disk_.Publish(keep_as_);
     if (!kept_) {
       log::Error("{}: {}", id_, kept_.error().message);
       return false;
     }
-    resources_.disk = {};
   }
   return true;
 }

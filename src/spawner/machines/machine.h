@@ -15,11 +15,11 @@
 #include "base/engine_table.h"
 #include "base/fd.h"
 #include "base/result.h"
-#include "spawner/disk/disk_limit_watch.h"
 #include "spawner/host_resources.h"
 #include "spawner/jobs/job.h"
 #include "spawner/machines/cpu_pins.h"
 #include "spawner/machines/launch.h"
+#include "spawner/machines/machine_disk.h"
 #include "spawner/machines/machine_process.h"
 #include "spawner/machines/resources.h"
 #include "spawner/protocol.h"
@@ -44,8 +44,7 @@ class Machine {
   // The key with which the agent proves that it read the spawner's configuration; empty for engines without keys.
   const std::string& agent_key() const { return agent_key_; }
   bool nesting() const { return nesting_; }
-  const DiskSlot& disk_slot() const { return resources_.disk; }
-  const std::string& disk_path() const { return resources_.disk.path; }
+  MachineDisk& disk() { return disk_; }
   int tcp() const { return resources_.net.tcp.get(); }
   int dns() const { return resources_.net.dns.get(); }
   int netns() const { return resources_.net.netns.get(); }
@@ -53,10 +52,9 @@ class Machine {
   int64_t start_limit_ms() const { return launch_->StartLimitMs(); }
 
   // Call it before Configure. True: the server has to make a copy of the request's topmost snapshot first, and call
-  // Adopt. From here on the machine uses the request's drives. kNotFound: there is no such snapshot. kConflict: it has
-  // the format of another engine.
+  // MachineDisk::Adopt. From here on the machine uses the request's drives. kNotFound: there is no such snapshot.
+  // kConflict: it has the format of another engine.
   Result<bool> NeedsCopy(const ConfigureReq& request);
-  Result<> Adopt(SlotCopy copy, uint64_t inherited);
   // The request was refused: other machines may use its drives again.
   void LetGoOfDrives() { drives_.clear(); }
   // Mounts, and starts the agent. Whether it runs arrives through process().status_fd() and OnStatus().
@@ -75,14 +73,6 @@ class Machine {
 
   // `inherited`: how much of the disk limit the snapshot takes that the machine began with.
   Result<> SetLimits(const Limits& limits, uint64_t inherited);
-  // The watch over its disk limit.
-  DiskLimitWatch& disk_limit() { return disk_limit_; }
-  Result<> Measured(const Measurement& found) {
-    return disk_limit_.Measured(host_->disk.get(), resources_.disk, found);
-  }
-  Result<> EndMeasuring(int64_t now) { return disk_limit_.Ended(host_->disk.get(), resources_.disk, now); }
-  // The bytes of its disk count for this owner from now on. For machines that were booted ahead, without a project.
-  Result<> Assign(const DiskOwner& owner);
   Result<UsageResp> Usage() const;
   Result<> Pause(bool paused);
   // Starts the job that takes a snapshot of the running machine with its memory.
@@ -109,7 +99,8 @@ class Machine {
   const Result<>& kept() const { return kept_; }
 
  private:
-  Machine(HostResources* host, std::string id) : host_(host), id_(std::move(id)), cpus_(host) {}
+  Machine(HostResources* host, std::string id)
+      : host_(host), id_(std::move(id)), disk_(host->disk.get(), &resources_.disk), cpus_(host) {}
   Result<> CheckLimits(const Limits& limits) const;
   Result<> Listen();
 
@@ -117,8 +108,8 @@ class Machine {
   std::string id_;
   State state_ = State::kBooted;
   Limits limits_;
-  DiskOwner disk_owner_;
   MachineResources resources_;
+  MachineDisk disk_;  // uses the slot of the resources
   const EngineTraits* engine_ = &kNamespaces;
   std::string agent_key_;
   bool nesting_ = false;
@@ -132,7 +123,6 @@ class Machine {
   Result<> kept_;
   std::vector<std::string> drives_;  // names
   std::string job_owner_;
-  DiskLimitWatch disk_limit_;
 };
 
 }  // namespace sandbar::spawner

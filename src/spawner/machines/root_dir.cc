@@ -33,7 +33,7 @@ Result<> RootDir::Mount(const MachineResources& resources, const ConfigureReq& r
   SB_TRY(auto layers, host_->layers->Prepare(request.layers, request.image_digest, HostnameOf(request)));
   host_layer_ = layers.host;
   std::span<const std::string> below = request.snapshots;
-  // The machine's own layer began as a copy of the topmost one (Machine::Adopt).
+  // The machine's own layer began as a copy of the topmost one (MachineDisk::Adopt).
   if (!below.empty() && host_->disk->copies_snapshots()) below = below.subspan(1);
   std::vector<std::string> stack;
   for (const std::string& snapshot : below) {

@@ -23,7 +23,7 @@ std::string SubjectOf(const Machine& machine) {
 }  // namespace
 
 void DiskLimits::Begin(uint64_t serial, Machine* machine) {
-  if (!machine->disk_limit().watched()) return;
+  if (!machine->disk().limit_watch().watched()) return;
   entries_[serial].machine = machine;
   at_ = 0;
 }
@@ -50,7 +50,7 @@ void DiskLimits::Look(int64_t now, int64_t* next) {
 
 void DiskLimits::LookAt(uint64_t serial, Entry& entry, int64_t now) {
   Machine& machine = *entry.machine;
-  DiskLimitWatch& limit = machine.disk_limit();
+  DiskLimitWatch& limit = machine.disk().limit_watch();
   entry.look_at = std::max(limit.Look(now), now + kTogetherMs);
   if (!limit.wants()) return;
   auto begun = StartMeasuring(serial, entry);
@@ -58,21 +58,22 @@ void DiskLimits::LookAt(uint64_t serial, Entry& entry, int64_t now) {
   if (begun || begun.error().code == Code::kTooMany) return;
   log::Warn("disk of {}: {}", machine.id(), begun.error().message);
   limit.Began(now);
-  if (auto ended = machine.EndMeasuring(now + kFailedMs); !ended)
+  if (auto ended = machine.disk().EndMeasuring(now + kFailedMs); !ended)
     log::Warn("disk of {}: {}", machine.id(), ended.error().message);
 }
 
 Result<> DiskLimits::StartMeasuring(uint64_t serial, Entry& entry) {
-  Machine& machine = *entry.machine;
+  const Machine& machine = *entry.machine;
+  MachineDisk& disk = entry.machine->disk();
   JobFacts facts{.kind = JobKind::kMeasure, .job_owner = machine.job_owner(), .subjects = {SubjectOf(machine)}};
   Fd report;
   auto make = [&](JobFacts f, JobGroup group) -> Result<std::unique_ptr<Job>> {
-    SB_TRY(auto job, MeasureJob::Start(std::move(f), group, machine.disk_slot(), machine.disk_limit().unwritten()));
+    SB_TRY(auto job, MeasureJob::Start(std::move(f), group, disk.slot(), disk.limit_watch().unwritten()));
     report = job->TakeReport();
     return job;
   };
   SB_TRYV(jobs_->Start(std::move(facts), make, [this, serial](Job&, const Result<>&) { OnMeasured(serial); }));
-  machine.disk_limit().Began(os::BootTimeMs());
+  disk.limit_watch().Began(os::BootTimeMs());
   entry.report = std::move(report);
   // Without the watch, the report is read when the job ends.
   auto watch = loop_->TryAdd(entry.report.get(), EPOLLIN, [this, serial](uint32_t) { OnReport(serial); });
@@ -90,7 +91,8 @@ void DiskLimits::OnReport(uint64_t serial) {
   if (!found) return entry.watch.Reset();
   const Machine& machine = *entry.machine;
   log::Debug("disk of {}: {} bytes are its snapshot's, {} ms", machine.id(), found->inherited, found->took_ms);
-  if (auto set = entry.machine->Measured(*found); !set) log::Warn("disk of {}: {}", machine.id(), set.error().message);
+  if (auto set = entry.machine->disk().Measured(*found); !set)
+    log::Warn("disk of {}: {}", machine.id(), set.error().message);
 }
 
 void DiskLimits::OnMeasured(uint64_t serial) {
@@ -99,7 +101,7 @@ void DiskLimits::OnMeasured(uint64_t serial) {
   OnReport(serial);
   StopMeasuring(it->second);
   Machine& machine = *it->second.machine;
-  if (auto set = machine.EndMeasuring(os::BootTimeMs()); !set)
+  if (auto set = machine.disk().EndMeasuring(os::BootTimeMs()); !set)
     log::Warn("disk of {}: {}", machine.id(), set.error().message);
 }
 

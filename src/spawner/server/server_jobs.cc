@@ -91,7 +91,7 @@ Result<> Server::StartCopy(Slot& slot) {
   const std::string& snapshot = slot.waits->snapshots.front();
   JobFacts facts{.kind = JobKind::kCopy, .job_owner = slot.waits->owner, .subjects = {snapshot}};
   auto make = [&](JobFacts f, JobGroup group) {
-    return CopyJob::Start(std::move(f), group, host_->disk.get(), slot.machine->disk_slot(), snapshot);
+    return CopyJob::Start(std::move(f), group, host_->disk.get(), slot.machine->disk().slot(), snapshot);
   };
   auto then = [this, serial = slot.serial](Job& ended, const Result<>& copied) { OnCopied(serial, ended, copied); };
   return jobs_.Start(std::move(facts), make, then);
@@ -104,9 +104,9 @@ void Server::OnCopied(uint64_t serial, Job& job, const Result<>& copied) {
   Slot& slot = it->second;
   const ConfigureReq request = *std::exchange(slot.waits, std::nullopt);
   if (!copied) return Refuse(slot, copied.error());
-  auto adopted = slot.machine->Adopt(static_cast<CopyJob&>(job).Take(), request.inherited_bytes);
+  auto adopted = slot.machine->disk().Adopt(static_cast<CopyJob&>(job).Take(), request.inherited_bytes);
   if (!adopted) return Refuse(slot, adopted.error());
-  log::Info("machine {} on {}", slot.machine->id(), slot.machine->disk_path());
+  log::Info("machine {} on {}", slot.machine->id(), slot.machine->disk().slot().path);
   StartMachine(slot, request);
 }
 

@@ -1,6 +1,7 @@
-// The handlers of the server's requests, one each; those that start a job are in server_jobs.cc. They answer at once except Configure, List, Destroy and Shutdown,
-// whose answers are owed until a process has started or ended. None does work that grows with what guests have written:
-// renaming, making an empty subvolume and setting a limit do not, copying, sealing and removing do (server_jobs.cc).
+// The handlers of the server's requests, one each; those that start a job are in server_jobs.cc. They answer at once
+// except Configure, List, Destroy and Shutdown, whose answers are owed until a process has started or ended. None does
+// work that grows with what guests have written: renaming, making an empty subvolume and setting a limit do not,
+// copying, sealing and removing do (server_jobs.cc).
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -61,7 +62,7 @@ void Server::Handle(uint32_t tag, const BootReq& r) {
   auto machine = Machine::Boot(host_, &pool_, r);
   background_ = true;
   if (!machine) return daemon_.ReplyError(tag, machine.error());
-  log::Info("machine {} on {}", r.machine, (*machine)->disk_path());
+  log::Info("machine {} on {}", r.machine, (*machine)->disk().slot().path);
   auto fds = NetworkFds(**machine);
   Slot slot;
   slot.serial = next_serial_++;
@@ -151,7 +152,7 @@ void Server::Handle(uint32_t tag, const AssignReq& r) {
   Slot* slot = Find(r.machine);
   if (slot == nullptr || slot->machine->state() == Machine::State::kEnding)
     return daemon_.ReplyError(tag, NoSuchMachine());
-  if (auto done = slot->machine->Assign({r.project, r.project_bytes}); !done)
+  if (auto done = slot->machine->disk().Assign({r.project, r.project_bytes}); !done)
     return daemon_.ReplyError(tag, done.error());
   daemon_.Reply(tag, OkResp{});
 }
