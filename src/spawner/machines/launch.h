@@ -5,8 +5,8 @@
 // Adding an engine:
 //   1. base/engine_table.h: a row. The daemon (engine/spawner_client) and the command line read it.
 //   2. launch_<engine>.cc beside this file: a class derived from Launch; its line in launch.cc.
-//   3. spawner/host_resources.cc: FindEngines tells whether the engine works on this host, or why not. What its machines share
-//      (programs, filters, templates) is a member of HostResources.
+//   3. spawner/host_resources.cc: FindEngines tells whether the engine works on this host, or why not. What its
+//      machines share (programs, filters, templates) is a member of HostResources.
 //   4. spawner/options.h, daemon/config.cc: switches for the operator, and the name in the list of `isolation`.
 //      cli/parse.cc has that list for --isolation.
 //   5. The machine has to run sandbar-guest: guest/main.cc, guest/vm_init.cc when the guest has a kernel of its own.
@@ -34,6 +34,7 @@
 #include "os/child.h"
 #include "spawner/disk/memory_file.h"
 #include "spawner/host_resources.h"
+#include "spawner/machines/machine_facts.h"
 #include "spawner/machines/resources.h"
 #include "spawner/protocol.h"
 
@@ -42,13 +43,11 @@ namespace sandbar::spawner {
 // The pointers are valid during the call to Start only.
 struct LaunchInput {
   HostResources* host = nullptr;
-  const std::string* machine = nullptr;
-  const std::string* agent_key = nullptr;  // see Machine
+  const MachineFacts* facts = nullptr;
   MachineResources* resources = nullptr;
   Limits limits;
   int listener = -1;                // the agent's socket
   const cpu_set_t* cpus = nullptr;  // null: all
-  bool nesting = false;             // it runs containers
 };
 
 class Launch {

@@ -53,12 +53,12 @@ Result<> AddFiles(int dir, const std::string& prefix, std::vector<VmFile>& out) 
 Result<std::string> MakeConfig(const LaunchInput& in, const LayerSet& layers, const ConfigureReq& request,
                                bool restored) {
   VmConfig config;
-  config.nesting = in.nesting;
+  config.nesting = in.facts->nesting;
   config.hostname = HostnameOf(request);
   config.entropy.resize(256);
   FillRandom(config.entropy.data(), config.entropy.size());
   config.pids = in.limits.pids;
-  config.key = *in.agent_key;
+  config.key = in.facts->agent_key;
   config.restored = restored;
   for (const DriveMount& mount : request.mounts)
     config.drives.push_back({mount.path, mount.writable, mount.uid, mount.gid});
@@ -233,7 +233,7 @@ class MicrovmLaunch : public Launch {
       append = word == "-append";
     }
     // A kernel that was told of containers, or not, is told so once.
-    devices.Add(in.nesting ? "nesting" : "");
+    devices.Add(in.facts->nesting ? "nesting" : "");
     needs_.devices = devices.Hex();
     if (!request.memory) return {};
     if (request.snapshots.empty()) return Fail(Code::kBadRequest, "memory of which snapshot?");

@@ -119,7 +119,7 @@ class NamespacesLaunch : public RootDirLaunch {
     root_ = std::make_unique<RootDir>(in.host);
     SB_TRYV(root_->Mount(*in.resources, request));
     SB_TRYV(MakeMounts(p, in.resources->identity, in.limits));
-    if (in.nesting) {
+    if (in.facts->nesting) {
       SB_TRYV(PrepareNesting(p, in));
     } else {
       SB_TRY(p.command_join, in.resources->group->OpenCommandJoin());
@@ -141,7 +141,7 @@ class NamespacesLaunch : public RootDirLaunch {
     if (in.cpus != nullptr) p.plan.cpus = *in.cpus;
     auto child = std::exchange(in.resources->init, {}).Enter(p.plan);
     root_->Detach();
-    if (child && in.nesting) Guard(*in.machine, *child);
+    if (child && in.facts->nesting) Guard(in.facts->id, *child);
     return child;
   }
   std::string LastWords() override { return watch_.Reason(); }

@@ -2,18 +2,13 @@
 
 #include <fcntl.h>
 #include <sched.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/ids.h"
 #include "base/log.h"
-#include "os/machine_files.h"
-#include "os/mounts.h"
 #include "os/openat.h"
-#include "os/overlay.h"
 #include "os/unix_socket.h"
 #include "protocol/vm_config.h"
-#include "spawner/disk/drive_dir.h"
 #include "spawner/disk/vm_disk.h"
 #include "spawner/jobs/memory_snapshot_job.h"
 
@@ -49,18 +44,20 @@ Result<const EngineTraits*> CheckEngine(const HostResources& host, const BootReq
 
 Result<std::unique_ptr<Machine>> Machine::Boot(HostResources* host, ResourcePool* pool, const BootReq& request) {
   if (!ValidId(request.machine, 40)) return Fail(Code::kBadRequest, "bad machine id");
-  std::unique_ptr<Machine> m(new Machine(host, request.machine));
+  std::unique_ptr<Machine> m(new Machine(host));
+  MachineFacts& facts = m->facts_;
+  facts.id = request.machine;
+  facts.nesting = request.nesting;
   SB_TRYV(m->CheckLimits(request.limits));
   const DiskOwner owner{request.project, request.project_bytes};
   SB_TRYV(host->disk->CheckSpace(owner, 0));
-  SB_TRY(m->engine_, CheckEngine(*host, request));
-  const EngineTraits& engine = *m->engine_;
+  SB_TRY(facts.engine, CheckEngine(*host, request));
+  const EngineTraits& engine = *facts.engine;
   SB_TRY(m->launch_, MakeLaunch(engine));
-  if (engine.agent_has_key) m->agent_key_ = NewLabel("", 32);
-  m->nesting_ = request.nesting;
+  if (engine.agent_has_key) facts.agent_key = NewLabel("", 32);
   ResourcePool::Want want;
   want.net = NetworkOf(engine, request.nesting);
-  want.mac = VmMac(m->agent_key_);
+  want.mac = VmMac(facts.agent_key);
   want.nesting = request.nesting && !engine.has_own_kernel;
   want.prestarted_init = engine.prestarts_init && !request.nesting;
   SB_TRY(m->resources_, pool->Take(want));
@@ -68,7 +65,7 @@ Result<std::unique_ptr<Machine>> Machine::Boot(HostResources* host, ResourcePool
   if (rest) rest = m->SetLimits(request.limits, 0);
   if (rest) rest = m->Listen();
   if (!rest) {
-    ::unlinkat(host->agents.get(), m->socket_name().c_str(), 0);
+    ::unlinkat(host->agents.get(), facts.socket_name().c_str(), 0);
     pool->Discard(std::move(m->resources_));
     return std::unexpected(std::move(rest).error());
   }
@@ -78,11 +75,12 @@ Result<std::unique_ptr<Machine>> Machine::Boot(HostResources* host, ResourcePool
 Result<> Machine::Listen() {
   // Made in the machine's network namespace: a socket of the host's would tell its holder about the host's interfaces.
   SB_TRY(Fd home, os::OpenPath("/proc/self/ns/net", O_RDONLY));
-  if (::setns(netns(), CLONE_NEWNET) != 0) return FailErrno("enter the network namespace");
+  if (::setns(resources_.net.netns.get(), CLONE_NEWNET) != 0) return FailErrno("enter the network namespace");
   auto socket = os::MakeUnixSocket(SOCK_STREAM);
   if (::setns(home.get(), CLONE_NEWNET) != 0) SB_CHECK(!"back in the host's network namespace");
   if (!socket) return std::unexpected(std::move(socket).error());
-  SB_TRYV(os::BindAndListen(socket->get(), host_->agents.get(), socket_name(), 0660, 0, host_->options.daemon_gid));
+  SB_TRYV(
+      os::BindAndListen(socket->get(), host_->agents.get(), facts_.socket_name(), 0660, 0, host_->options.daemon_gid));
   listener_ = std::move(*socket);
   return {};
 }
@@ -107,12 +105,10 @@ Result<> Machine::Configure(const ConfigureReq& request) {
   const auto cpus = cpus_.set();
   LaunchInput input;
   input.host = host_;
-  input.machine = &id_;
-  input.agent_key = &agent_key_;
+  input.facts = &facts_;
   input.resources = &resources_;
   input.limits = limits_;
   input.listener = listener_.get();
-  input.nesting = nesting_;
   input.cpus = cpus ? &*cpus : nullptr;
   auto child = launch_->Start(input, request);
   if (!child) {
@@ -150,13 +146,13 @@ std::optional<int> Machine::OnExit() {
   if (!status) return std::nullopt;
   if (state_ != State::kEnding) state_ = State::kExited;
   // Also for machines that are being destroyed: they may have ended by themselves before.
-  if (auto words = launch_->LastWords(); !words.empty()) log::Warn("machine {}: {}", id_, words);
+  if (auto words = launch_->LastWords(); !words.empty()) log::Warn("machine {}: {}", facts_.id, words);
   return status;
 }
 
 MachineEntry Machine::entry() const {
   uint8_t state = state_ == State::kBooted || state_ == State::kStarting ? 0 : state_ == State::kRunning ? 1 : 2;
-  return {id_, state, process_.pid(), process_.start_time(), engine_->id};
+  return {facts_.id, state, process_.pid(), process_.start_time(), facts_.engine->id};
 }
 
 Result<> Machine::SetLimits(const Limits& limits, uint64_t inherited) {
@@ -180,7 +176,7 @@ Result<> Machine::Pause(bool paused) {
     paused_ = paused;
   } else if (paused) {
     // The daemon takes a machine that could not be paused for a running one, so undo a partial pause.
-    if (auto thawed = resources_.group->Freeze(false); !thawed) log::Error("{}: {}", id_, thawed.error().message);
+    if (auto thawed = resources_.group->Freeze(false); !thawed) log::Error("{}: {}", facts_.id, thawed.error().message);
   }
   return done;
 }
@@ -192,7 +188,7 @@ Result<std::unique_ptr<Job>> Machine::TakeMemorySnapshot(JobFacts facts, JobGrou
   // Other machines write to the same store: ask for twice the memory.
   SB_TRYV(disk_.CheckSpace(2 * (source.needs.memory_mib << 20)));
   MemorySnapshotPlan plan;
-  plan.machine = id_;
+  plan.machine = facts_.id;
   plan.snapshot = request.snapshot;
   plan.while_running = source.while_running;
   plan.go_on = request.go_on;
@@ -202,11 +198,11 @@ Result<std::unique_ptr<Job>> Machine::TakeMemorySnapshot(JobFacts facts, JobGrou
 }
 
 void Machine::Kill() {
-  if (auto r = process_.Kill(); !r) log::Error("{}: {}", id_, r.error().message);
+  if (auto r = process_.Kill(); !r) log::Error("{}: {}", facts_.id, r.error().message);
   // The death of its first process ends the whole pid namespace; a frozen group takes no signal before it thaws.
   if (paused_) {
-    if (auto r = resources_.group->KillAll(); !r) log::Error("{}: {}", id_, r.error().message);
-    if (auto r = resources_.group->Freeze(false); !r) log::Error("{}: {}", id_, r.error().message);
+    if (auto r = resources_.group->KillAll(); !r) log::Error("{}: {}", facts_.id, r.error().message);
+    if (auto r = resources_.group->Freeze(false); !r) log::Error("{}: {}", facts_.id, r.error().message);
     paused_ = false;
   }
 }
@@ -231,7 +227,7 @@ Result<> Machine::BeginDestroy(const std::string& keep_as) {
   resources_.init = {};
   launch_->LetGo();
   disk_.limit_watch().End();
-  ::unlinkat(host_->agents.get(), socket_name().c_str(), 0);
+  ::unlinkat(host_->agents.get(), facts_.socket_name().c_str(), 0);
   listener_.Reset();
   state_ = State::kEnding;
   return {};
@@ -242,7 +238,7 @@ bool Machine::TryFinish() {
   process_.CloseStatus();
   if (resources_.group) {
     if (auto empty = resources_.group->Empty(); empty && !*empty) {
-      if (auto r = resources_.group->KillAll(); !r) log::Error("{}: {}", id_, r.error().message);
+      if (auto r = resources_.group->KillAll(); !r) log::Error("{}: {}", facts_.id, r.error().message);
       return false;
     }
     if (auto usage = resources_.group->Usage()) {
@@ -257,10 +253,10 @@ bool Machine::TryFinish() {
   if (!keep_as_.empty() && !disk_.slot().name.empty()) {
     // Not before the kernel let go of the upper directory: until then its bytes may still be on their way.
     if (!launch_->RootReleased()) return false;
-    if (auto noted = disk_.Remember(); !noted) log::Warn("{}: {}", id_, noted.error().message);
+    if (auto noted = disk_.Remember(); !noted) log::Warn("{}: {}", facts_.id, noted.error().message);
     kept_ = disk_.Publish(keep_as_);
     if (!kept_) {
-      log::Error("{}: {}", id_, kept_.error().message);
+      log::Error("{}: {}", facts_.id, kept_.error().message);
       return false;
     }
   }

@@ -1,5 +1,7 @@
-// One machine of the spawner: its resources, its first process, its deadline. It is a small state machine that the
-// server's loop drives. Single thread; the only call that waits is the end of a first process that never got an image.
+// One machine of the spawner: its life cycle, as a small state machine that the server's loop drives. Its members have
+// a job each: MachineFacts (what it is), MachineDisk (slot, owner, limit), MachineProcess (its first process), CpuPins,
+// MachineResources, and the Launch of its engine. The server owns it. Single thread; the only call that waits is the
+// end of a first process that never got an image.
 //
 //   booted --Configure--> starting --it entered--> running --exit--> exited
 //   any state --BeginDestroy--> ending --TryFinish…--> gone
@@ -12,14 +14,15 @@
 #include <string>
 #include <vector>
 
-#include "base/engine_table.h"
 #include "base/fd.h"
 #include "base/result.h"
+#include "os/netns.h"
 #include "spawner/host_resources.h"
 #include "spawner/jobs/job.h"
 #include "spawner/machines/cpu_pins.h"
 #include "spawner/machines/launch.h"
 #include "spawner/machines/machine_disk.h"
+#include "spawner/machines/machine_facts.h"
 #include "spawner/machines/machine_process.h"
 #include "spawner/machines/resources.h"
 #include "spawner/protocol.h"
@@ -34,21 +37,14 @@ class Machine {
   Machine(const Machine&) = delete;
   Machine& operator=(const Machine&) = delete;
 
-  const std::string& id() const { return id_; }
+  const MachineFacts& facts() const { return facts_; }
+  const std::string& id() const { return facts_.id; }
   // The machine is being destroyed, and its files were kept if that was asked for: it will be gone soon.
   bool Ending() const { return state_ == State::kEnding && kept_.has_value(); }
   State state() const { return state_; }
   MachineEntry entry() const;
-  std::string socket_name() const { return id_ + ".sock"; }
-  const EngineTraits& engine() const { return *engine_; }
-  // The key with which the agent proves that it read the spawner's configuration; empty for engines without keys.
-  const std::string& agent_key() const { return agent_key_; }
-  bool nesting() const { return nesting_; }
   MachineDisk& disk() { return disk_; }
-  int tcp() const { return resources_.net.tcp.get(); }
-  int dns() const { return resources_.net.dns.get(); }
-  int netns() const { return resources_.net.netns.get(); }
-
+  const os::MachineNet& net() const { return resources_.net; }
   int64_t start_limit_ms() const { return launch_->StartLimitMs(); }
 
   // Call it before Configure. True: the server has to make a copy of the request's topmost snapshot first, and call
@@ -99,20 +95,16 @@ class Machine {
   const Result<>& kept() const { return kept_; }
 
  private:
-  Machine(HostResources* host, std::string id)
-      : host_(host), id_(std::move(id)), disk_(host->disk.get(), &resources_.disk), cpus_(host) {}
+  explicit Machine(HostResources* host) : host_(host), disk_(host->disk.get(), &resources_.disk), cpus_(host) {}
   Result<> CheckLimits(const Limits& limits) const;
   Result<> Listen();
 
   HostResources* host_;
-  std::string id_;
+  MachineFacts facts_;
   State state_ = State::kBooted;
   Limits limits_;
   MachineResources resources_;
   MachineDisk disk_;  // uses the slot of the resources
-  const EngineTraits* engine_ = &kNamespaces;
-  std::string agent_key_;
-  bool nesting_ = false;
   std::unique_ptr<Launch> launch_;
   Fd listener_;  // the agent's socket, until the agent has it
   MachineProcess process_;

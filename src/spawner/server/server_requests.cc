@@ -35,8 +35,8 @@ Result<Fd> Duplicate(int fd) {
 
 Result<std::vector<Fd>> NetworkFds(const Machine& m) {
   std::vector<Fd> fds;
-  SB_TRY(Fd tcp, Duplicate(m.tcp()));
-  SB_TRY(Fd dns, Duplicate(m.dns()));
+  SB_TRY(Fd tcp, Duplicate(m.net().tcp.get()));
+  SB_TRY(Fd dns, Duplicate(m.net().dns.get()));
   fds.push_back(std::move(tcp));
   fds.push_back(std::move(dns));
   return fds;
@@ -53,7 +53,7 @@ void Server::Handle(uint32_t tag, const HelloReq& r) {
 }
 
 BootResp Server::AgentOf(const Machine& machine) const {
-  return {host_->options.data + "/run/agents/" + machine.socket_name(), machine.agent_key()};
+  return {host_->options.data + "/run/agents/" + machine.facts().socket_name(), machine.facts().agent_key};
 }
 
 void Server::Handle(uint32_t tag, const BootReq& r) {
@@ -172,7 +172,7 @@ void Server::Handle(uint32_t tag, const UsageReq& r) {
   auto usage = slot->machine->Usage();
   if (!usage) return daemon_.ReplyError(tag, usage.error());
   if (r.packets) {
-    auto dropped = os::DroppedPackets(slot->machine->netns());
+    auto dropped = os::DroppedPackets(slot->machine->net().netns.get());
     if (!dropped) return daemon_.ReplyError(tag, dropped.error());
     usage->dropped_packets = *dropped;
   }
@@ -265,10 +265,10 @@ void Server::Handle(uint32_t tag, const DialReq& r) {
     return daemon_.ReplyError(tag, NoSuchMachine());
   // Port 1 is ours: whoever could dial it would speak to the egress proxy as the machine.
   if (r.port < 2 || r.port > 65535) return daemon_.ReplyError(tag, Fail(Code::kBadRequest, "bad port").error());
-  if (!slot->machine->engine().host_dials_loopback || slot->machine->nesting())
+  if (!slot->machine->facts().engine->host_dials_loopback || slot->machine->facts().nesting)
     return daemon_.ReplyError(tag,
                               Fail(Code::kUnsupported, "this machine's loopback is reached through its agent").error());
-  auto fd = os::DialIn(slot->machine->netns(), static_cast<uint16_t>(r.port), r.ipv6);
+  auto fd = os::DialIn(slot->machine->net().netns.get(), static_cast<uint16_t>(r.port), r.ipv6);
   if (!fd) return daemon_.ReplyError(tag, fd.error());
   std::vector<Fd> fds;
   fds.push_back(std::move(*fd));
