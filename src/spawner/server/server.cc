@@ -35,7 +35,10 @@ Server::Server(HostResources* host)
       pool_(host, kPoolDepth),
       daemon_(&loop_, [this](TaggedRequest request) { Dispatch(std::move(request)); }),
       jobs_(&loop_, &pool_, [this] { OnJobEnd(); }),
-      disk_limits_(&loop_, &jobs_) {}
+      disk_limits_(&loop_, &jobs_),
+      disk_requests_(host, &daemon_, &jobs_,
+                     {.drive_in_use = [this](const std::string& name) { return DriveInUse(name); },
+                      .freed = [this] { background_ = true; }}) {}
 
 Result<> Server::Start() {
   timer_ = Fd(::timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK));
@@ -96,7 +99,14 @@ void Server::Dispatch(TaggedRequest request) {
   uint32_t tag = request.tag;
   if (stopping_ && !std::holds_alternative<ListReq>(request.body))
     return daemon_.ReplyError(tag, Fail(Code::kUnavailable, "the spawner is ending").error());
-  std::visit([this, tag](const auto& r) { Handle(tag, r); }, request.body);
+  auto handle = [this, tag](const auto& r) {
+    if constexpr (requires { disk_requests_.Handle(tag, r); }) {
+      disk_requests_.Handle(tag, r);
+    } else {
+      Handle(tag, r);
+    }
+  };
+  std::visit(handle, request.body);
 }
 
 void Server::SendExited(const Machine& m) {
@@ -201,8 +211,10 @@ int Server::Tick() {
     }
   }
   if (const int64_t at = jobs_.Expire(now); at != 0 && (next == 0 || at < next)) next = at;
-  TidyIfNeeded(now, &next);
-  if (!stopping_) disk_limits_.Look(now, &next);
+  if (!stopping_) {
+    disk_requests_.TidyIfNeeded(now, &next);
+    disk_limits_.Look(now, &next);
+  }
   if (housekeep_at_ != 0 && now >= housekeep_at_) {
     housekeep_at_ = 0;
     background_ = true;

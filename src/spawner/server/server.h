@@ -1,5 +1,6 @@
 // The spawner: serves the daemon's requests (daemon_connection.h), supervises the processes of all machines and their
-// deadlines, and starts jobs (jobs/jobs.h). Single thread on one event loop; no handler waits for anything.
+// deadlines, and starts jobs (jobs/jobs.h). Requests about snapshots and drives are DiskRequests' (disk_requests.h).
+// Single thread on one event loop; no handler waits for anything.
 //
 // Machines and their listeners stay when the daemon goes, and the next daemon gets them back by Attach. With no daemon
 // a machine is killed at its deadline; with one, ten seconds later, because the daemon stops it gracefully first.
@@ -23,6 +24,7 @@
 #include "spawner/protocol.h"
 #include "spawner/server/daemon_connection.h"
 #include "spawner/server/disk_limits.h"
+#include "spawner/server/disk_requests.h"
 
 namespace sandbar::spawner {
 
@@ -66,30 +68,14 @@ class Server {
   void Handle(uint32_t tag, const DestroyReq& r);
   void Handle(uint32_t tag, const DialReq& r);
   void Handle(uint32_t tag, const ShutdownReq& r);
-  void Handle(uint32_t tag, const ListSnapshotsReq& r);
-  void Handle(uint32_t tag, const RemoveSnapshotReq& r);
-  void Handle(uint32_t tag, const FlattenReq& r);
-  void Handle(uint32_t tag, const CreateDriveReq& r);
-  void Handle(uint32_t tag, const SnapshotDriveReq& r);
-  void Handle(uint32_t tag, const RemoveDriveReq& r);
-  void Handle(uint32_t tag, const ListDrivesReq& r);
-  void Handle(uint32_t tag, const ManifestReq& r);
-  void Handle(uint32_t tag, const DiffReq& r);
-  void Handle(uint32_t tag, const ToBlockReq& r);
-  void Handle(uint32_t tag, const DriveFormatReq& r);
-  void Handle(uint32_t tag, const ReplaceDriveReq& r);
   void Handle(uint32_t tag, const MemorySnapshotReq& r);
   void Handle(uint32_t tag, const AssignReq& r);
-  void StartScan(uint32_t tag, JobFacts facts, const std::vector<std::string>& words, std::vector<Fd> fds);
-  // The answer is the job's, when it has ended.
-  void StartJob(uint32_t tag, JobFacts facts, const Jobs::Make& make);
   void OnJobEnd();
   void StartCopies();
   Result<> StartCopy(Slot& slot);
   void OnCopied(uint64_t slot, Job& job, const Result<>& copied);
   void StartMachine(Slot& slot, const ConfigureReq& request);
   void Refuse(Slot& slot, const Error& error);
-  void TidyIfNeeded(int64_t now, int64_t* next);
   void TidyAtTheEnd();
   bool DriveInUse(const std::string& name) const;
   BootResp AgentOf(const Machine& machine) const;
@@ -115,16 +101,11 @@ class Server {
   DaemonConnection daemon_;
   Jobs jobs_;
   DiskLimits disk_limits_;
+  DiskRequests disk_requests_;
   Fd timer_, signals_;
   FdWatch timer_watch_, signals_watch_;
   std::map<uint64_t, Slot> slots_;
   std::deque<uint64_t> copies_;  // machines whose copy waits for its turn, by serial
-  struct Waiting {
-    Owed owed;
-    ToBlockReq request;
-  };
-  std::vector<Waiting> conversions_;  // of snapshots that are still settling
-  int64_t tidy_at_ = 0;
   std::map<std::string, uint64_t> by_id_;
   uint64_t next_serial_ = 1;
   bool busy_ = false;       // a machine is starting or ending

@@ -1,7 +1,6 @@
-// The handlers of the server's requests, one each; those that start a job are in server_jobs.cc. They answer at once
+// The handlers of the requests about machines, one each; MemorySnapshot is in server_jobs.cc. They answer at once
 // except Configure, List, Destroy and Shutdown, whose answers are owed until a process has started or ended. None does
-// work that grows with what guests have written: renaming, making an empty subvolume and setting a limit do not,
-// copying, sealing and removing do (server_jobs.cc).
+// work that grows with what guests have written.
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -11,8 +10,6 @@
 #include "base/log.h"
 #include "os/netns.h"
 #include "os/process.h"
-#include "spawner/disk/drive_dir.h"
-#include "spawner/jobs/block_job.h"
 #include "spawner/server/server.h"
 
 namespace sandbar::spawner {
@@ -197,66 +194,8 @@ void Server::Handle(uint32_t tag, const DestroyReq& r) {
   slot->destroy.push_back(daemon_.Owe(tag));
 }
 
-void Server::Handle(uint32_t tag, const ListSnapshotsReq& r) {
-  auto names = host_->disk->ListSnapshots(r.after, kSnapshotsPerPage);
-  if (!names) return daemon_.ReplyError(tag, names.error());
-  daemon_.Reply(tag, SnapshotsResp{std::move(*names)});
-}
-
-void Server::Handle(uint32_t tag, const RemoveSnapshotReq& r) {
-  // One that is not there is gone, which is what was asked for.
-  if (!host_->disk->SnapshotLayer(r.snapshot)) return daemon_.Reply(tag, OkResp{});
-  if (r.memory_only) {
-    host_->disk->RemoveMemory(r.snapshot);
-    return daemon_.Reply(tag, OkResp{});
-  }
-  jobs_.Cancel(r.snapshot);
-  if (auto removed = host_->disk->RemoveSnapshot(r.snapshot); !removed) return daemon_.ReplyError(tag, removed.error());
-  background_ = true;
-  daemon_.Reply(tag, OkResp{});
-}
-
 bool Server::DriveInUse(const std::string& name) const {
   return std::ranges::any_of(slots_, [&](const auto& s) { return s.second.machine->Uses(name); });
-}
-
-void Server::Handle(uint32_t tag, const CreateDriveReq& r) {
-  const DiskOwner owner{r.project, r.project_bytes};
-  auto made = host_->disk->DrivePath(r.drive) ? Result<>{} : host_->disk->CheckSpace(owner, 0);
-  if (made) made = host_->disk->CreateDrive(r.drive, r.max_bytes, owner);
-  if (!made) return daemon_.ReplyError(tag, made.error());
-  daemon_.Reply(tag, OkResp{});
-}
-
-void Server::Handle(uint32_t tag, const RemoveDriveReq& r) {
-  if (!host_->disk->DrivePath(r.name)) return daemon_.Reply(tag, OkResp{});
-  if (DriveInUse(r.name)) return daemon_.ReplyError(tag, Fail(Code::kConflict, "a machine uses this drive").error());
-  jobs_.Cancel(r.name);
-  if (auto removed = host_->disk->RemoveDrive(r.name); !removed) return daemon_.ReplyError(tag, removed.error());
-  background_ = true;
-  daemon_.Reply(tag, OkResp{});
-}
-
-void Server::Handle(uint32_t tag, const DriveFormatReq& r) {
-  auto path = host_->disk->DrivePath(r.name);
-  if (!path) return daemon_.ReplyError(tag, path.error());
-  daemon_.Reply(tag, SnapshotsResp{{DriveFormat(*path)}});
-}
-
-void Server::Handle(uint32_t tag, const ReplaceDriveReq& r) {
-  for (const std::string& name : {r.drive, r.by}) {
-    if (auto there = host_->disk->DrivePath(name); !there) return daemon_.ReplyError(tag, there.error());
-    if (DriveInUse(name)) return daemon_.ReplyError(tag, Fail(Code::kConflict, "a machine uses drive " + name).error());
-  }
-  if (auto done = host_->disk->ReplaceDrive(r.drive, r.by); !done) return daemon_.ReplyError(tag, done.error());
-  background_ = true;
-  daemon_.Reply(tag, OkResp{});
-}
-
-void Server::Handle(uint32_t tag, const ListDrivesReq& r) {
-  auto names = host_->disk->ListDrives(r.after, kSnapshotsPerPage);
-  if (!names) return daemon_.ReplyError(tag, names.error());
-  daemon_.Reply(tag, SnapshotsResp{std::move(*names)});
 }
 
 void Server::Handle(uint32_t tag, const DialReq& r) {
