@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "engine/engine.h"
+#include "engine/values.h"
 #include "sandbox/config.h"
 #include "store/records.h"
 

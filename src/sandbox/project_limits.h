@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "engine/engine.h"
+#include "engine/values.h"
 
 namespace sandbar::sandbox {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "async/task.h"
-#include "engine/engine.h"
+#include "engine/values.h"
 #include "store/records.h"
 
 namespace sandbar::sandbox {

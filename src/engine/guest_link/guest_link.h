@@ -18,7 +18,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/engine.h"
+#include "engine/machine.h"
 #include "protocol/guest_frames.h"
 
 namespace sandbar::engine {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/result.h"
-#include "engine/engine.h"
+#include "engine/layers.h"
 
 namespace sandbar::engine {
 

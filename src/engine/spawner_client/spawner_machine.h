@@ -5,8 +5,9 @@
 #include <memory>
 #include <string>
 
-#include "engine/engine.h"
+#include "engine/machine.h"
 #include "engine/spawner_client/connection.h"
+#include "engine/values.h"
 
 namespace sandbar::engine {
 

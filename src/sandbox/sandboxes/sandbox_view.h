@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "engine/engine.h"
+#include "engine/values.h"
 #include "store/records.h"
 
 namespace sandbar::sandbox {

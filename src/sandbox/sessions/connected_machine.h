@@ -10,8 +10,9 @@
 
 #include "base/step_times.h"
 #include "egress/egress.h"
-#include "engine/engine.h"
 #include "engine/guest_link/guest_link.h"
+#include "engine/machine.h"
+#include "engine/values.h"
 #include "sandbox/core.h"
 #include "sandbox/sessions/machine_interceptor.h"
 #include "store/records.h"

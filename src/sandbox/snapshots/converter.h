@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "async/task.h"
-#include "engine/engine.h"
+#include "engine/values.h"
 #include "sandbox/core.h"
 #include "sandbox/sessions/connected_machine.h"
 #include "sandbox/shared_result.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "async/task.h"
-#include "engine/engine.h"
+#include "engine/layers.h"
 #include "sandbox/scope.h"
 #include "store/records.h"
 
