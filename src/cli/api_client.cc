@@ -4,7 +4,7 @@
 
 #include "base/files.h"
 #include "cli/output.h"
-#include "wire/json_decode.h"
+#include "wire/json_parse.h"
 #include "wire/loopback.h"
 #include "wire/url.h"
 

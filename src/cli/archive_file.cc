@@ -16,7 +16,7 @@
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "cli/zstd_file.h"
-#include "wire/json_decode.h"
+#include "wire/json_parse.h"
 #include "wire/tar.h"
 
 namespace sandbar::cli {
@@ -119,8 +119,7 @@ int64_t DemandedClass(const json::object& settings) {
   const json::object& demand = Object(settings, "isolation");
   int64_t demanded = Number(demand, "minClass");
   const std::string engine = Text(demand, "engine"), tag = Text(Object(settings, "tags"), "sandbar:min-isolation");
-  if (const EngineTraits* traits = FindEngine(engine))
-    demanded = std::max<int64_t>(demanded, traits->isolation_class);
+  if (const EngineTraits* traits = FindEngine(engine)) demanded = std::max<int64_t>(demanded, traits->isolation_class);
   if (tag.size() == 1 && tag[0] >= '1' && tag[0] <= '3') demanded = std::max<int64_t>(demanded, tag[0] - '0');
   return std::clamp<int64_t>(demanded, 0, 3);
 }

@@ -12,7 +12,7 @@
 #include "evals/run.h"
 #include "llm/transcript.h"
 #include "llm/yaml.h"
-#include "wire/json_decode.h"
+#include "wire/json_parse.h"
 #include "wire/ndjson.h"
 
 namespace sandbar::cli {

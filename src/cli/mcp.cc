@@ -11,7 +11,7 @@
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "cli/signals.h"
-#include "wire/json_decode.h"
+#include "wire/json_parse.h"
 #include "wire/ndjson.h"
 #include "wire/url.h"
 

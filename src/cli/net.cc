@@ -3,7 +3,7 @@
 #include "base/ids.h"
 #include "cli/commands.h"
 #include "cli/output.h"
-#include "wire/json_decode.h"
+#include "wire/json_parse.h"
 #include "wire/ndjson.h"
 #include "wire/url.h"
 

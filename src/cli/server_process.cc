@@ -13,7 +13,7 @@
 
 #include "base/files.h"
 #include "cli/output.h"
-#include "wire/json_decode.h"
+#include "wire/json_parse.h"
 
 namespace sandbar::cli {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "base/printable.h"
 #include "http/upgrade.h"
-#include "wire/json_decode.h"
+#include "wire/json_parse.h"
 #include "wire/ndjson.h"
 #include "wire/url.h"
 

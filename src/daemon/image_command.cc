@@ -11,7 +11,7 @@
 #include "cli/output.h"
 #include "cli/script.h"
 #include "images/images.h"
-#include "wire/json_decode.h"
+#include "wire/json_parse.h"
 #include "wire/ndjson.h"
 
 namespace sandbar::daemon {

@@ -15,7 +15,7 @@
 #include "base/ids.h"
 #include "cli/api_client.h"
 #include "cli/output.h"
-#include "wire/json_decode.h"
+#include "wire/json_parse.h"
 #include "wire/ndjson.h"
 
 namespace sandbar::daemon {

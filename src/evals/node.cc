@@ -14,7 +14,7 @@
 #include "base/ids.h"
 #include "client/api_client.h"
 #include "llm/transcript.h"
-#include "wire/json_decode.h"
+#include "wire/json_parse.h"
 #include "wire/ndjson.h"
 
 extern char** environ;

@@ -3,7 +3,7 @@
 #include "base/base64.h"
 #include "client/api_client.h"
 #include "llm/http_model.h"
-#include "wire/json_decode.h"
+#include "wire/json_parse.h"
 #include "wire/ndjson.h"
 #include "wire/url.h"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "wire/json_decode.h"
+#include "wire/json_parse.h"
 #include "wire/sse.h"
 
 namespace sandbar::llm {

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "llm/http_model.h"
-#include "wire/json_decode.h"
+#include "wire/json_parse.h"
 
 namespace sandbar::llm {
 namespace {

@@ -5,7 +5,7 @@
 #include <charconv>
 
 #include "base/ids.h"
-#include "wire/json_decode.h"
+#include "wire/json_parse.h"
 #include "wire/text.h"
 #include "wire/url.h"
 

@@ -3,7 +3,7 @@
 
 #include "client/api_client.h"
 #include "llm/http_model.h"
-#include "wire/json_decode.h"
+#include "wire/json_parse.h"
 
 namespace sandbar::llm {
 namespace {

@@ -3,7 +3,7 @@
 #include <charconv>
 
 #include "client/api_client.h"
-#include "wire/json_decode.h"
+#include "wire/json_parse.h"
 #include "wire/ndjson.h"
 #include "wire/sse.h"
 #include "wire/url.h"

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "base/files.h"
-#include "wire/json_decode.h"
+#include "wire/json_parse.h"
 
 namespace sandbar::llm {
 namespace {

@@ -8,7 +8,7 @@
 #include "base/base64.h"
 #include "base/ids.h"
 #include "mcp/file_text.h"
-#include "wire/json_decode.h"
+#include "wire/json_parse.h"
 
 namespace sandbar::mcp {
 namespace {

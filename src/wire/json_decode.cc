@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <boost/json/error.hpp>
 #include <boost/json/kind.hpp>
-#include <boost/json/parser.hpp>
 
 #include "wire/text.h"
 
@@ -12,19 +11,6 @@ namespace sandbar::wire {
 namespace json = boost::json;
 
 namespace {
-
-constexpr size_t kMaxListed = 10;   // issues spelled out in one answer
-constexpr size_t kMaxQuoted = 100;  // bytes of the caller's text repeated in one issue
-
-std::string Quoted(std::string_view text) {
-  std::string out = "`";
-  if (text.size() > kMaxQuoted) {
-    out.append(text.substr(0, kMaxQuoted)).append("…");
-  } else {
-    out.append(text);
-  }
-  return out + "`";
-}
 
 std::string_view KindName(const json::value& v) {
   switch (v.kind()) {
@@ -46,57 +32,11 @@ std::string_view KindName(const json::value& v) {
   return "unknown";
 }
 
-bool IsBlank(std::string_view text) {
-  return text.find_first_not_of(" \t\r\n") == text.npos;
-}
-
 std::string_view View(json::string_view s) {
   return {s.data(), s.size()};
 }
 
 }  // namespace
-
-Result<json::value> ParseJson(std::string_view text, JsonLimits limits) {
-  if (text.size() > limits.bytes)
-    return Fail(Code::kTooLarge, "the body is larger than " + std::to_string(limits.bytes) + " bytes");
-  if (IsBlank(text)) return json::object();
-  json::parse_options options;
-  options.max_depth = limits.depth;
-  json::parser parser({}, options);
-  boost::system::error_code ec;
-  const size_t used = parser.write(text.data(), text.size(), ec);
-  if (ec == json::error::too_deep)
-    return Fail(Code::kBadRequest,
-                "Invalid request: JSON is nested deeper than " + std::to_string(limits.depth) + " levels");
-  if (ec)
-    return Fail(Code::kBadRequest,
-                "Invalid request: the body is not JSON (" + ec.message() + " at byte " + std::to_string(used) + ")");
-  return parser.release();
-}
-
-void JsonIssues::Add(std::string_view key, std::string_view problem) {
-  if (count_++ >= kMaxListed) return;
-  std::string where = path_;
-  if (!key.empty()) {
-    if (!where.empty() && !key.starts_with('[')) where.push_back('.');
-    where.append(key);
-  }
-  if (!message_.empty()) message_.append("; ");
-  if (!where.empty()) message_.append(Quoted(where)).append(": ");
-  message_.append(problem);
-}
-
-void JsonIssues::AddSize(std::string_view key, size_t low, size_t high, bool text) {
-  const std::string_view unit = text ? " characters" : " items";
-  if (low == 0) return Add(key, "must have at most " + std::to_string(high) + std::string(unit));
-  Add(key, "must have " + std::to_string(low) + " to " + std::to_string(high) + std::string(unit));
-}
-
-Error JsonIssues::ToError() const {
-  std::string message = "Invalid request: " + message_;
-  if (count_ > kMaxListed) message += "; and " + std::to_string(count_ - kMaxListed) + " more";
-  return Error{Code::kBadRequest, std::move(message)};
-}
 
 size_t JsonDecoder::Push(std::string_view key) {
   const size_t n = path_.size();

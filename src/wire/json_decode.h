@@ -26,73 +26,23 @@
 #include <boost/mp11/algorithm.hpp>
 #include <cstdint>
 #include <limits>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "base/result.h"
+#include "wire/json_issues.h"
+#include "wire/json_parse.h"
+#include "wire/json_traits.h"
 
 namespace sandbar::wire {
 
 struct JsonAlias {
   std::string_view alias;
   std::string_view key;
-};
-
-struct JsonLimits {
-  size_t bytes = 1 << 20;
-  size_t depth = 32;
-};
-
-// kBadRequest when it is not JSON or nested too deep, kTooLarge when too long. Empty or blank text is {}.
-Result<boost::json::value> ParseJson(std::string_view text, JsonLimits limits = {});
-
-namespace json_detail {
-template <class T>
-constexpr bool kIsOptional = false;
-template <class T>
-constexpr bool kIsOptional<std::optional<T>> = true;
-}  // namespace json_detail
-
-// The problems found so far, each with the path where the decoder stood.
-class JsonIssues {
- public:
-  // `key` is relative to the value being decoded; empty means that value itself.
-  void Add(std::string_view key, std::string_view problem);
-  template <class T, class L, class H>
-  void Range(std::string_view key, const T& value, L low, H high) {
-    if constexpr (json_detail::kIsOptional<T>) {
-      if (value) Range(key, *value, low, high);
-    } else if (std::cmp_less(value, low) || std::cmp_greater(value, high)) {
-      Add(key, "must be between " + std::to_string(low) + " and " + std::to_string(high));
-    }
-  }
-  // Strings (bytes), vectors and maps.
-  template <class T>
-  void Size(std::string_view key, const T& value, size_t low, size_t high) {
-    if constexpr (json_detail::kIsOptional<T>) {
-      if (value) Size(key, *value, low, high);
-    } else if (value.size() < low || value.size() > high) {
-      AddSize(key, low, high, std::is_convertible_v<T, std::string_view>);
-    }
-  }
-  bool ok() const { return count_ == 0; }
-  size_t count() const { return count_; }
-  Error ToError() const;
-
- protected:
-  // Path of the value being decoded, "" at the root, e.g. "resources.vcpus" or "ports[1]".
-  std::string path_;
-
- private:
-  void AddSize(std::string_view key, size_t low, size_t high, bool text);
-  std::string message_;
-  size_t count_ = 0;
 };
 
 class JsonDecoder : public JsonIssues {
@@ -135,22 +85,6 @@ const boost::json::value* FindKey(const boost::json::object& o, std::string_view
                                   const std::vector<JsonAlias>& aliases);
 
 namespace json_detail {
-template <class T>
-constexpr bool kIsVector = false;
-template <class T>
-constexpr bool kIsVector<std::vector<T>> = true;
-template <class T>
-constexpr bool kIsMap = false;
-template <class T>
-constexpr bool kIsMap<std::map<std::string, T>> = true;
-template <class T>
-constexpr bool kIsMap<std::unordered_map<std::string, T>> = true;
-template <class T>
-constexpr bool kIsClearable = false;
-template <class T>
-constexpr bool kIsClearable<std::optional<std::optional<T>>> = true;
-template <class T>
-constexpr bool kMayBeAbsent = kIsOptional<T> || kIsVector<T> || kIsMap<T> || std::is_same_v<T, bool>;
 template <class T>
 concept ReadsItself = requires(T& t, JsonDecoder& d, const boost::json::value& v) { t.ReadJson(d, v); };
 template <class T>

@@ -17,7 +17,7 @@
 #include "egress/policy_json.h"
 #include "mcp/server.h"
 #include "sandbox/tokens.h"
-#include "wire/json_decode.h"
+#include "wire/json_parse.h"
 #include "wire/ndjson.h"
 
 namespace sandbar::api {

@@ -14,7 +14,7 @@
 #include "base/log.h"
 #include "sandbox/engine_selector.h"
 #include "sandbox/tokens.h"
-#include "wire/json_decode.h"
+#include "wire/json_parse.h"
 
 namespace sandbar::api {
 

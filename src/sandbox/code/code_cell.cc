@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "wire/json_decode.h"
+#include "wire/json_parse.h"
 #include "wire/ndjson.h"
 #include "wire/text.h"
 
