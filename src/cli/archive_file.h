@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "cli/options.h"
+#include "cli/sandbox_options.h"
 
 namespace sandbar::cli {
 

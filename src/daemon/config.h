@@ -10,7 +10,7 @@
 
 #include "api/api.h"
 #include "base/result.h"
-#include "cli/options.h"
+#include "cli/host_options.h"
 #include "egress/egress.h"
 #include "images/images.h"
 #include "mcp/tools.h"
