@@ -119,7 +119,9 @@ int64_t DemandedClass(const json::object& settings) {
   const json::object& demand = Object(settings, "isolation");
   int64_t demanded = Number(demand, "minClass");
   const std::string engine = Text(demand, "engine"), tag = Text(Object(settings, "tags"), "sandbar:min-isolation");
-  if (const EngineTraits* traits = FindEngine(engine)) demanded = std::max<int64_t>(demanded, traits->isolation_class);
+  // The name of an engine of class 1 demands nothing: every engine has that class or a higher one.
+  const EngineTraits* traits = FindEngine(engine);
+  if (traits != nullptr && traits->isolation_class > 1) demanded = std::max<int64_t>(demanded, traits->isolation_class);
   if (tag.size() == 1 && tag[0] >= '1' && tag[0] <= '3') demanded = std::max<int64_t>(demanded, tag[0] - '0');
   return std::clamp<int64_t>(demanded, 0, 3);
 }
