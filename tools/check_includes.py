@@ -24,7 +24,7 @@ THIRD_PARTY = {
     "boost/beast": {"wire", "http", "egress"},
     "boost/asio": {"async", "http", "egress", "ingress", "engine", "engine/guest_link", "engine/spawner_client", "support/http", "support/egress", "support/engine", "support/guest_link", "support/sandbox", "support/api", "sandbox", "api", "client", "llm", "evals", "cli", "daemon", "mcp"},
     "boost/json": {"support/api", "wire", "http", "egress", "ingress", "images", "sandbox", "api", "client", "llm", "evals", "cli", "daemon", "store", "mcp"},
-    "openssl/": {"crypto", "support/api", "support/http", "support/egress", "http", "egress", "sandbox", "layer_scanner"},
+    "openssl/": {"crypto", "support/api", "support/http", "support/egress", "http", "egress", "sandbox"},
     "zlib.h": {"wire", "guest", "client", "mcp"},
     "zstd.h": {"cli"},
 }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/ids.h"
+#include "crypto/sha256_stream.h"
 
 namespace sandbar::crypto {
 namespace {
@@ -11,6 +12,14 @@ TEST(Digest, Sha256) {
   EXPECT_EQ(Sha256Hex(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
   EXPECT_EQ(Sha256Hex("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
   EXPECT_EQ(Hex(Sha256("abc")), Sha256Hex("abc"));
+}
+
+TEST(Digest, Sha256InPieces) {
+  EXPECT_EQ(Sha256Stream().Hex(), Sha256Hex(""));
+  Sha256Stream digest;
+  for (const char* piece : {"a", "", "bc"}) digest.Update(piece);
+  EXPECT_EQ(digest.Hex(), Sha256Hex("abc"));
+  EXPECT_EQ(Sha256Stream::ToHex({0x00, 0x0f, 0xf0}), "000ff0" + std::string(58, '0'));
 }
 
 // RFC 4231, test case 2.

@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "layer_scanner/sha256.h"
+#include "crypto/sha256_stream.h"
 #include "layer_scanner/text.h"
 #include "os/openat.h"
 
@@ -53,7 +53,7 @@ class Lines {
   int fd_;
   std::string buffer_;
   size_t at_ = 0;
-  Sha256 digest_;
+  crypto::Sha256Stream digest_;
 };
 
 void Note(Report& report, std::string text) {
@@ -65,7 +65,7 @@ void Note(Report& report, std::string text) {
 Result<Report> WriteManifest(int layer, int out, const ScanLimits& limits) {
   // Before: what is still in memory only may yet change how a file is laid out.
   if (::syncfs(layer) != 0) return FailErrno("sync");
-  Sha256 digest;
+  crypto::Sha256Stream digest;
   std::string buffer;
   auto flush = [&]() -> Result<> {
     digest.Update(buffer);

@@ -10,8 +10,8 @@
 #include <array>
 #include <vector>
 
+#include "crypto/sha256_stream.h"
 #include "layer_scanner/names.h"
-#include "layer_scanner/sha256.h"
 #include "layer_scanner/text.h"
 #include "os/openat.h"
 #include "os/overlay_view.h"
@@ -58,7 +58,7 @@ Result<std::string> Xattrs(int fd) {
     ssize_t size = ::fgetxattr(fd, name.c_str(), value.data(), value.size());
     if (size < 0) return FailErrno("read attribute " + Escape(name));
     std::string_view text(value.data(), static_cast<size_t>(size));
-    Sha256 digest;
+    crypto::Sha256Stream digest;
     digest.Update(text);
     out += " " + Escape(name) + "=" + (text.size() <= kShownValue ? Escape(text) : "sha256:" + digest.Hex());
   }
@@ -137,7 +137,7 @@ Result<std::string> Tree::File(int dir, const std::string& name, const struct st
   if (!fd) return FailErrno("open");
   SB_TRY(Digest digest, DigestOf(fd.get(), st));
   SB_TRY(std::string attributes, Xattrs(fd.get()));
-  return Describe(st) + (digest.sparse ? " sparse:" : " ") + Sha256::ToHex(digest.bytes) + attributes;
+  return Describe(st) + (digest.sparse ? " sparse:" : " ") + crypto::Sha256Stream::ToHex(digest.bytes) + attributes;
 }
 
 // A file is read once, however many names it has.
@@ -160,7 +160,7 @@ Result<Tree::Digest> Tree::DigestOf(int fd, const struct stat& st) {
 // that claims to have exabytes would never end.
 Result<Tree::Digest> Tree::Content(int fd, const struct stat& st) {
   const bool sparse = ::lseek(fd, 0, SEEK_HOLE) < st.st_size;
-  Sha256 digest;
+  crypto::Sha256Stream digest;
   buffer_.resize(kBuffer);
   off_t at = 0;
   while (at < st.st_size) {

@@ -10,7 +10,7 @@
 #include <unordered_map>
 
 #include "base/result.h"
-#include "layer_scanner/sha256.h"
+#include "crypto/sha256_stream.h"
 
 namespace sandbar::layer_scanner {
 
@@ -44,7 +44,7 @@ class Tree {
   Result<> Child(int dir, const std::string& name, const std::string& path, size_t depth);
   Result<std::string> File(int dir, const std::string& name, const struct stat& st);
   struct Digest {
-    Sha256::Bytes bytes{};
+    crypto::Sha256Stream::Bytes bytes{};
     bool sparse = false;
   };
   Result<Digest> Content(int fd, const struct stat& st);

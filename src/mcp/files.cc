@@ -12,7 +12,6 @@
 #include "mcp/file_text.h"
 #include "mcp/open.h"
 #include "mcp/output.h"
-#include "sandbox/vault.h"
 #include "wire/json_decode.h"
 
 namespace sandbar::mcp {

@@ -5,7 +5,6 @@
 #include "base/base64.h"
 #include "mcp/file_text.h"
 #include "mcp/open.h"
-#include "sandbox/vault.h"
 #include "wire/text.h"
 #include "wire/url.h"
 

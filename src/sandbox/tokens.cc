@@ -1,8 +1,6 @@
 #include "sandbox/tokens.h"
 
 #include <fcntl.h>
-#include <openssl/crypto.h>
-#include <openssl/sha.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,6 +9,7 @@
 
 #include "base/fd.h"
 #include "base/ids.h"
+#include "crypto/digest.h"
 
 namespace sandbar::sandbox {
 namespace {
@@ -46,12 +45,6 @@ Result<> WriteTokenFile(const std::string& path, const std::string& token) {
 
 }  // namespace
 
-std::string Sha256Hex(std::string_view bytes) {
-  std::array<unsigned char, SHA256_DIGEST_LENGTH> digest{};
-  SHA256(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(), digest.data());
-  return Hex(std::string_view(reinterpret_cast<const char*>(digest.data()), digest.size()));
-}
-
 Result<std::vector<store::Token>> LoadTokens(store::Store& store, const std::string& data_dir) {
   SB_TRY(auto tokens, store.Tokens());
   if (!tokens.empty()) return tokens;
@@ -65,7 +58,7 @@ Result<std::vector<store::Token>> LoadTokens(store::Store& store, const std::str
   }
   store::Token token;
   token.id = NewId("tok_");
-  token.sha256_hex = Sha256Hex(secret);
+  token.sha256_hex = crypto::Sha256Hex(secret);
   token.name = "bootstrap";
   token.created_at = NowMs();
   SB_TRYV(store.InsertToken(token));
@@ -74,12 +67,10 @@ Result<std::vector<store::Token>> LoadTokens(store::Store& store, const std::str
 }
 
 Result<store::Token> FindToken(const std::vector<store::Token>& tokens, std::string_view presented) {
-  const std::string digest = Sha256Hex(presented.substr(0, kMaxToken));
+  const std::string digest = crypto::Sha256Hex(presented.substr(0, kMaxToken));
   const store::Token* found = nullptr;
   for (const auto& token : tokens) {
-    const bool same = token.sha256_hex.size() == digest.size() &&
-                      CRYPTO_memcmp(token.sha256_hex.data(), digest.data(), digest.size()) == 0;
-    if (same) found = &token;
+    if (crypto::SameSecret(token.sha256_hex, digest)) found = &token;
   }
   if (found == nullptr || presented.size() > kMaxToken) return Fail(Code::kUnauthenticated, "the token is not valid");
   return *found;

@@ -9,8 +9,6 @@
 
 namespace sandbar::sandbox {
 
-std::string Sha256Hex(std::string_view bytes);
-
 // Loads the tokens; at the very first start makes one and leaves it in <data>/token (0600). Blocks.
 Result<std::vector<store::Token>> LoadTokens(store::Store& store, const std::string& data_dir);
 

@@ -1,13 +1,13 @@
 #include "sandbox/vault.h"
 
 #include <openssl/evp.h>
-#include <openssl/hmac.h>
 
-#include <array>
 #include <boost/json.hpp>
 #include <memory>
 
+#include "base/base64.h"
 #include "base/ids.h"
+#include "crypto/digest.h"
 #include "wire/json_decode.h"
 
 namespace sandbar::sandbox {
@@ -15,6 +15,7 @@ namespace {
 
 namespace json = boost::json;
 
+constexpr size_t kKey = 32;
 constexpr size_t kNonce = 12;
 constexpr size_t kTag = 16;
 constexpr size_t kMaxSealed = 16 << 20;
@@ -28,41 +29,21 @@ unsigned char* Bytes(std::string& s) {
   return reinterpret_cast<unsigned char*>(s.data());
 }
 
-std::string Hmac(std::string_view key, std::string_view text) {
-  std::string out(32, '\0');
-  unsigned size = 0;
-  SB_CHECK(HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()), Bytes(text), text.size(), Bytes(out), &size) !=
-           nullptr);
-  return out;
-}
-
-Result<std::string> FromBase64(std::string_view in) {
-  std::string out(3 * (in.size() / 4), '\0');
-  int n = EVP_DecodeBlock(Bytes(out), Bytes(in), static_cast<int>(in.size()));
-  if (n < 0 || in.size() % 4 != 0) return Fail(Code::kIo, "a sealed text is damaged");
-  size_t padding = in.ends_with("==") ? 2 : in.ends_with('=') ? 1 : 0;
-  out.resize(static_cast<size_t>(n) - padding);
-  // One spelling only: bits that no byte has are not ignored.
-  if (Base64(out) != in) return Fail(Code::kIo, "a sealed text is damaged");
-  return out;
+// One spelling only: bits that belong to no byte are not ignored.
+Result<std::string> FromBase64(std::string_view text) {
+  auto bytes = DecodeBase64(text);
+  if (!bytes || EncodeBase64(*bytes) != text) return Fail(Code::kIo, "a sealed text is damaged");
+  return *std::move(bytes);
 }
 
 }  // namespace
-
-std::string Base64(std::string_view in) {
-  std::string out(4 * ((in.size() + 2) / 3) + 1, '\0');
-  int n = EVP_EncodeBlock(Bytes(out), Bytes(in), static_cast<int>(in.size()));
-  out.resize(static_cast<size_t>(n));
-  return out;
-}
 
 Vault::Vault(std::string_view secret) : secret_(secret), key_(Derive("records at rest")) {
   SB_CHECK(secret.size() >= 32);
 }
 
-// HKDF of RFC 5869 with one block of output: extract, then expand.
 std::string Vault::Derive(std::string_view use) const {
-  return Hmac(Hmac("sandbar", secret_), std::string(use) + '\x01');
+  return crypto::Hkdf(secret_, "sandbar", use, kKey);
 }
 
 std::string Vault::Seal(std::string_view text, std::string_view owner) const {
@@ -79,7 +60,7 @@ std::string Vault::Seal(std::string_view text, std::string_view owner) const {
             EVP_EncryptFinal_ex(ctx.get(), body + n, &last) == 1 &&
             EVP_CIPHER_CTX_ctrl(ctx.get(), EVP_CTRL_GCM_GET_TAG, kTag, body + text.size()) == 1;
   SB_CHECK(ok);
-  return Base64(out);
+  return EncodeBase64(out);
 }
 
 Result<std::string> Vault::Open(std::string_view sealed, std::string_view owner) const {

@@ -14,8 +14,6 @@
 
 namespace sandbar::sandbox {
 
-std::string Base64(std::string_view bytes);
-
 class Vault {
  public:
   explicit Vault(std::string_view secret);                                // at least 32 bytes

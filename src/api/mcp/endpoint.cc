@@ -14,9 +14,9 @@
 #include "api/vercel/requests.h"
 #include "async/cancelled.h"
 #include "base/ids.h"
+#include "crypto/digest.h"
 #include "egress/policy_json.h"
 #include "mcp/server.h"
-#include "sandbox/tokens.h"
 #include "wire/json_parse.h"
 #include "wire/ndjson.h"
 
@@ -79,7 +79,7 @@ Result<mcp::Host> MakeHost(const Call& call) {
   host.sandbox_argument = name == call.params.end();
   // Whoever names none works in one of their own: tokens do not meet in it unless they name it.
   const std::string who = call.token.id + "\n" + call.scope.team + "\n" + call.scope.project;
-  host.sandbox = host.sandbox_argument ? "mcp-" + sandbox::Sha256Hex(who).substr(0, 16) : name->second;
+  host.sandbox = host.sandbox_argument ? "mcp-" + crypto::Sha256Hex(who).substr(0, 16) : name->second;
   host.make.image = call.query.Get("image");
   host.make.runtime = call.query.Get("runtime");
   if (host.make.image && host.make.runtime) return Fail(Code::kBadRequest, "image and runtime: give one of them");

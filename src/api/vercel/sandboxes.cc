@@ -12,8 +12,8 @@
 #include "api/vercel/shapes.h"
 #include "base/ids.h"
 #include "base/log.h"
+#include "crypto/digest.h"
 #include "sandbox/engine_selector.h"
-#include "sandbox/tokens.h"
 #include "wire/json_parse.h"
 
 namespace sandbar::api {
@@ -30,7 +30,7 @@ json::object WithExpiry(Call* call, const store::Sandbox& sandbox) {
 // Whose request it is counts too: the token as it was sent, because all short-lived ones have the same id.
 std::string RequestDigest(Call* call, const std::string& body) {
   const std::string who(call->request().Get("authorization"));
-  return sandbox::Sha256Hex(who + "\n" + call->scope.team + "\n" + call->scope.project + "\n" + body);
+  return crypto::Sha256Hex(who + "\n" + call->scope.team + "\n" + call->scope.project + "\n" + body);
 }
 
 // The protocol's CLI, which may or may not be about to ask for a shell.

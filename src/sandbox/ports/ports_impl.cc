@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "base/ids.h"
+#include "crypto/digest.h"
 #include "sandbox/ports/routes.h"
-#include "sandbox/tokens.h"
 
 namespace sandbar::sandbox {
 
@@ -30,7 +30,7 @@ Task<DialledPort> PortsImpl::Dial(Scope scope, std::string session, int port) {
 
 Task<store::PortRoute> PortsImpl::SetToken(Scope scope, std::string name, int port, std::optional<std::string> token) {
   SB_CO_TRY(auto sandbox, co_await records_->FindSandbox(std::move(scope), std::move(name)));
-  std::string digest = token ? Sha256Hex(*token) : "";
+  std::string digest = token ? crypto::Sha256Hex(*token) : "";
   auto key = store::KeyOf(sandbox);
   store::SandboxEdit edit = [port, digest](store::Sandbox& row) -> Result<> {
     auto it = std::ranges::find(row.routes, port, &store::PortRoute::port);

@@ -1,11 +1,9 @@
 #include "sandbox/ports/routes.h"
 
-#include <openssl/crypto.h>
-
 #include <algorithm>
 
 #include "base/ids.h"
-#include "sandbox/tokens.h"
+#include "crypto/digest.h"
 
 namespace sandbar::sandbox {
 
@@ -24,8 +22,7 @@ std::vector<store::PortRoute> MakeRoutes(const std::vector<int>& ports, const st
 }
 
 bool RouteTokenMatches(const store::PortRoute& route, const std::string& presented) {
-  const std::string digest = Sha256Hex(presented);
-  return route.token.size() == digest.size() && CRYPTO_memcmp(route.token.data(), digest.data(), digest.size()) == 0;
+  return crypto::SameSecret(route.token, crypto::Sha256Hex(presented));
 }
 
 }  // namespace sandbar::sandbox

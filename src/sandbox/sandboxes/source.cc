@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include "base/base64.h"
 #include "egress/address.h"
-#include "sandbox/vault.h"
 #include "wire/url.h"
 
 namespace sandbar::sandbox {
@@ -83,7 +83,7 @@ Result<egress::PolicyRef> SetUpPolicy(const SourceSpec& spec, const wire::Url& u
   egress::DomainEntry entry;
   if (spec.password) {
     const std::string pair = spec.username.value_or("") + ":" + *spec.password;
-    entry.rules.push_back({std::nullopt, egress::TransformAction{{{"authorization", "Basic " + Base64(pair)}}}});
+    entry.rules.push_back({std::nullopt, egress::TransformAction{{{"authorization", "Basic " + EncodeBase64(pair)}}}});
   }
   if (auto address = egress::ParseAddress(url.host)) {
     if (spec.password) return Bad("url", "with a password it has to have a host name, not an address");

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/ids.h"
 #include "egress/policy_json.h"
 #include "sandbox/seals.h"
 #include "support/sandbox/test_world.h"
@@ -55,6 +56,12 @@ TEST(Vault, DerivedKeysDiffer) {
   EXPECT_EQ(vault.Derive("a").size(), 32U);
   EXPECT_NE(vault.Derive("a"), vault.Derive("b"));
   EXPECT_NE(vault.Derive("a"), Vault(std::string(48, 'x')).Derive("a"));
+}
+
+// Databases and machines of earlier releases rely on these bytes.
+TEST(Vault, DerivedKeysStayTheSame) {
+  EXPECT_EQ(Hex(Vault(std::string(32, 'k')).Derive("records at rest")),
+            "1ab1bf0de8849c7a1ce713e4445f1f87254393d6fe9ee9c6242d53324c20400d");
 }
 
 TEST(Vault, Environment) {

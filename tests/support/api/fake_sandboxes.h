@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "sandbox/tokens.h"
+#include "crypto/digest.h"
 #include "support/api/fake_state.h"
 
 namespace sandbar::api {
@@ -143,7 +143,7 @@ class FakePorts : public sandbox::Ports {
     SB_CO_TRYV(state_->Begin(s, std::move(name)));
     for (store::PortRoute& route : state_->sandbox.routes) {
       if (route.port != port) continue;
-      route.token = token ? sandbox::Sha256Hex(*token) : "";
+      route.token = token ? crypto::Sha256Hex(*token) : "";
       co_return route;
     }
     co_return Fail(Code::kNotFound, "no such port");

@@ -1,4 +1,8 @@
-// A SHA-256 under way. One thread.
+// A SHA-256 of bytes that come in pieces. One thread. For bytes that are there at once: crypto/digest.h.
+//
+//   Sha256Stream digest;
+//   digest.Update(piece);
+//   std::string text = digest.Hex();
 #pragma once
 
 #include <openssl/evp.h>
@@ -9,14 +13,15 @@
 #include <string>
 #include <string_view>
 
-namespace sandbar::layer_scanner {
+namespace sandbar::crypto {
 
-class Sha256 {
+class Sha256Stream {
  public:
-  Sha256() : context_(::EVP_MD_CTX_new()) { ::EVP_DigestInit_ex(context_.get(), ::EVP_sha256(), nullptr); }
-  void Update(std::string_view bytes) { ::EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size()); }
   using Bytes = std::array<uint8_t, 32>;
-  // Ends it, as either does.
+
+  Sha256Stream();
+  void Update(std::string_view bytes);
+  // End and Hex finish the digest: call one of them, once, and Update no more.
   Bytes End();
   std::string Hex() { return ToHex(End()); }
   // Lower case.
@@ -29,4 +34,4 @@ class Sha256 {
   std::unique_ptr<EVP_MD_CTX, Release> context_;
 };
 
-}  // namespace sandbar::layer_scanner
+}  // namespace sandbar::crypto
