@@ -28,6 +28,19 @@ TEST(Files, ReadAndWrite) {
   EXPECT_EQ(ReadFile("/").error().sys_errno, EISDIR);
 }
 
+TEST(Files, ReadsADescriptorToItsEnd) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
+  Fd reader(ends[0]), writer(ends[1]);
+  ASSERT_TRUE(WriteAll(writer.get(), "four"));
+  EXPECT_EQ(ReadAll(reader.get(), 3, "the pipe").error().message, "the pipe is larger than 3 bytes");
+  ASSERT_TRUE(WriteAll(writer.get(), "four"));
+  writer.Reset();
+  EXPECT_EQ(*ReadAll(reader.get(), 4), "four");
+  EXPECT_EQ(*ReadAll(reader.get(), 4), "");
+  EXPECT_TRUE(ReadAll(-1, 4, "nothing").error().message.starts_with("nothing: "));
+}
+
 TEST(Files, ReaderGone) {
   std::array<int, 2> ends{};
   ASSERT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);

@@ -11,6 +11,7 @@
 
 #include <filesystem>
 
+#include "base/files.h"
 #include "base/ids.h"
 #include "cli/archive_file.h"
 #include "cli/commands.h"
@@ -64,19 +65,6 @@ Result<Fd> CreateFile(const std::string& path, mode_t mode) {
   Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode));
   if (!file) return FailErrno(path);
   return file;
-}
-
-Result<std::string> ReadWhole(const std::string& path, size_t max) {
-  Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file) return FailErrno(path);
-  std::string text, piece(64 << 10, '\0');
-  ssize_t n = 0;
-  while ((n = ::read(file.get(), piece.data(), piece.size())) > 0) {
-    text.append(piece, 0, static_cast<size_t>(n));
-    if (text.size() > max) return Fail(Code::kTooLarge, path + " is too long");
-  }
-  if (n < 0) return FailErrno(path);
-  return text;
 }
 
 // Runs a script as root of the sandbox; its output. A status that is not 0 is an error with what it said.
@@ -168,7 +156,7 @@ Task<> Pack(ApiClient* api, std::string session, const WorkDir* work, std::strin
   SB_CO_TRY(std::string size, co_await RunAsRoot(api, session, std::move(script)));
   ZstdWriter out(std::move(to));
   SB_CO_TRYV(AddText(out, "sandbar.json", settings));
-  SB_CO_TRY(std::string deleted, ReadWhole(work->File("deleted"), kMaxDeletedList));
+  SB_CO_TRY(std::string deleted, ReadFile(work->File("deleted"), kMaxDeletedList));
   SB_CO_TRYV(AddText(out, "deleted", deleted));
   SB_CO_TRYV(co_await AddFiles(api, std::move(session), std::strtoull(size.c_str(), nullptr, 10), &out));
   SB_CO_TRYV(out.Write(wire::TarEnd()));

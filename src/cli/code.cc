@@ -3,10 +3,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
-
 #include "base/base64.h"
 #include "base/fd.h"
+#include "base/files.h"
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "cli/output_file.h"
@@ -27,16 +26,7 @@ Result<std::string> ReadCode(const CodeCommand& command) {
     if (!opened) return FailErrno(command.file);
     fd = opened.get();
   }
-  std::string text;
-  std::array<char, 16 << 10> piece;
-  for (;;) {
-    const ssize_t n = ::read(fd, piece.data(), piece.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return FailErrno(command.file);
-    if (n == 0) return text;
-    text.append(piece.data(), static_cast<size_t>(n));
-    if (text.size() > kMaxCode) return Fail(Code::kTooLarge, "more than 1 MiB of code");
-  }
+  return ReadAll(fd, kMaxCode, command.file == "-" ? "the code" : command.file);
 }
 
 Result<std::string> ImageBytes(std::string_view text) {

@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 
+#include "base/files.h"
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "cli/server_process.h"
@@ -52,20 +52,6 @@ Result<int> RunWith(const std::string& lines, const std::vector<std::string>& ar
   return FailErrno("cannot run /bin/sh");
 }
 
-Result<std::string> ReadToEnd(int fd, size_t limit) {
-  std::string out;
-  std::array<char, 16 << 10> buffer;
-  while (true) {
-    const ssize_t n = ::read(fd, buffer.data(), buffer.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return FailErrno("read");
-    if (n == 0) return out;
-    if (out.size() + static_cast<size_t>(n) > limit)
-      return Fail(Code::kTooLarge, "the environment script is larger than " + std::to_string(limit >> 20) + " MiB");
-    out.append(buffer.data(), static_cast<size_t>(n));
-  }
-}
-
 // What the lines set, asked of the shell that they are for.
 Result<wire::Variables> Evaluate(const std::string& lines) {
   SB_TRY(Fd script, ScriptFile(lines));
@@ -84,7 +70,7 @@ Result<wire::Variables> Evaluate(const std::string& lines) {
     ::_exit(127);
   }
   into.Reset();
-  auto text = ReadToEnd(from.get(), kMaxValues);
+  auto text = ReadAll(from.get(), kMaxValues, "the environment that the script sets");
   from.Reset();
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {

@@ -5,11 +5,9 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <optional>
-#include <set>
-#include <sstream>
+
+#include "base/files.h"
 
 namespace sandbar::images {
 namespace json = boost::json;
@@ -78,14 +76,6 @@ std::optional<Image> ParseManifest(const std::string& text) {
       if (e.is_string()) image.env.emplace(k, e.as_string());
   if (image.name.empty() || image.digest.empty() || image.layers.empty()) return std::nullopt;
   return image;
-}
-
-std::string ReadBounded(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::string text(kMaxManifest, '\0');
-  in.read(text.data(), std::streamsize(text.size()));
-  text.resize(size_t(std::max<std::streamsize>(in.gcount(), 0)));
-  return text;
 }
 
 bool ValidReference(std::string_view s) {
@@ -263,7 +253,9 @@ Result<std::shared_ptr<const Catalog::Listed>> Catalog::Read() const {
   out->changed = st.st_mtim;
   for (const auto& entry : fs::directory_iterator(dir, ec)) {
     if (entry.path().extension() != ".json") continue;
-    if (auto image = ParseManifest(ReadBounded(entry.path()))) out->images.push_back(*std::move(image));
+    auto text = ReadFile(entry.path(), kMaxManifest);
+    if (!text) continue;
+    if (auto image = ParseManifest(*text)) out->images.push_back(*std::move(image));
   }
   std::ranges::sort(out->images, {}, &Image::name);
   // Another change within the clock's grain would not show: what has just changed is read again next time.

@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "base/files.h"
 #include "crypto/sha256_stream.h"
 #include "layer_scanner/text.h"
 #include "os/openat.h"
@@ -69,7 +70,7 @@ Result<Report> WriteManifest(int layer, int out, const ScanLimits& limits) {
   std::string buffer;
   auto flush = [&]() -> Result<> {
     digest.Update(buffer);
-    SB_TRYV(os::WriteAll(out, buffer));
+    SB_TRYV(WriteAll(out, buffer));
     buffer.clear();
     return {};
   };

@@ -12,6 +12,7 @@
 #include <charconv>
 
 #include "base/fd.h"
+#include "base/files.h"
 #include "layer_scanner/diff.h"
 #include "layer_scanner/manifest.h"
 #include "layer_scanner/text.h"
@@ -63,7 +64,7 @@ Result<std::string> Stacks(const std::string& a, const std::string& b) {
   uint64_t count = 0;
   auto write = [&](const Change& c) -> Result<> {
     if (++count > kMaxChanges) return Fail(Code::kTooMany, "");
-    return os::WriteAll(kReport, fmt::format("{} {} {} {} {}\n", c.kind, c.type, c.size, c.before, Escape(c.path)));
+    return WriteAll(kReport, fmt::format("{} {} {} {} {}\n", c.kind, c.type, c.size, c.before, Escape(c.path)));
   };
   auto done = Diff(left, right, write);
   const bool more = count > kMaxChanges;
@@ -91,7 +92,7 @@ int RunScanner(const std::vector<std::string>& args) {
   ::signal(SIGPIPE, SIG_DFL);  // nobody reads any more: nothing left to do
   auto done = Run(args);
   std::string text = done ? *done : Word(done.error()) + Escape(done.error().message) + "\n";
-  auto written = os::WriteAll(::fcntl(kReport, F_GETFD) < 0 ? 2 : kReport, text);
+  auto written = WriteAll(::fcntl(kReport, F_GETFD) < 0 ? 2 : kReport, text);
   return done && written ? 0 : 1;
 }
 

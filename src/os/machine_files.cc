@@ -9,20 +9,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
-#include <sstream>
 #include <vector>
+
+#include "base/files.h"
+#include "os/openat.h"
 
 namespace sandbar::os {
 namespace {
-
-Result<std::string> ReadWhole(const char* path) {
-  std::ifstream in(path);
-  if (!in) return FailErrno(std::string("open ") + path);
-  std::ostringstream out;
-  out << in.rdbuf();
-  return out.str();
-}
 
 Result<> WriteFile(int dir, const std::string& path, std::string_view text) {
   // Parents first; every component is ours.
@@ -32,8 +25,8 @@ Result<> WriteFile(int dir, const std::string& path, std::string_view text) {
   }
   Fd fd(::openat(dir, path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0444));
   if (!fd) return FailErrno("create " + path);
-  if (::write(fd.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
-    return FailErrno("write " + path);
+  if (auto written = WriteAll(fd.get(), text); !written)
+    return std::unexpected(std::move(written).error().Context(path));
   return {};
 }
 
@@ -180,8 +173,8 @@ Result<> WriteSys(int dir, uint32_t vcpus, uint64_t memory_bytes) {
 }
 
 Result<> WriteProc(int dir, uint32_t vcpus, uint64_t memory_bytes) {
-  SB_TRY(std::string cpuinfo, ReadWhole("/proc/cpuinfo"));
-  SB_TRY(std::string stat, ReadWhole("/proc/stat"));
+  SB_TRY(std::string cpuinfo, ReadFile("/proc/cpuinfo", kLargestFile));
+  SB_TRY(std::string stat, ReadFile("/proc/stat", kLargestFile));
   SB_TRYV(WriteFile(dir, "proc/cpuinfo", CpuInfo(cpuinfo, vcpus)));
   SB_TRYV(WriteFile(dir, "proc/meminfo", MemInfo(memory_bytes)));
   SB_TRYV(WriteFile(dir, "proc/stat", Stat(stat, vcpus)));

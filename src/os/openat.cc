@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "base/files.h"
 #include "base/ids.h"
 
 namespace sandbar::os {
@@ -89,36 +90,9 @@ Result<Fd> EnsureDir(int parent, const std::string& name, mode_t mode, uid_t uid
   return dir;
 }
 
-Result<std::string> ReadAll(int fd, size_t max) {
-  std::string out;
-  for (;;) {
-    size_t have = out.size();
-    size_t step = std::min<size_t>(max + 1 - have, 64 << 10);
-    out.resize(have + step);
-    ssize_t n = ::read(fd, out.data() + have, step);
-    out.resize(have + (n > 0 ? static_cast<size_t>(n) : 0));
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return FailErrno("read");
-    if (n == 0) return out;
-    if (out.size() > max) return Fail(Code::kTooLarge, "file is larger than expected");
-  }
-}
-
 Result<std::string> ReadFile(const std::string& path, size_t max) {
   SB_TRY(Fd fd, OpenPath(path, O_RDONLY | O_NOCTTY));
-  auto bytes = ReadAll(fd.get(), max);
-  if (!bytes) return std::unexpected(std::move(bytes).error().Context(path));
-  return bytes;
-}
-
-Result<> WriteAll(int fd, std::string_view bytes) {
-  while (!bytes.empty()) {
-    ssize_t n = ::write(fd, bytes.data(), bytes.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return FailErrno("write");
-    bytes.remove_prefix(static_cast<size_t>(n));
-  }
-  return {};
+  return ReadAll(fd.get(), max, path);
 }
 
 Result<> WriteFileAt(int dir, const std::string& name, std::string_view bytes, mode_t mode) {

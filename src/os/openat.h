@@ -27,10 +27,8 @@ Result<Fd> OpenPath(const std::string& path, int flags, mode_t mode = 0);
 // Creates the directory if needed and opens it; owner and mode are set in either case.
 Result<Fd> EnsureDir(int parent, const std::string& name, mode_t mode, uid_t uid = 0, gid_t gid = 0);
 
-// Refuses more than `max` bytes.
-Result<std::string> ReadAll(int fd, size_t max);
+// OpenPath, then ReadAll of base/files.h: refuses more than `max` bytes.
 Result<std::string> ReadFile(const std::string& path, size_t max);
-Result<> WriteAll(int fd, std::string_view bytes);
 // New file of exactly these bytes; an old one of that name is replaced.
 Result<> WriteFileAt(int dir, const std::string& name, std::string_view bytes, mode_t mode);
 Result<std::vector<std::string>> ListDir(int dir);

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/files.h"
 #include "os/openat.h"
 
 namespace sandbar::os {

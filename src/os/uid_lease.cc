@@ -8,6 +8,7 @@
 #include <charconv>
 #include <filesystem>
 
+#include "base/files.h"
 #include "os/openat.h"
 #include "os/userns.h"
 

@@ -13,6 +13,7 @@
 
 #include <array>
 
+#include "base/files.h"
 #include "base/signals.h"
 #include "os/caps.h"
 #include "os/openat.h"

@@ -4,10 +4,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
+#include <algorithm>
 #include <cstdio>
 
 #include "base/fd.h"
+#include "base/files.h"
 #include "base/ids.h"
 #include "crypto/digest.h"
 
@@ -20,10 +21,8 @@ Result<std::string> ReadTokenFile(const std::string& path) {
   Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   if (!fd && errno == ENOENT) return std::string();
   if (!fd) return FailErrno("open " + path);
-  std::array<char, kMaxToken> buf{};
-  ssize_t n = ::read(fd.get(), buf.data(), buf.size());
-  if (n < 0) return FailErrno("read " + path);
-  std::string token(buf.data(), static_cast<size_t>(n));
+  SB_TRY(std::string token, ReadAll(fd.get(), kLargestFile, path));
+  token.resize(std::min(token.size(), kMaxToken));
   while (!token.empty() && (token.back() == '\n' || token.back() == '\r' || token.back() == ' ')) token.pop_back();
   return token;
 }
@@ -34,10 +33,8 @@ Result<> WriteTokenFile(const std::string& path, const std::string& token) {
   ::unlink(temporary.c_str());
   Fd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!fd) return FailErrno("create " + temporary);
-  const std::string line = token + "\n";
-  if (::write(fd.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
-    return FailErrno("write " + temporary);
-  }
+  if (auto written = WriteAll(fd.get(), token + "\n"); !written)
+    return std::unexpected(std::move(written).error().Context(temporary));
   if (::fsync(fd.get()) != 0) return FailErrno("sync " + temporary);
   if (::rename(temporary.c_str(), path.c_str()) != 0) return FailErrno("rename " + temporary);
   return {};

@@ -12,6 +12,7 @@
 #include <filesystem>
 
 #include "base/engine_table.h"
+#include "base/files.h"
 #include "base/ids.h"
 #include "base/log.h"
 #include "os/machine_files.h"
@@ -67,7 +68,7 @@ Result<> OpenDirectories(HostResources& h) {
     return FailErrno("lock " + o.data);
   }
   if (::ftruncate(h.lock.get(), 0) != 0) return FailErrno("write run/lock");
-  SB_TRYV(os::WriteAll(h.lock.get(), std::to_string(::getpid()) + "\n"));
+  SB_TRYV(WriteAll(h.lock.get(), std::to_string(::getpid()) + "\n"));
   SB_TRYV(os::RemoveTree(h.run.get(), "agents"));
   SB_TRY(h.agents, os::EnsureDir(h.run.get(), "agents", 0710, 0, o.daemon_gid));
   return {};
@@ -95,7 +96,7 @@ Result<std::string> InstanceId(const HostResources& h) {
   if (file) {
     struct stat st{};
     if (::fstat(file->get(), &st) != 0) return FailErrno("stat instance-id");
-    SB_TRY(std::string text, os::ReadAll(file->get(), 64));
+    SB_TRY(std::string text, ReadAll(file->get(), 64));
     while (!text.empty() && text.back() == '\n') text.pop_back();
     // The id names the control groups that we clean up: one that the daemon chose could name another instance.
     if (S_ISREG(st.st_mode) && st.st_uid == 0 && ValidId(text, 32)) return text;
@@ -107,7 +108,7 @@ Result<std::string> InstanceId(const HostResources& h) {
 
 Result<> CopyAgent(HostResources& h) {
   SB_TRY(Fd source, os::OpenPath(h.options.guest, O_RDONLY));
-  SB_TRY(std::string bytes, os::ReadAll(source.get(), kMaxAgent));
+  SB_TRY(std::string bytes, ReadAll(source.get(), kMaxAgent));
   SB_TRY(Fd dir, os::OpenPath(kMountDir, O_RDONLY | O_DIRECTORY));
   // Mode 0111 and owned by the host: the file cannot be read from inside (os/machine_init.cc closes the process).
   SB_TRYV(os::WriteFileAt(dir.get(), "agent", bytes, 0111));
@@ -184,7 +185,7 @@ void RemoveLeftoverGroups(os::CgroupTree& tree) {
 void ProtectSelf() {
   // Best effort: a container may have taken the capability to lower the score.
   if (auto fd = os::OpenPath("/proc/self/oom_score_adj", O_WRONLY)) {
-    if (auto r = os::WriteAll(fd->get(), "-900"); !r) log::Debug("oom score: {}", r.error().message);
+    if (auto r = WriteAll(fd->get(), "-900"); !r) log::Debug("oom score: {}", r.error().message);
   }
   ::prctl(PR_SET_DUMPABLE, 0);
   rlimit files{};

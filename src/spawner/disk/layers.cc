@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "base/files.h"
 #include "base/log.h"
 #include "os/mounts.h"
 #include "os/mounts_loop.h"
@@ -33,7 +34,7 @@ std::string ImageBundle(const std::vector<std::string>& image) {
     if (!root) continue;
     auto file = os::OpenInRoot(root->get(), kBundle, O_RDONLY | O_NONBLOCK | O_NOCTTY);
     if (!file) continue;
-    auto bytes = os::ReadAll(file->get(), kMaxBundle);
+    auto bytes = ReadAll(file->get(), kMaxBundle);
     if (bytes) return std::move(*bytes);
   }
   return {};

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/files.h"
 #include "os/openat.h"
 
 namespace sandbar::spawner {
@@ -91,7 +92,7 @@ TEST(MemoryFile, IsCheckedToTheLastByte) {
   MemoryHeader header = Header();
   header.bytes = bytes.size();
   header.sum = SumOf(bytes);
-  ASSERT_TRUE(os::WriteAll(file.get(), EncodeMemoryHeader(header) + bytes));
+  ASSERT_TRUE(WriteAll(file.get(), EncodeMemoryHeader(header) + bytes));
   ASSERT_TRUE(CheckMemory(file.get(), header));
   EXPECT_EQ(::lseek(file.get(), 0, SEEK_CUR), static_cast<off_t>(kMemoryHeader));
   ASSERT_EQ(::pwrite(file.get(), "n", 1, static_cast<off_t>(kMemoryHeader + 123'456)), 1);

@@ -9,6 +9,7 @@
 #include <charconv>
 #include <vector>
 
+#include "base/files.h"
 #include "base/log.h"
 #include "os/confine.h"
 #include "os/openat.h"
@@ -124,7 +125,7 @@ class Saver {
     if (bytes_ > 2 * (plan_->needs.memory_mib << 20) + kSlack)
       return Fail(Code::kTooLarge, "QEMU says more than its memory can be");
     sum_.Add(got);
-    SB_TRYV(os::WriteAll(file_, got));
+    SB_TRYV(WriteAll(file_, got));
     return false;
   }
 
@@ -138,7 +139,7 @@ class Saver {
   Result<> WriteHeader() const {
     const std::string page = EncodeMemoryHeader({plan_->needs, bytes_, sum_.Hex()});
     if (::lseek(file_, 0, SEEK_SET) != 0) return FailErrno("seek");
-    return os::WriteAll(file_, page);
+    return WriteAll(file_, page);
   }
 
   const MemorySnapshotPlan* plan_;

@@ -10,6 +10,7 @@
 #include <array>
 #include <string_view>
 
+#include "base/files.h"
 #include "base/log.h"
 #include "os/mounts.h"
 #include "os/openat.h"
@@ -130,7 +131,7 @@ std::vector<std::string> Remembered(const std::string& key) {
   auto file = os::OpenInside(dir->get(), kRememberedName, O_RDONLY);
   struct stat st{};
   if (!file || ::fstat(file->get(), &st) != 0 || !S_ISREG(st.st_mode) || st.st_uid != 0) return {};
-  auto text = os::ReadAll(file->get(), 4096);
+  auto text = ReadAll(file->get(), 4096);
   if (!text || !text->starts_with(key + "\n")) return {};
   std::vector<std::string> flags;
   for (size_t at = key.size() + 1; at < text->size();) {

@@ -12,6 +12,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/files.h"
 #include "os/openat.h"
 #include "os/process.h"
 #include "os/unix_socket.h"
@@ -128,7 +129,7 @@ TEST_F(GvisorTest, AnotherDaemonTakesTheStreamOver) {
   ASSERT_NO_FATAL_FAILURE(StartMachine());
   auto first = os::ConnectUnixPath(host_->data() + "/run/agents/m1.sock", SOCK_STREAM);
   ASSERT_TRUE(first);
-  ASSERT_TRUE(os::WriteAll(first->get(), "27\nsleep 0.2; echo interrupted"));
+  ASSERT_TRUE(WriteAll(first->get(), "27\nsleep 0.2; echo interrupted"));
   client_->Close();
   // The newest connection wins, and the stream is the same: what the old one started is answered here.
   EXPECT_THAT(Run("echo next"), HasSubstr("exit:0\n"));
@@ -146,7 +147,7 @@ TEST_F(GvisorTest, WithNobodyThereNothingWaitsForAListener) {
   auto peer = os::ConnectUnixPath(host_->data() + "/run/agents/m1.sock", SOCK_STREAM);
   ASSERT_TRUE(peer);
   const std::string script = "sleep 0.2; dd if=/dev/zero bs=1M count=20; touch /done";
-  ASSERT_TRUE(os::WriteAll(peer->get(), std::to_string(script.size()) + "\n" + script));
+  ASSERT_TRUE(WriteAll(peer->get(), std::to_string(script.size()) + "\n" + script));
   ::usleep(50'000);  // the holder has it
   peer->Reset();
   const std::string done = host_->UpperOf("m1") + "/done";

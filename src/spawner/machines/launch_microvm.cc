@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "base/files.h"
 #include "base/ids.h"
 #include "os/jail.h"
 #include "os/mounts.h"
@@ -43,7 +44,7 @@ Result<> AddFiles(int dir, const std::string& prefix, std::vector<VmFile>& out) 
       SB_TRYV(AddFiles(below.get(), path + "/", out));
     } else if (S_ISREG(st.st_mode)) {
       SB_TRY(Fd file, os::OpenInside(dir, name, O_RDONLY));
-      SB_TRY(std::string bytes, os::ReadAll(file.get(), kMaxFile));
+      SB_TRY(std::string bytes, ReadAll(file.get(), kMaxFile));
       out.push_back({std::move(path), st.st_mode & 0777, std::move(bytes)});
     }
   }

@@ -11,6 +11,7 @@
 
 #include <array>
 
+#include "base/files.h"
 #include "base/log.h"
 #include "os/mounts.h"
 #include "os/openat.h"
@@ -43,7 +44,7 @@ Result<> CheckTrusted(int file, const std::string& name) {
 Result<std::string> ReadTrusted(int dir, const std::string& name) {
   SB_TRY(Fd file, os::OpenInside(dir, name, O_RDONLY));
   SB_TRYV(CheckTrusted(file.get(), name));
-  return os::ReadAll(file.get(), kMaxKernel);
+  return ReadAll(file.get(), kMaxKernel);
 }
 
 Result<Fd> OpenQemu(const Options& options) {

@@ -20,6 +20,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/files.h"
 #include "base/log.h"
 #include "os/netns_objects.h"
 #include "os/openat.h"
@@ -210,7 +211,7 @@ void Raise(const std::string& path, uint64_t wanted) {
   if (!text || std::from_chars(text->data(), text->data() + text->size(), now).ec != std::errc{}) return;
   if (now >= wanted) return;
   Fd file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
-  auto done = file ? os::WriteAll(file.get(), std::to_string(wanted)) : FailErrno(path);
+  auto done = file ? WriteAll(file.get(), std::to_string(wanted)) : FailErrno(path);
   if (done) log::Info("raised {} from {} to {}, because containers are allowed inside", path, now, wanted);
   if (!done) log::Warn("cannot raise {}: {}", path, done.error().message);
 }

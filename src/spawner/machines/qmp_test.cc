@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/fd.h"
+#include "base/files.h"
 #include "os/openat.h"
 #include "os/process.h"
 
@@ -35,7 +36,7 @@ class QmpTest : public testing::Test {
     ours_ = Fd(pair[0]);
     qemu_ = Fd(pair[1]);
   }
-  void Say(std::string_view text) { EXPECT_TRUE(os::WriteAll(qemu_.get(), text)); }
+  void Say(std::string_view text) { EXPECT_TRUE(WriteAll(qemu_.get(), text)); }
   static int64_t Soon() { return os::BootTimeMs() + 200; }
 
   Fd ours_, qemu_;

@@ -18,6 +18,7 @@
 #include <fstream>
 #include <set>
 
+#include "base/files.h"
 #include "os/openat.h"
 #include "os/process.h"
 #include "os/unix_socket.h"
@@ -275,7 +276,7 @@ Result<Answer> TestHost::Start(TestClient& client, const std::string& id) {
 
 Result<std::string> TestHost::Run(const std::string& id, const std::string& script) {
   SB_TRY(Fd socket, os::ConnectUnixPath(data() + "/run/agents/" + id + ".sock", SOCK_STREAM));
-  SB_TRYV(os::WriteAll(socket.get(), gvisor() ? std::to_string(script.size()) + "\n" + script : script));
+  SB_TRYV(WriteAll(socket.get(), gvisor() ? std::to_string(script.size()) + "\n" + script : script));
   if (!gvisor()) ::shutdown(socket.get(), SHUT_WR);
   std::string out;
   for (;;) {
@@ -300,7 +301,7 @@ std::string TestHost::Fetch(const std::string& id, int listener) {
     // 80 is SO_ORIGINAL_DST: where the machine wanted to go.
     bool ok = peer && ::getsockopt(peer.get(), IPPROTO_IP, 80, &target, &len) == 0 &&
               target.sin_addr.s_addr == ::inet_addr("198.51.100.7") && ntohs(target.sin_port) == 443;
-    if (ok) ok = os::WriteAll(peer.get(), "from outside\n").has_value();
+    if (ok) ok = WriteAll(peer.get(), "from outside\n").has_value();
     ::_exit(ok ? 0 : 1);
   }
   auto out = Run(id, "nc 198.51.100.7 443");
