@@ -56,7 +56,4 @@ struct Parsed {
 
 Parsed Parse(int argc, const char* const* argv);
 
-// "90", "90s", "5m", "2h", "1500ms" -> milliseconds; plain numbers are seconds.
-std::optional<int64_t> ParseDuration(const std::string& text);
-
 }  // namespace sandbar::cli

@@ -6,6 +6,7 @@
 #include <memory>
 #include <tuple>
 
+#include "base/duration.h"
 #include "cli/called.h"
 #include "cli/output.h"
 #include "cli/parse_raw.h"
@@ -334,22 +335,6 @@ Parsed Usage(const std::string& what, const std::string& fix, bool as_json) {
   Complain(FailWithFix(Code::kBadRequest, what, fix).error(), as_json);
   return {std::nullopt, 2};
 }
-
-}  // namespace
-
-std::optional<int64_t> ParseDuration(const std::string& text) {
-  int64_t value = 0;
-  auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (ec != std::errc() || value <= 0 || value > 100'000'000) return std::nullopt;
-  std::string_view unit(end, static_cast<size_t>(text.data() + text.size() - end));
-  if (unit == "ms") return value;
-  if (unit.empty() || unit == "s") return value * 1000;
-  if (unit == "m") return value * 60'000;
-  if (unit == "h") return value * 3'600'000;
-  return std::nullopt;
-}
-
-namespace {
 
 // A background server changes its directory: what the user typed is relative to where they typed it.
 void MakeAbsolute(std::string* path) {

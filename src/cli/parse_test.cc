@@ -303,16 +303,6 @@ TEST(Parse, CodeKnowsItsSandboxItsFileAndItsLanguage) {
   }
 }
 
-TEST(Parse, Durations) {
-  EXPECT_EQ(ParseDuration("90"), 90'000);
-  EXPECT_EQ(ParseDuration("1500ms"), 1500);
-  EXPECT_EQ(ParseDuration("5m"), 300'000);
-  EXPECT_EQ(ParseDuration("2h"), 7'200'000);
-  EXPECT_FALSE(ParseDuration("-1"));
-  EXPECT_FALSE(ParseDuration("5 minutes"));
-  EXPECT_FALSE(ParseDuration(""));
-}
-
 TEST(Parse, AVariableWithoutAValueIsTakenFromHere) {
   ASSERT_EQ(setenv("SANDBAR_TEST_SECRET", "a=b c", 1), 0);
   auto p = ParseWords({"run", "-e", "SANDBAR_TEST_SECRET", "-e", "B=1", "--", "true"});

@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/duration.h"
 #include "base/files.h"
 #include "base/log_level.h"
 #include "cli/api_client.h"
@@ -78,7 +79,7 @@ Setter Megabytes(uint64_t* to_bytes) {
 Setter Duration(int64_t* to_ms) {
   return [to_ms](const toml::node& n) -> Result<> {
     auto text = n.value_exact<std::string>();
-    auto ms = text ? cli::ParseDuration(*text) : std::nullopt;
+    auto ms = text ? ParseDuration(*text) : std::nullopt;
     if (!ms || *ms < 1000) return Wrong("a duration such as \"90s\", \"5m\" or \"24h\"");
     *to_ms = *ms;
     return {};
@@ -89,7 +90,7 @@ Setter Duration(int64_t* to_ms) {
 Setter DurationOrNever(int64_t* to_ms) {
   return [to_ms](const toml::node& n) -> Result<> {
     auto text = n.value_exact<std::string>();
-    auto ms = text && *text != "never" ? cli::ParseDuration(*text) : std::nullopt;
+    auto ms = text && *text != "never" ? ParseDuration(*text) : std::nullopt;
     if (text != "never" && (!ms || *ms < 1000)) return Wrong("a duration such as \"24h\", or \"never\"");
     *to_ms = ms.value_or(0);
     return {};
@@ -99,7 +100,7 @@ Setter DurationOrNever(int64_t* to_ms) {
 Setter Grace(std::chrono::milliseconds* to) {
   return [to](const toml::node& n) -> Result<> {
     auto text = n.value_exact<std::string>();
-    auto ms = text ? cli::ParseDuration(*text) : std::nullopt;
+    auto ms = text ? ParseDuration(*text) : std::nullopt;
     if (!ms || *ms > 60'000) return Wrong("a duration up to a minute, such as \"5s\"");
     *to = std::chrono::milliseconds(*ms);
     return {};

@@ -3,9 +3,9 @@
 #include <re2/re2.h>
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 
+#include "base/duration.h"
 #include "base/files.h"
 #include "llm/box.h"
 #include "llm/script.h"
@@ -18,6 +18,7 @@ namespace fs = std::filesystem;
 namespace json = boost::json;
 
 constexpr size_t kMaxCases = 10'000;
+constexpr int64_t kLargestTimeout = 1'000'000;  // the number before the unit
 
 struct ToolCheckBody {
   std::string name;
@@ -49,18 +50,6 @@ bool IsCaseFile(const fs::path& path) {
 bool IsSkippedDirectory(const fs::path& path) {
   const std::string name = path.filename().string();
   return name.starts_with('_') || name.starts_with('.') || name == "node_modules";
-}
-
-// "90", "90s", "5m", "1500ms".
-std::optional<int64_t> Milliseconds(const std::string& text) {
-  int64_t value = 0;
-  auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const std::string_view unit(end, static_cast<size_t>(text.data() + text.size() - end));
-  if (ec != std::errc() || value <= 0 || value > 1'000'000) return std::nullopt;
-  if (unit == "ms") return value;
-  if (unit.empty() || unit == "s") return value * 1000;
-  if (unit == "m") return value * 60'000;
-  return std::nullopt;
 }
 
 }  // namespace
@@ -116,7 +105,8 @@ void EvalBody::Check(wire::JsonIssues& issues) const {
   issues.Range("trials", trials, 1, 1000);
   issues.Range("maxSteps", max_steps, 1, 10'000);
   if (pass_rate && (*pass_rate <= 0 || *pass_rate > 1)) issues.Add("passRate", "must be above 0 and at most 1");
-  if (timeout && !Milliseconds(*timeout)) issues.Add("timeout", "is no duration; write 90s or 5m");
+  if (timeout && !ParseDuration(*timeout, kLargestTimeout))
+    issues.Add("timeout", "is no duration; write 90s, 5m or 2h");
   for (const std::string& path : outputs.value_or(std::vector<std::string>()))
     if (std::string problem = OutputProblem(path); !problem.empty())
       issues.Add("outputs", "'" + path.substr(0, 100) + "' " + problem);
@@ -170,7 +160,7 @@ void DecodeCase(const json::value& value, EvalCase* out) {
   out->body = std::move(*body);
   if (out->body.max_steps) out->limits.max_steps = *out->body.max_steps;
   if (out->body.max_tokens) out->limits.max_tokens = *out->body.max_tokens;
-  if (out->body.timeout) out->limits.timeout_ms = *Milliseconds(*out->body.timeout);
+  if (out->body.timeout) out->limits.timeout_ms = *ParseDuration(*out->body.timeout, kLargestTimeout);
 }
 
 EvalCase ReadCase(const std::string& root, const std::string& file) {
