@@ -5,6 +5,7 @@
 
 #include "base/base64.h"
 #include "crypto/digest.h"
+#include "crypto/jwt.h"
 #include "wire/ndjson.h"
 #include "wire/text.h"
 
@@ -50,8 +51,8 @@ std::string MintJwt(std::string_view key, const JwtClaims& claims, int64_t now_m
   json::object payload{{"iss", kAudience},        {"aud", kAudience},
                        {"owner_id", claims.team}, {"project_id", claims.project},
                        {"iat", now_ms / 1000},    {"exp", claims.expires_at_ms / 1000}};
-  std::string text = EncodeBase64Url(wire::ToAsciiJson(header)) + "." + EncodeBase64Url(wire::ToAsciiJson(payload));
-  return text + "." + EncodeBase64Url(crypto::HmacSha256(key, text));
+  auto sign = [key](std::string_view text) { return crypto::HmacSha256(key, text); };
+  return crypto::SignJwt(wire::ToAsciiJson(header), wire::ToAsciiJson(payload), sign);
 }
 
 Result<JwtClaims> VerifyJwt(std::string_view key, std::string_view token, int64_t now_ms) {

@@ -12,6 +12,7 @@
 #include "base/base64.h"
 #include "base/ids.h"
 #include "crypto/digest.h"
+#include "crypto/jwt.h"
 #include "egress/intercept.h"
 #include "http/openssl_owned.h"
 
@@ -59,8 +60,8 @@ class RsaSigner final : public ForwardSigner {
                         {"project_id", who.project},
                         {"sandbox_id", who.sandbox_id},
                         {"sandbox_name", who.sandbox_name}};
-    std::string out = EncodeBase64Url(json::serialize(head)) + "." + EncodeBase64Url(json::serialize(claims));
-    return out + "." + EncodeBase64Url(Sign(out));
+    auto sign = [this](std::string_view text) { return Sign(text); };
+    return crypto::SignJwt(json::serialize(head), json::serialize(claims), sign);
   }
   std::string Jwks() const override {
     json::object key{{"kty", "RSA"}, {"use", "sig"}, {"alg", "RS256"}, {"kid", kid_}, {"n", n_}, {"e", e_}};
