@@ -64,6 +64,8 @@ std::optional<std::string> AnswerToBrowser(std::string_view bytes, const std::st
          std::to_string(text.size()) + "\r\n\r\n" + text;
 }
 
+// Not http::MessageReader: it keeps no copy of the bytes that it parses, and bytes of other protocols must pass as they
+// are.
 Task<bool> BrowserGuard::Judge() {
   while (true) {
     std::optional<std::string> answer = early_.empty() ? std::nullopt : AnswerToBrowser(early_, authority_);
