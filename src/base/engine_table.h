@@ -10,7 +10,9 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace sandbar {
 
@@ -30,7 +32,8 @@ struct EngineTraits {
   RootfsFormat format = RootfsFormat::kDir;
   bool has_own_kernel = true;        // the guest's clock, page cache and processes are not the host's
   bool keeps_memory = false;         // a running machine can be saved with its memory, and can go on from it
-  bool restores_slowly = false;      // a machine that goes on from its memory answers late
+  bool emulated = false;             // on an emulated processor: the operator decides which class that is worth
+  bool restores_slowly = false;      // a machine that runs already, or goes on from its memory, may answer late
   bool agent_has_key = false;        // the agent proves with a key that it read the spawner's configuration
   bool prestarts_init = false;       // the first process waits in its namespaces before there is an image
   bool host_dials_loopback = false;  // the spawner reaches the machine's loopback addresses without the agent
@@ -56,6 +59,7 @@ inline constexpr EngineTraits kMicrovmEmulated = {
     .network = NetworkKind::kTap,
     .format = RootfsFormat::kBlock,
     .keeps_memory = true,
+    .emulated = true,
     .restores_slowly = true,
     .agent_has_key = true,
 };
@@ -81,6 +85,9 @@ inline constexpr EngineTraits kMicrovm = {
 // In the order of classes.
 inline constexpr std::array kEngines = {&kNamespaces, &kMicrovmEmulated, &kGvisor, &kMicrovm};
 
+// The words by which options and settings name an engine: "auto", then the names in the order of the table.
+std::vector<std::string> EngineChoices();
+
 // Null when there is no such engine.
 constexpr const EngineTraits* FindEngine(std::string_view name) {
   for (const EngineTraits* engine : kEngines) {
@@ -90,7 +97,7 @@ constexpr const EngineTraits* FindEngine(std::string_view name) {
 }
 
 // The row of the strongest engine with this number. Rows with the same number are the same program: they differ in
-// class, in the words for people and in `restores_slowly` only.
+// class, in the words for people, in `emulated` and in `restores_slowly` only.
 constexpr const EngineTraits* FindEngine(uint8_t id) {
   const EngineTraits* found = nullptr;
   for (const EngineTraits* engine : kEngines) {

@@ -20,6 +20,13 @@ TEST(EngineTable, NamesAreUniqueAndRowsAreInTheOrderOfClasses) {
   EXPECT_EQ(FindEngine("qemu"), nullptr);
 }
 
+TEST(EngineTable, ChoicesAreAutoAndEveryName) {
+  const std::vector<std::string> words = EngineChoices();
+  ASSERT_EQ(words.size(), kEngines.size() + 1);
+  EXPECT_EQ(words.front(), "auto");
+  for (size_t i = 0; i < kEngines.size(); ++i) EXPECT_EQ(words[i + 1], kEngines[i]->name);
+}
+
 // The spawner knows an engine by its number, so whatever it decides must be the same in all rows with that number.
 TEST(EngineTable, RowsWithTheSameNumberAreTheSameProgram) {
   for (const EngineTraits* engine : kEngines) {

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "base/duration.h"
+#include "base/engine_table.h"
 #include "cli/called.h"
 #include "cli/output.h"
 #include "cli/parse_raw.h"
@@ -18,8 +19,22 @@ std::string CheckDuration(const std::string& text) {
   return ParseDuration(text) ? std::string() : "'" + text + "' is no duration; write 90s, 5m or 2h";
 }
 
+namespace {
+
+// "namespaces, gvisor or microvm".
+std::string EngineNames() {
+  std::string out;
+  for (size_t i = 0; i < kEngines.size(); ++i) {
+    if (i > 0) out += i + 1 < kEngines.size() ? ", " : " or ";
+    out += kEngines[i]->name;
+  }
+  return out;
+}
+
+}  // namespace
+
 void AddIsolation(CLI::App* sub, IsolationOptions* isolation) {
-  sub->add_option("--isolation", isolation->engine, "engine: namespaces, gvisor, microvm or microvm-emulated");
+  sub->add_option("--isolation", isolation->engine, "engine: " + EngineNames());
   sub->add_option("--min-class", isolation->min_class, "at least this class: 1 namespaces, 2 gVisor, 3 microVM")
       ->check(CLI::Range(1, 3));
 }
@@ -38,7 +53,7 @@ void AddServeFlags(CLI::App* sub, ServeCommand* c) {
   sub->add_option("--tls-cert", c->tls_cert, "certificate chain (PEM); with --tls-key the server speaks HTTPS");
   sub->add_option("--tls-key", c->tls_key, "private key (PEM)");
   sub->add_option("--isolation", c->isolation, "engine of sandboxes that demand none (default auto)")
-      ->check(CLI::IsMember({"auto", "namespaces", "gvisor", "microvm", "microvm-emulated"}));
+      ->check(CLI::IsMember(EngineChoices()));
   sub->add_flag("--insecure-http", c->insecure_http, "allow plain HTTP on an address that is not loopback");
 }
 

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/duration.h"
+#include "base/engine_table.h"
 #include "base/files.h"
 #include "base/log_level.h"
 #include "cli/api_client.h"
@@ -297,7 +298,7 @@ Keys TopLevel(Config* c) {
           {"snapshot", Section("snapshot", std::move(snapshot))},
           {"retention", Section("retention", std::move(retention))},
           {"pool", Pools(&c->domain.pools)},
-          {"isolation", OneOf(&c->domain.isolation, {"auto", "namespaces", "gvisor", "microvm", "microvm-emulated"})},
+          {"isolation", OneOf(&c->domain.isolation, EngineChoices())},
           {"resume", OneOf(&c->domain.resume, {"disk", "memory"})},
           {"allow_tcg_as_class3", Bool(&c->domain.allow_tcg_as_class3)},
           {"allow_nesting_on_class1", Bool(&c->domain.allow_nesting_on_class1)},

@@ -109,9 +109,10 @@ struct EngineInfo {
   // A machine's own layer holds all that the topmost snapshot below it did: the next snapshot stands in its place, not
   // on top of it.
   bool copies_snapshots = false;
-  bool live = false;        // Machine::SnapshotLive, Rootfs::memory
-  bool own_kernel = false;  // a guest has a kernel of its own: the host's kernel knows none of its processes
-  bool emulated = false;    // on an emulated processor: slow to answer, and the operator decides its class
+  bool live = false;             // Machine::SnapshotLive, Rootfs::memory
+  bool own_kernel = false;       // a guest has a kernel of its own: the host's kernel knows none of its processes
+  bool emulated = false;         // on an emulated processor: the operator decides its class
+  bool restores_slowly = false;  // a machine that runs already, or goes on from its memory, may answer late
   bool usable = true;
   std::string why_not;     // when not usable: what is missing and how to get it
   std::string no_nesting;  // why its machines run no containers; empty: they do

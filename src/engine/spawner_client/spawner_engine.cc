@@ -23,7 +23,8 @@ EngineInfo ToInfo(protocol::EngineEntry e, bool copies_snapshots) {
     info.format = traits->format;
     info.live = traits->keeps_memory;
     info.own_kernel = traits->has_own_kernel;
-    info.emulated = traits == &kMicrovmEmulated;
+    info.emulated = traits->emulated;
+    info.restores_slowly = traits->restores_slowly;
   }
   info.copies_snapshots = copies_snapshots;
   info.usable = e.usable;

@@ -254,7 +254,8 @@ TEST_F(IsolationTest, AMachineThatOutlivesTheServerStaysWhatItWas) {
 
 // A setting that let emulation count as class 3 is taken back: over a restart its sandboxes lose that class.
 TEST_F(IsolationTest, AClassThatIsTakenBackEndsWhoDemandedIt) {
-  world.host.engines.push_back({.name = "microvm-emulated", .isolation_class = 1, .emulated = true});
+  world.host.engines.push_back(
+      {.name = "microvm-emulated", .isolation_class = 1, .emulated = true, .restores_slowly = true});
   world.host.engines[2].usable = false;
   world.config.allow_tcg_as_class3 = true;
   Boot();

@@ -82,9 +82,9 @@ Task<std::unique_ptr<ConnectedMachine>> ConnectedMachine::Attach(Core* core, sto
                                                                  egress::PolicyRef policy) {
   SB_CO_TRY(auto machine, co_await core->deps.engine->Attach(owner.machine_id));
   auto connected = std::make_unique<ConnectedMachine>(core, std::move(machine));
-  // On a busy host an emulated one takes its time to answer. Others may not hold up the server's start for so long.
+  // On a busy host such a machine takes its time to answer. Others may not hold up the server's start for so long.
   const engine::EngineInfo info = core->engines.Of(owner.engine);
-  connected->restored_ = info.emulated;
+  connected->restored_ = info.restores_slowly;
   connected->has_own_kernel_ = info.own_kernel;
   connected->Identify(owner);
   connected->Serve(policy);
