@@ -23,7 +23,7 @@ namespace json = boost::json;
 namespace {
 
 json::object WithExpiry(Call* call, const store::Sandbox& sandbox) {
-  const auto current = call->domain->sessions->Running(sandbox.current_session);
+  const auto current = call->domain->sessions->Running(call->scope, sandbox.current_session);
   return SandboxJson(sandbox, current ? &*current : nullptr);
 }
 

@@ -42,7 +42,7 @@ class Sessions {
   // is active.
   virtual std::shared_ptr<void> Use(const Scope& scope, const std::string& session) = 0;
   // The session's row if its machine runs now.
-  virtual std::optional<store::Session> Running(const std::string& session) const = 0;
+  virtual std::optional<store::Session> Running(const Scope& scope, const std::string& session) const = 0;
 };
 
 }  // namespace sandbar::sandbox

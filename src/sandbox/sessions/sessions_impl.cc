@@ -69,8 +69,8 @@ std::shared_ptr<void> SessionsImpl::Use(const Scope& scope, const std::string& s
   return active ? Session::Use(std::move(active)) : nullptr;
 }
 
-std::optional<store::Session> SessionsImpl::Running(const std::string& session) const {
-  const auto active = active_->Find(session);
+std::optional<store::Session> SessionsImpl::Running(const Scope& scope, const std::string& session) const {
+  const auto active = records_->ActiveIfAny(scope, session);
   if (!active || active->phase() != Session::Phase::kRunning) return std::nullopt;
   return active->row();
 }

@@ -21,7 +21,7 @@ class SessionsImpl final : public Sessions {
   Task<store::Session> SetNetwork(Scope scope, std::string session, egress::NetworkPolicy policy) override;
   Task<NetworkView> Network(Scope scope, std::string session) override;
   std::shared_ptr<void> Use(const Scope& scope, const std::string& session) override;
-  std::optional<store::Session> Running(const std::string& session) const override;
+  std::optional<store::Session> Running(const Scope& scope, const std::string& session) const override;
 
  private:
   Core* core_;

@@ -115,7 +115,9 @@ class FakeSessions : public sandbox::Sessions {
     ++state_->users;
     return {&state_->users, [state = state_](void*) { --state->users; }};
   }
-  std::optional<store::Session> Running(const std::string&) const override { return state_->running; }
+  std::optional<store::Session> Running(const sandbox::Scope&, const std::string&) const override {
+    return state_->running;
+  }
 
  private:
   FakeState* state_;
