@@ -6,6 +6,8 @@
 - connect(2) only in the one guarded dialler and in local unix-socket code (a second dialler is a hole in the policy)
 - source files stay below 500 lines, headers of src/ below 220; a header starts with a comment that says what it is
 - a test macro under an `if` is in braces: it holds an if of its own, and g++ asks whose the else is
+- InScope, the comparison of a caller's scope with a row, is used in sandbox/records.cc only: records are reached there
+- a function that a header declares under a label such as `// native/usage.cc` is defined in that file
 - a source file that a comment or a page of docs/ names exists; so do the page and the heading that a link leads to
 - shell scripts parse and stop at the first error
 """
@@ -27,6 +29,7 @@ BARE_MACRO = re.compile(r"\bif (?:constexpr )?\([^{};]*\)\s+(?:EXPECT|ASSERT)_")
 CONNECT_OK = re.compile(r"^src/(egress/guarded_connect|http/client|engine/|spawner/|guest/|os/)")
 MAX_HEADER = 220
 LONG_HEADERS = {"src/protocol/guest_frames.h"}  # until it is split; nothing else may be added here
+SCOPE_OK = "src/sandbox/records.cc"
 CONNECT = re.compile(r"(?:::connect\(|(?<![\w.])connect\(|async_connect\()")
 
 
@@ -57,6 +60,8 @@ def lint(name, text):
             bad(number, "detached task; spawn it in a TaskGroup")
         if product and CONNECT.search(line.split("//")[0]) and not CONNECT_OK.match(name):
             bad(number, "connect outside the guarded dialler")
+        if code and name != SCOPE_OK and re.search(r"\bInScope\b", line):
+            bad(number, f"InScope outside {SCOPE_OK}; ask Records for the row")
     for m in BARE_MACRO.finditer(text) if code else ():
         bad(text.count("\n", 0, m.end()) + 1, "test macro under an if without braces")
     if code and len(lines) > 500:
@@ -94,6 +99,47 @@ def name_problems(name, text):
             comment = re.search(r"(?:^|\s)// (.*)", line)
             found = SOURCE_NAME.findall(comment.group(1)) if comment else []
         out += [f"{name}:{number}: {path} does not exist" for path in found if not exists(path)]
+    return out
+
+
+LABEL = re.compile(r"\s*// ((?:[a-z]\w*/)*[a-z]\w*\.cc)(?::.*)?$")
+
+
+def declared(text):
+    """(line, label, function) of every function that a header declares under a label: up to the next one or a closing brace."""
+    label, statement, begin = None, "", 0
+    for number, line in enumerate(text.splitlines(), 1):
+        found = LABEL.match(line)
+        if found or re.match(r"\s*}", line):
+            label, statement = found and found.group(1), ""
+            continue
+        line = line.split("//")[0].strip()
+        if not label or not line or line.startswith("#"):
+            continue
+        begin = begin if statement else number
+        statement = f"{statement} {line}"
+        if not line.endswith((";", "}")):
+            continue
+        plain = statement
+        while plain != (plain := re.sub(r"<[^<>]*>", "", plain)):
+            pass
+        function = re.match(r"[^=({]*?(\w+)\([^{]*;$", plain.strip())
+        if function:
+            yield begin, label, function.group(1)
+        statement = ""
+
+
+def label_problems(name, text):
+    """Functions that are not defined in the file under whose name the header declares them."""
+    out = []
+    for number, label, function in declared(text):
+        parts = pathlib.PurePath(name).parts
+        places = [(ROOT / name).parent / label, ROOT.joinpath(*parts[:2]) / label, ROOT / parts[0] / label]
+        source = next((p for p in places if p.exists()), None)
+        # A definition begins at the left edge and comes to a brace before it comes to a semicolon.
+        defines = source and re.search(rf"^[A-Za-z](?:[^\n;]*[ &*:])?{function}\([^;{{]*{{", source.read_text(), re.M)
+        if source and not defines:
+            out.append(f"{name}:{number}: {function} is not defined in {label}")
     return out
 
 
@@ -140,6 +186,11 @@ def self_test():
     assert headings("## A `b` c?\n") == {"a-b-c"}
     assert link_problems("docs/a.md", "[a](nowhere.md)\n") and link_problems("docs/a.md", "[a](engines.md#nowhere)\n")
     assert not link_problems("docs/a.md", "[a](engines.md#formats)\n")
+    assert lint("src/api/a.cc", "if (InScope(a, b)) {}\n") and not lint(SCOPE_OK, "bool InScope(int a) {\n")
+    label = "// native/usage.cc\n"
+    assert not label_problems("src/api/a.h", label + "Task<> NativeUsage(Call* call);\n")
+    assert label_problems("src/api/a.h", label + "// What.\nTask<std::pair<int, A>> Health(Call* call,\n  int a = 1);\n")
+    assert not label_problems("src/api/a.h", label + "int a_ = F();\nint Get() { return 1; }\n}\nTask<> Health(Call* call);\n")
     assert name_problems("src/api/a.h", "// see nowhere.cc\n") and not name_problems("src/api/a.h", "// see routes.h\n")
     assert name_problems("docs/a.md", "`src/api/nowhere`\n") and not name_problems("docs/a.md", "`api/routes`\n")
     assert lint("src/a/a_test.cc", "if (a(b))\n  EXPECT_EQ(c, d);\n")
@@ -166,5 +217,7 @@ if __name__ == "__main__":
             found += link_problems(name, text)
         if name.startswith(("src/", "docs/")) and path.suffix in (".h", ".cc", ".md"):
             found += name_problems(name, text)
+        if name.startswith("src/") and path.suffix == ".h":
+            found += label_problems(name, text)
     print("\n".join(found) or "lint: ok")
     sys.exit(1 if found else 0)

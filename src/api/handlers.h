@@ -85,15 +85,19 @@ Task<> NativeRoutes(Call* call);
 Task<> NativeImages(Call* call);
 Task<> NativeInspect(Call* call);
 Task<> NativeDenials(Call* call);
+
+// native/usage.cc
 Task<> NativeUsage(Call* call);
+
+// native/memory.cc
+Task<> NativePause(Call* call);
+Task<> NativeResume(Call* call);
 
 // native/snapshots.cc
 Task<> NativeVerifySnapshot(Call* call);
 Task<> NativeNotices(Call* call);
 Task<> NativeDiff(Call* call);
 Task<> NativePromote(Call* call);
-Task<> NativePause(Call* call);
-Task<> NativeResume(Call* call);
 Task<> NativeRace(Call* call);
 
 // mcp/endpoint.cc

@@ -112,6 +112,7 @@ class Session final : public MachineListener {
   // Ends the machine's life with its memory in the snapshot. When that fails only the files are left to be kept.
   Task<> KeepMemory();
 
+  // session.cc
   void StartClock();
   Task<> SaveBytes();
   // Brings the row's byte counts up to date; true when they changed.
