@@ -17,6 +17,7 @@ namespace sandbar::crypto {
 namespace {
 
 constexpr size_t kDigest = 32;
+constexpr size_t kSha1 = 20;
 
 unsigned char* Bytes(std::string& s) {
   return reinterpret_cast<unsigned char*>(s.data());
@@ -33,6 +34,13 @@ std::string Sha256(std::string_view bytes) {
 
 std::string Sha256Hex(std::string_view bytes) {
   return Hex(Sha256(bytes));
+}
+
+std::string Sha1(std::string_view bytes) {
+  std::string out(kSha1, '\0');
+  unsigned size = 0;
+  SB_CHECK(EVP_Digest(bytes.data(), bytes.size(), Bytes(out), &size, EVP_sha1(), nullptr) == 1 && size == kSha1);
+  return out;
 }
 
 std::string HmacSha256(std::string_view key, std::string_view text) {

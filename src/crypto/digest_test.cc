@@ -22,6 +22,10 @@ TEST(Digest, Sha256InPieces) {
   EXPECT_EQ(Sha256Stream::ToHex({0x00, 0x0f, 0xf0}), "000ff0" + std::string(58, '0'));
 }
 
+TEST(Digest, Sha1) {
+  EXPECT_EQ(Hex(Sha1("abc")), "a9993e364706816aba3e25717850c26c9cd0d89d");
+}
+
 // RFC 4231, test case 2.
 TEST(Digest, Hmac) {
   EXPECT_EQ(Hex(HmacSha256("Jefe", "what do ya want for nothing?")),
