@@ -44,7 +44,9 @@ class HttpConnection::Upgraded final : public ByteStream {
   Task<> Handshake() override { co_return Result<>{}; }
   Task<size_t> ReadSome(char* data, size_t n) override {
     if (!c_->reader_.buffered().empty()) co_return c_->reader_.TakeBuffered(data, n);
-    co_return co_await c_->stream_->ReadSome(data, n);
+    auto read = co_await c_->stream_->ReadSome(data, n);
+    if (!read) co_return std::unexpected(c_->Explain(std::move(read).error()));
+    co_return read;
   }
   Task<> WriteAll(Pieces pieces) override { return c_->Send(pieces); }
   Task<> Linger(size_t max_bytes) override { return c_->stream_->Linger(max_bytes); }

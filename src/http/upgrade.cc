@@ -40,7 +40,7 @@ Task<UpgradeAnswer> Ask(wire::Url url, TlsContext tls, std::string head) {
   MessageReader reader(stream.get(), ReaderOptions{.kind = wire::HttpKind::kResponse});
   SB_CO_TRY(bool got, co_await reader.ReadHead());
   if (!got) SB_CO_TRYV(reader.parser().Eof());
-  UpgradeAnswer answer{.status = reader.head().status, .body = {}, .stream = nullptr};
+  UpgradeAnswer answer{.status = reader.head().status, .headers = reader.head().fields, .body = {}, .stream = nullptr};
   while (!reader.parser().done() && answer.body.size() < kMaxRefusal) {
     SB_CO_TRY(std::string piece, co_await reader.ReadBody());
     answer.body += piece;

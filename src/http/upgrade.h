@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "http/byte_stream.h"
 #include "http/client.h"
@@ -15,6 +16,7 @@ namespace sandbar::http {
 
 struct UpgradeAnswer {
   int status = 0;
+  std::vector<Header> headers;
   std::string body;                    // of a refusal, its first 64 KiB
   std::unique_ptr<ByteStream> stream;  // after 101
 };
