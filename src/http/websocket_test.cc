@@ -413,5 +413,14 @@ TEST_F(WebSocketTest, AClientIsToldOfARefusal) {
   });
 }
 
+TEST_F(WebSocketTest, AClientRefusesTheAnswerToAnotherKey) {
+  Run([](WebSocketTest* t) -> Task<> {
+    ClientRequest request{.url = t->url_ + "/other-key"};
+    auto answer = co_await DialWebSocket(std::move(request));
+    EXPECT_EQ(answer.error().code, Code::kProtocol);
+    co_return Result<>{};
+  });
+}
+
 }  // namespace
 }  // namespace sandbar::http

@@ -164,6 +164,11 @@ class WebSocketTest : public testing::Test {
       HttpResponse refusal{.status = 401, .body = "who are you"};
       co_return co_await x->Respond(std::move(refusal));
     }
+    if (x->request().path == "/other-key") {
+      std::vector<Header> fields{{"upgrade", "websocket"}, {"sec-websocket-accept", "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="}};
+      SB_CO_TRYV(co_await x->Upgrade(std::move(fields)));
+      co_return Result<>{};
+    }
     auto serve = ServeWebSocket(x, options_, std::move(session));
     if (x->request().path != "/expire") co_return co_await std::move(serve);
     co_return co_await WithTimeout(std::move(serve), std::chrono::milliseconds(100));
