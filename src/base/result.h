@@ -7,8 +7,8 @@
 //     return {};
 //   }
 //
-// `Code` is closed: api/errors.cc maps each one to an HTTP status and the protocol's error code. The spawner sends codes to
-// the server as numbers, and the two may be of different releases: a new code goes to the end.
+// `Code` is closed: api/errors.cc maps each one to an HTTP status and the protocol's error code. The spawner sends
+// codes to the server as numbers, and the two may be of different releases: a new code goes to the end.
 #pragma once
 
 #include <cerrno>

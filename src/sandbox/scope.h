@@ -9,8 +9,8 @@
 
 namespace sandbar::sandbox {
 
-// The team and project that a caller may act on (records.h compares them with rows). Auth has already resolved "*" in a token's scope to the project that
-// the request names.
+// The team and project that a caller may act on (records.h compares them with rows). Auth has already resolved "*" in a
+// token's scope to the project that the request names.
 struct Scope {
   std::string team;
   std::string project;       // for routes that name one

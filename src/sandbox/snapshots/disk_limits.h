@@ -21,8 +21,8 @@ class DiskLimits {
   Task<> CheckFits(store::Snapshot snapshot);
 
  private:
-  // Exact for a layer that was scanned, otherwise what earlier sessions reported. Scans the layer now when the size may be
-  // more than `enough`.
+  // Exact for a layer that was scanned, otherwise what earlier sessions reported. Scans the layer now when the size may
+  // be more than `enough`.
   Task<uint64_t> BytesOf(store::Snapshot snapshot, uint64_t enough);
 
   Core* core_;
