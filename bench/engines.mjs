@@ -8,7 +8,7 @@ import { mkdirSync, readFileSync, readdirSync, readlinkSync, writeFileSync } fro
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { parseArgs } from "node:util";
-import { machinePids, processes, spawnerPid } from "../tests/faults/host.mjs";
+import { machinePids, processes, spawnerPid } from "../tests/support/host.mjs";
 
 const { values } = parseArgs({ options: Object.fromEntries(["data", "rootfs", "work", "restore", "bin", "kernel"].map((n) => [n, { type: "string" }])) });
 const rounds = Number(process.env.ROUNDS ?? 5);

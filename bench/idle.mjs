@@ -4,7 +4,7 @@
 //   SANDBAR_URL=… SANDBAR_TOKEN=… node bench/idle.mjs --data DIR --pid SERVER [--count 1000]
 import { readFile } from "node:fs/promises";
 import { parseArgs } from "node:util";
-import { machinePids, spawnerPid } from "../tests/faults/host.mjs";
+import { machinePids, spawnerPid } from "../tests/support/host.mjs";
 
 const { values } = parseArgs({ options: { data: { type: "string" }, pid: { type: "string" }, count: { type: "string", default: "1000" } } });
 const count = Number(values.count);

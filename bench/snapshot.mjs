@@ -7,7 +7,7 @@
 //   SANDBAR_URL=… SANDBAR_TOKEN=… node bench/snapshot.mjs --data DIR [--rounds 5]
 import { execFileSync } from "node:child_process";
 import { parseArgs } from "node:util";
-import { spawnerPid } from "../tests/faults/host.mjs";
+import { spawnerPid } from "../tests/support/host.mjs";
 
 const { values } = parseArgs({ options: { data: { type: "string" }, rounds: { type: "string", default: "5" } } });
 const rounds = Number(values.rounds);

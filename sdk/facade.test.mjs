@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { after, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
-import { startServer } from "../tests/clients/server.mjs";
+import { startServer } from "../tests/support/server.mjs";
 
 const server = await startServer({ config: "[limits]\nmax_running = 64\n" });
 process.env.SANDBAR_URL = server.url;

@@ -6,14 +6,14 @@
 // ends: all of them on an emulated machine take more than an hour. --resume goes on from there, runs only what is missing or failed,
 // and puts what is there into the table too.
 //
-// Suites do not know about engines: they start their servers through tests/clients/server.mjs, which takes the default
+// Suites do not know about engines: they start their servers through tests/support/server.mjs, which takes the default
 // engine from SANDBAR_TEST_ISOLATION. Exit code 1: something failed; 77: an engine cannot be used here, and that is all
 // right (--if-usable).
 import { spawn } from "node:child_process";
 import { existsSync } from "node:fs";
 import { mkdir, readFile, readdir, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
-import { repo, startServer } from "../tests/clients/server.mjs";
+import { repo, startServer } from "../tests/support/server.mjs";
 
 const FOLDERS = ["clients", "network", "security", "previews", "snapshots", "code", "cli", "faults", "containers"];
 const BEGIN = "<!-- table: make test-engines -->", END = "<!-- end of table -->";

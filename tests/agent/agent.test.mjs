@@ -4,7 +4,7 @@ import { chmod, mkdir, mkdtemp, readFile, readdir, rm, stat, symlink, writeFile 
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { startServer, until } from "../clients/server.mjs";
+import { startServer, until } from "../support/server.mjs";
 import { startModels } from "./models.mjs";
 import { left, lines, random, sandbar, start } from "./world.mjs";
 

@@ -5,7 +5,7 @@ import { chmod, mkdir, mkdtemp, readFile, readdir, rm, stat, writeFile } from "n
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { after, before, test } from "node:test";
-import { repo, startServer, until } from "../clients/server.mjs";
+import { repo, startServer, until } from "../support/server.mjs";
 import { startModels } from "./models.mjs";
 import { left, lines, random, sandbar, snapshots, start } from "./world.mjs";
 

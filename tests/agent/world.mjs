@@ -1,6 +1,6 @@
 // What the agent suites share: the program, and a look at what is left.
 import { execFile, spawn } from "node:child_process";
-import { binary } from "../clients/server.mjs";
+import { binary } from "../support/server.mjs";
 
 const environment = (server, env) => {
   const clean = { ...process.env, SANDBAR_DATA: server.data, ...env };

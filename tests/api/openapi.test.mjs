@@ -7,7 +7,7 @@ import { after, test } from "node:test";
 import { promisify } from "node:util";
 import { gzipSync } from "node:zlib";
 import Ajv from "ajv/dist/2020.js";
-import { binary, startServer } from "../clients/server.mjs";
+import { binary, startServer } from "../support/server.mjs";
 
 const server = await startServer({ config: "allow_nesting_on_class1 = true\n[limits]\nmax_running = 64\n" });
 after(() => server.stop());

@@ -13,8 +13,8 @@ import { dirname, join } from "node:path";
 import { after } from "node:test";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
-import { binary, repo, startServer } from "../clients/server.mjs";
-import { makeWorld, outside } from "../network/world.mjs";
+import { binary, repo, startServer } from "../support/server.mjs";
+import { makeWorld, outside } from "../support/world.mjs";
 import { scriptedModel } from "../examples/model.mjs";
 import { node, number } from "../examples/run.mjs";
 

@@ -6,7 +6,7 @@ import { lookup } from "node:dns/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { binary, engine, startServer, until } from "../clients/server.mjs";
+import { binary, engine, startServer, until } from "../support/server.mjs";
 
 let server, scratch;
 before(async () => {

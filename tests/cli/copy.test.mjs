@@ -5,7 +5,7 @@ import { chmod, lstat, mkdir, mkdtemp, readFile, readdir, readlink, rm, symlink,
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { binary, startServer } from "../clients/server.mjs";
+import { binary, startServer } from "../support/server.mjs";
 
 let server, scratch;
 before(async () => {

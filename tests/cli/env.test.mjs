@@ -6,7 +6,7 @@ import net from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
-import { binary, repo, startServer } from "../clients/server.mjs";
+import { binary, repo, startServer } from "../support/server.mjs";
 
 const server = await startServer();
 const scratch = await mkdtemp(join(tmpdir(), "sandbar-env-"));

@@ -6,7 +6,7 @@ import { createServer } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { binary, startServer, until } from "../clients/server.mjs";
+import { binary, startServer, until } from "../support/server.mjs";
 
 let server, scratch;
 before(async () => {

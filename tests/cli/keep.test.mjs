@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { execFile, spawn } from "node:child_process";
 import { after, before, test } from "node:test";
-import { binary, startServer, until } from "../clients/server.mjs";
+import { binary, startServer, until } from "../support/server.mjs";
 
 let server;
 before(async () => (server = await startServer({ config: "[prices]\ncurrency = \"EUR\"\ncreation = 1\n" })));

@@ -5,7 +5,7 @@ import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
-import { binary } from "../clients/server.mjs";
+import { binary } from "../support/server.mjs";
 
 const dir = mkdtempSync(join(tmpdir(), "sandbar-kernel-"));
 after(() => rmSync(dir, { recursive: true }));

@@ -5,7 +5,7 @@ import { chmod, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { repo } from "../clients/server.mjs";
+import { repo } from "../support/server.mjs";
 
 // Everything that set-up would call, replaced by a tattler.
 const tools = ["apt-get", "cmake", "ninja", "clang++-19", "clang-19", "mmdebstrap", "mkfs.erofs", "npm", "useradd"];

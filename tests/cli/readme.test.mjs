@@ -10,8 +10,8 @@ import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { after, before, test } from "node:test";
 import { startModels } from "../agent/models.mjs";
-import { binary, engine, freePort, repo, until } from "../clients/server.mjs";
-import { makeWorld, outside } from "../network/world.mjs";
+import { binary, engine, freePort, repo, until } from "../support/server.mjs";
+import { makeWorld, outside } from "../support/world.mjs";
 
 const run = (file, args, options = {}) =>
   new Promise((done) => {

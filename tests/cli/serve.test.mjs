@@ -6,7 +6,7 @@ import { chmod, mkdir, mkdtemp, readFile, readdir, rm, symlink, writeFile } from
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { after, before, test } from "node:test";
-import { binary, engine, freePort, startServer, until } from "../clients/server.mjs";
+import { binary, engine, freePort, startServer, until } from "../support/server.mjs";
 
 let scratch;
 before(async () => {

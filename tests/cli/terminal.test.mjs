@@ -6,7 +6,7 @@ import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { binary, startServer, until } from "../clients/server.mjs";
+import { binary, startServer, until } from "../support/server.mjs";
 
 // A window's title, a cleared screen, C1 as a character, a turned direction, an invisible joiner, a carriage return.
 const EVIL = "\x1b]0;owned\x07\x1b[2J\u009b31m\u202egpj\u2066\u200b\rforged";

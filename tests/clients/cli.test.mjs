@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { binary, repo, startServer } from "./server.mjs";
+import { binary, repo, startServer } from "../support/server.mjs";
 
 let server, environment;
 before(async () => {

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { Writable } from "node:stream";
 import { test } from "node:test";
 import { sh, useSdk } from "./sdk.mjs";
-import { until } from "./server.mjs";
+import { until } from "../support/server.mjs";
 
 const { sandbox } = await useSdk();
 const box = await sandbox();

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { apiError, sh, useSdk } from "./sdk.mjs";
-import { engine, until } from "./server.mjs";
+import { engine, until } from "../support/server.mjs";
 
 const { Drive, Sandbox, sandbox, credentials, server } = await useSdk();
 let counter = 0;

@@ -4,7 +4,7 @@ import { execFileSync } from "node:child_process";
 import { join } from "node:path";
 import { test } from "node:test";
 import { apiError, sh, useSdk } from "./sdk.mjs";
-import { binary, hasMemory, repo } from "./server.mjs";
+import { binary, hasMemory, repo } from "../support/server.mjs";
 
 const { sandbox, server, Sandbox, credentials } = await useSdk();
 

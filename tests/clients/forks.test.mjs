@@ -4,7 +4,7 @@ import { execFile } from "node:child_process";
 import { randomInt } from "node:crypto";
 import { test } from "node:test";
 import { promisify } from "node:util";
-import { spawnerPid } from "../faults/host.mjs";
+import { spawnerPid } from "../support/host.mjs";
 import { sh, useSdk } from "./sdk.mjs";
 
 const run = promisify(execFile);

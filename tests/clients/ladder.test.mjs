@@ -5,7 +5,7 @@ import { chmod, mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
-import { binary, startServer } from "./server.mjs";
+import { binary, startServer } from "../support/server.mjs";
 import { apiError, sh, useSdk } from "./sdk.mjs";
 
 // The usual engine is namespaces here, whatever the suite's switch says: the other rungs are demanded.

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { apiError, sh, useSdk } from "./sdk.mjs";
-import { until } from "./server.mjs";
+import { until } from "../support/server.mjs";
 
 const { Sandbox, sandbox, credentials } = await useSdk({
   config: "[limits]\nmax_running = 64\nmax_timeout = \"2h\"\n[pool]\nnode24 = 2\n",

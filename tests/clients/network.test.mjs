@@ -4,7 +4,7 @@ import { execFileSync } from "node:child_process";
 import dns from "node:dns/promises";
 import { test } from "node:test";
 import { apiError, sh, useSdk } from "./sdk.mjs";
-import { until } from "./server.mjs";
+import { until } from "../support/server.mjs";
 
 // The registry that this machine uses; its addresses need not be public ones, so the server is told about them.
 const registry = new URL(execFileSync("npm", ["config", "get", "registry"], { encoding: "utf8", stdio: ["ignore", "pipe", "ignore"] }).trim());

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { apiError, sh, useSdk } from "./sdk.mjs";
-import { until } from "./server.mjs";
+import { until } from "../support/server.mjs";
 
 const { Sandbox, Snapshot, sandbox, credentials, server } = await useSdk();
 const unique = () => `p-${Math.random().toString(36).slice(2, 10)}`;

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
 import { useSdk } from "./sdk.mjs";
-import { startServer, until } from "./server.mjs";
+import { startServer, until } from "../support/server.mjs";
 
 const scope = "projectId=prj_test&teamId=team_test";
 const day = 86_400_000;

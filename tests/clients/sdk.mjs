@@ -3,7 +3,7 @@
 //   const { Sandbox, sandbox, server } = await useSdk();
 //   const box = await sandbox({ timeout: 60_000 });      // deleted after the file's tests
 import { after } from "node:test";
-import { startServer } from "./server.mjs";
+import { startServer } from "../support/server.mjs";
 
 export async function useSdk({ config = "[limits]\nmax_running = 64\n", client = "@vercel/sandbox" } = {}) {
   const server = await startServer({ config });

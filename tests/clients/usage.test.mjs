@@ -2,9 +2,9 @@
 import assert from "node:assert/strict";
 import { connect } from "node:net";
 import { test } from "node:test";
-import { makeWorld } from "../network/world.mjs";
+import { makeWorld } from "../support/world.mjs";
 import { apiError, sh, useSdk } from "./sdk.mjs";
-import { hasMemory, sleep, until } from "./server.mjs";
+import { hasMemory, sleep, until } from "../support/server.mjs";
 
 const world = await makeWorld();
 const prices = "[prices]\ncurrency = \"EUR\"\ncpu_hour = 100\nmemory_gb_hour = 10\ncreation = 0.5\ntransfer_gb = 1000\nfree_creations = 1\n";

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { apiError, sh, useSdk } from "./sdk.mjs";
-import { until } from "./server.mjs";
+import { until } from "../support/server.mjs";
 
 const v2 = await useSdk({ client: "sandbox-v2" });
 const v1 = await import("sandbox-v1");

@@ -5,7 +5,7 @@ import { mkdtemp, readFile, readdir, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { binary, startServer } from "../clients/server.mjs";
+import { binary, startServer } from "../support/server.mjs";
 import { number } from "./cells.mjs";
 
 let server, scratch;

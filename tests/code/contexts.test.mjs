@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { readFileSync, readdirSync } from "node:fs";
 import { after, before, test } from "node:test";
-import { engine, startServer, until } from "../clients/server.mjs";
+import { engine, startServer, until } from "../support/server.mjs";
 import { Cells, number, readEvents } from "./cells.mjs";
 
 let server, py;

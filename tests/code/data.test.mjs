@@ -1,7 +1,7 @@
 // What the image sandbar/data is for: figures and frames. The image has to be there: nothing here is skipped.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { startServer } from "../clients/server.mjs";
+import { startServer } from "../support/server.mjs";
 import { Cells, number } from "./cells.mjs";
 
 let server, py;

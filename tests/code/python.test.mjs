@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { after, before, test } from "node:test";
-import { startServer } from "../clients/server.mjs";
+import { startServer } from "../support/server.mjs";
 import { Cells, number } from "./cells.mjs";
 
 let server, py;

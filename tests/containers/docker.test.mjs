@@ -5,8 +5,8 @@ import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { useSdk } from "../clients/sdk.mjs";
-import { engine } from "../clients/server.mjs";
-import { makeWorld } from "../network/world.mjs";
+import { engine } from "../support/server.mjs";
+import { makeWorld } from "../support/world.mjs";
 import { must, root, withImage } from "./podman.mjs";
 
 const built = existsSync(join(process.env.SANDBAR_IMAGES ?? "/var/cache/sandbar/images", "manifests/docker.json"));

@@ -3,8 +3,8 @@
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
 import { apiError, useSdk } from "../clients/sdk.mjs";
-import { engine, until } from "../clients/server.mjs";
-import { makeWorld } from "../network/world.mjs";
+import { engine, until } from "../support/server.mjs";
+import { makeWorld } from "../support/world.mjs";
 import { inside, must, root, withImage } from "./podman.mjs";
 
 const world = await makeWorld();

@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { sh } from "../clients/sdk.mjs";
 import { app, serve } from "../previews/guest.mjs";
 
-// `sandbox` makes one; `tls` is the port of a server that echoes path and authorization (network/world.mjs).
+// `sandbox` makes one; `tls` is the port of a server that echoes path and authorization (support/world.mjs).
 export function everyday({ sandbox, tls }) {
   test("write, run node and python, read, kill", async () => {
     const box = await sandbox();

@@ -8,8 +8,8 @@ import { join } from "node:path";
 import { after, test } from "node:test";
 import { promisify } from "node:util";
 import { apiError, sh, useSdk } from "../clients/sdk.mjs";
-import { binary, until } from "../clients/server.mjs";
-import { machinePids, spawnerPid } from "../faults/host.mjs";
+import { binary, until } from "../support/server.mjs";
+import { machinePids, spawnerPid } from "../support/host.mjs";
 
 const run = promisify(execFile);
 const { Drive, sandbox, credentials, server } = await useSdk({ config: 'isolation = "namespaces"\n' });

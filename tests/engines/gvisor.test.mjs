@@ -4,9 +4,9 @@ import { readFileSync } from "node:fs";
 import { release } from "node:os";
 import { after, test } from "node:test";
 import { sh, useSdk } from "../clients/sdk.mjs";
-import { until } from "../clients/server.mjs";
-import { inventory, machinePids, spawnerPid } from "../faults/host.mjs";
-import { makeWorld } from "../network/world.mjs";
+import { until } from "../support/server.mjs";
+import { inventory, machinePids, spawnerPid } from "../support/host.mjs";
+import { makeWorld } from "../support/world.mjs";
 import { everyday } from "./everyday.mjs";
 
 const world = await makeWorld();

@@ -6,8 +6,8 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { repo, startServer, until } from "../clients/server.mjs";
-import { inventory, settled } from "../faults/host.mjs";
+import { repo, startServer, until } from "../support/server.mjs";
+import { inventory, settled } from "../support/host.mjs";
 
 const dir = mkdtempSync(join(tmpdir(), "sandbar-hostile-"));
 execFileSync("clang-19", ["-O1", "-Wall", "-Wextra", "-Werror", "-o", join(dir, "qemu"), join(repo, "tests/engines/hostile_qemu.c")]);

@@ -6,9 +6,9 @@ import { dirname } from "node:path";
 import { test } from "node:test";
 import { promisify } from "node:util";
 import { sh, useSdk } from "../clients/sdk.mjs";
-import { startServer, until } from "../clients/server.mjs";
+import { startServer, until } from "../support/server.mjs";
 import { Cells } from "../code/cells.mjs";
-import { machinePids, spawnerPid } from "../faults/host.mjs";
+import { machinePids, spawnerPid } from "../support/host.mjs";
 
 const probe = await startServer({ config: 'isolation = "namespaces"\n' });
 const { engines } = await probe.call("GET", "/x/v1/info");

@@ -5,9 +5,9 @@ import { readFileSync, readdirSync, readlinkSync } from "node:fs";
 import { release } from "node:os";
 import { after, test } from "node:test";
 import { apiError, sh, useSdk } from "../clients/sdk.mjs";
-import { startServer, until } from "../clients/server.mjs";
-import { inventory, machinePids, spawnerPid } from "../faults/host.mjs";
-import { makeWorld } from "../network/world.mjs";
+import { startServer, until } from "../support/server.mjs";
+import { inventory, machinePids, spawnerPid } from "../support/host.mjs";
+import { makeWorld } from "../support/world.mjs";
 import { everyday } from "./everyday.mjs";
 
 const probe = await startServer({ config: 'isolation = "namespaces"\n' });

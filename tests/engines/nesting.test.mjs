@@ -6,9 +6,9 @@ import { existsSync, readdirSync, readFileSync, readlinkSync } from "node:fs";
 import { test } from "node:test";
 import { promisify } from "node:util";
 import { apiError, sh, useSdk } from "../clients/sdk.mjs";
-import { startServer, until } from "../clients/server.mjs";
-import { inventory, machinePids, spawnerPid } from "../faults/host.mjs";
-import { makeWorld } from "../network/world.mjs";
+import { startServer, until } from "../support/server.mjs";
+import { inventory, machinePids, spawnerPid } from "../support/host.mjs";
+import { makeWorld } from "../support/world.mjs";
 import { inside, must, refused, root, withImage } from "../containers/podman.mjs";
 
 const run = promisify(execFile);

@@ -1,7 +1,7 @@
 // The examples with a model: its next reply depends on what really came back, and every number is new in every run.
 import assert from "node:assert/strict";
 import { after, afterEach, test } from "node:test";
-import { startServer } from "../clients/server.mjs";
+import { startServer } from "../support/server.mjs";
 import { scriptedModel } from "./model.mjs";
 import { environment, example, hostSecret, nothingRuns, number } from "./run.mjs";
 

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { after, test } from "node:test";
-import { binary, startServer, until } from "../clients/server.mjs";
+import { binary, startServer, until } from "../support/server.mjs";
 import { managedAgents, use } from "./managed.mjs";
 import { examples, hostSecret, node, number } from "./run.mjs";
 

@@ -8,8 +8,8 @@ import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { after, before, test } from "node:test";
 import { promisify } from "node:util";
-import { freePort, startServer, until } from "../clients/server.mjs";
-import { makeWorld } from "../network/world.mjs";
+import { freePort, startServer, until } from "../support/server.mjs";
+import { makeWorld } from "../support/world.mjs";
 import { scriptedModel } from "./model.mjs";
 import { environment, examples, hostSecret, node, nothingRuns, number } from "./run.mjs";
 

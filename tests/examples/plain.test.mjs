@@ -3,8 +3,8 @@ import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { promisify } from "node:util";
 import { after, afterEach, test } from "node:test";
-import { startServer } from "../clients/server.mjs";
-import { makeWorld } from "../network/world.mjs";
+import { startServer } from "../support/server.mjs";
+import { makeWorld } from "../support/world.mjs";
 import { environment, example, examples, node, nothingRuns, number } from "./run.mjs";
 
 const world = await makeWorld();

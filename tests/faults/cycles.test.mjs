@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { after, before, test } from "node:test";
 import { fileURLToPath } from "node:url";
-import { engine, sleep, startServer, until } from "../clients/server.mjs";
+import { engine, sleep, startServer, until } from "../support/server.mjs";
 
 const cycles = 100;
 const query = "projectId=prj_test";

@@ -1,7 +1,7 @@
 // A disk that is full: creates say so, what runs goes on, and it mends itself when there is room again.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { startServer, until } from "../clients/server.mjs";
+import { startServer, until } from "../support/server.mjs";
 
 let server;
 before(async () => (server = await startServer({ config: `[project]\ndisk_mb = 4096\n[disk]\npool_bytes = ${400 << 20}\n` })));

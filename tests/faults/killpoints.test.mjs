@@ -2,8 +2,8 @@
 // there and readable afterwards, and nothing of the rest is left. SEED=… repeats a run.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { sleep, startServer, until } from "../clients/server.mjs";
-import { inventory, settled } from "./host.mjs";
+import { sleep, startServer, until } from "../support/server.mjs";
+import { inventory, settled } from "../support/host.mjs";
 
 const rounds = 100;
 const query = "projectId=prj_test";

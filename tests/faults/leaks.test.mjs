@@ -1,8 +1,8 @@
 // 300 create/run/stop cycles and 50 failed creates: then everything on the host is as before.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { startServer, until } from "../clients/server.mjs";
-import { inventory, settled } from "./host.mjs";
+import { startServer, until } from "../support/server.mjs";
+import { inventory, settled } from "../support/host.mjs";
 
 let server;
 before(async () => (server = await startServer({ config: "[limits]\nmax_running = 64\n" })));

@@ -1,8 +1,8 @@
 // kill -9 of the daemon at work: nothing acknowledged is lost, nobody else is touched, deadlines hold.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { sleep, startServer, until } from "../clients/server.mjs";
-import { machinePids, spawnerPid } from "./host.mjs";
+import { sleep, startServer, until } from "../support/server.mjs";
+import { machinePids, spawnerPid } from "../support/host.mjs";
 
 let server;
 before(async () => (server = await startServer({ config: "[limits]\nmax_running = 64\n" })));

@@ -4,8 +4,8 @@
 import assert from "node:assert/strict";
 import { readFile, readlink } from "node:fs/promises";
 import { after, before, test } from "node:test";
-import { engine, startServer, until } from "../clients/server.mjs";
-import { processes } from "./host.mjs";
+import { engine, startServer, until } from "../support/server.mjs";
+import { processes } from "../support/host.mjs";
 
 const skip = engine !== "namespaces" && "the host's kernel knows no process of this guest";
 let server;

@@ -4,8 +4,8 @@
 import assert from "node:assert/strict";
 import { dirname, join } from "node:path";
 import { test } from "node:test";
-import { binary, sleep, startServer, until } from "../clients/server.mjs";
-import { spawnerPid } from "./host.mjs";
+import { binary, sleep, startServer, until } from "../support/server.mjs";
+import { spawnerPid } from "../support/host.mjs";
 
 const from = process.env.SANDBAR_UPGRADE_FROM ?? binary;
 const to = process.env.SANDBAR_UPGRADE_TO ?? join(dirname(binary), "ahead/sandbar");

@@ -8,7 +8,7 @@ import { StdioClientTransport as Stdio2 } from "@modelcontextprotocol/client/std
 import { Client as Client1 } from "@modelcontextprotocol/sdk/client/index.js";
 import { StdioClientTransport as Stdio1 } from "@modelcontextprotocol/sdk/client/stdio.js";
 import { StreamableHTTPClientTransport as Http1 } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
-import { binary } from "../clients/server.mjs";
+import { binary } from "../support/server.mjs";
 
 const info = { name: "sandbar-tests", version: "1.0.0" };
 const makers = {

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { createInterface } from "node:readline";
 import { after, before, test } from "node:test";
-import { binary, startServer } from "../clients/server.mjs";
+import { binary, startServer } from "../support/server.mjs";
 
 let server;
 before(async () => (server = await startServer()));

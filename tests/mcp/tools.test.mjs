@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { randomInt } from "node:crypto";
 import { after, before, test } from "node:test";
-import { startServer, until } from "../clients/server.mjs";
+import { startServer, until } from "../support/server.mjs";
 import { http1, kinds } from "./clients.mjs";
 
 let server;

@@ -5,7 +5,7 @@ import { Duplex } from "node:stream";
 import { test } from "node:test";
 import tls from "node:tls";
 import { sh, useSdk } from "../clients/sdk.mjs";
-import { makeWorld } from "./world.mjs";
+import { makeWorld } from "../support/world.mjs";
 
 const world = await makeWorld();
 const seen = []; // requests that any server of the world got

@@ -6,8 +6,8 @@ import https from "node:https";
 import { join } from "node:path";
 import { test } from "node:test";
 import { sh, useSdk } from "../clients/sdk.mjs";
-import { startServer, until } from "../clients/server.mjs";
-import { makeWorld, outside } from "./world.mjs";
+import { startServer, until } from "../support/server.mjs";
+import { makeWorld, outside } from "../support/world.mjs";
 
 const world = await makeWorld();
 const seen = [];

@@ -4,8 +4,8 @@ import assert from "node:assert/strict";
 import http from "node:http";
 import { test } from "node:test";
 import { sh, useSdk } from "../clients/sdk.mjs";
-import { sleep, until } from "../clients/server.mjs";
-import { makeWorld, outside } from "./world.mjs";
+import { sleep, until } from "../support/server.mjs";
+import { makeWorld, outside } from "../support/world.mjs";
 
 const world = await makeWorld();
 const served = { "open.test": 0, "closed.test": 0, "api.test": 0 };

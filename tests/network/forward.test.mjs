@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { createRequire } from "node:module";
 import { test } from "node:test";
 import { sh, useSdk } from "../clients/sdk.mjs";
-import { makeWorld } from "./world.mjs";
+import { makeWorld } from "../support/world.mjs";
 
 const world = await makeWorld();
 const { sandbox } = await useSdk({ config: world.config() });

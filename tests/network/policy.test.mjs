@@ -6,8 +6,8 @@ import { readFile, readdir, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { apiError, load, sh, useSdk } from "../clients/sdk.mjs";
-import { binary, startServer } from "../clients/server.mjs";
-import { makeWorld } from "./world.mjs";
+import { binary, startServer } from "../support/server.mjs";
+import { makeWorld } from "../support/world.mjs";
 
 const world = await makeWorld();
 const echo = (request, response) => {

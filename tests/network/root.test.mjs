@@ -4,8 +4,8 @@ import assert from "node:assert/strict";
 import net from "node:net";
 import { test } from "node:test";
 import { sh, useSdk } from "../clients/sdk.mjs";
-import { engine, until } from "../clients/server.mjs";
-import { makeWorld } from "./world.mjs";
+import { engine, until } from "../support/server.mjs";
+import { makeWorld } from "../support/world.mjs";
 
 const world = await makeWorld();
 const arrived = [];

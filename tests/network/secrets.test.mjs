@@ -6,8 +6,8 @@ import { readFile, readdir, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { apiError, sh, useSdk } from "../clients/sdk.mjs";
-import { binary, until } from "../clients/server.mjs";
-import { makeWorld } from "./world.mjs";
+import { binary, until } from "../support/server.mjs";
+import { makeWorld } from "../support/world.mjs";
 
 const world = await makeWorld();
 // One that says back what it was sent, as some debugging services do, and one that breaks in the middle.

@@ -5,7 +5,7 @@ import { mkdir, readFile, readdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { apiError, sh, useSdk } from "../clients/sdk.mjs";
-import { makeWorld } from "./world.mjs";
+import { makeWorld } from "../support/world.mjs";
 
 const world = await makeWorld();
 const backend = join(execFileSync("git", ["--exec-path"], { encoding: "utf8" }).trim(), "git-http-backend");

@@ -5,7 +5,7 @@ import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { connect } from "node:net";
 import { after, before, test } from "node:test";
-import { binary, startServer, until } from "../clients/server.mjs";
+import { binary, startServer, until } from "../support/server.mjs";
 import { startBrowser } from "./browser.mjs";
 import { app, exchange } from "./guest.mjs";
 

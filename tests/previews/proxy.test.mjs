@@ -5,7 +5,7 @@ import { connect } from "node:net";
 import { createRequire } from "node:module";
 import { test } from "node:test";
 import { apiError, useSdk } from "../clients/sdk.mjs";
-import { engine, until } from "../clients/server.mjs";
+import { engine, until } from "../support/server.mjs";
 import { app, exchange, raw, serve } from "./guest.mjs";
 
 const { Sandbox, credentials, sandbox, server } = await useSdk();

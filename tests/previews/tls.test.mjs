@@ -7,7 +7,7 @@ import https from "node:https";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { Server, binary, freePort, until } from "../clients/server.mjs";
+import { Server, binary, freePort, until } from "../support/server.mjs";
 import { app } from "./guest.mjs";
 
 let server, dir, view;

@@ -6,7 +6,7 @@ import { dirname } from "node:path";
 import { after, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { sh, useSdk } from "../clients/sdk.mjs";
-import { sleep, until } from "../clients/server.mjs";
+import { sleep, until } from "../support/server.mjs";
 import { startBrowser } from "./browser.mjs";
 
 const { sandbox } = await useSdk();

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { after, test } from "node:test";
 import { join } from "node:path";
-import { repo, startServer } from "../clients/server.mjs";
+import { repo, startServer } from "../support/server.mjs";
 
 const server = await startServer({ config: "[limits]\nmax_running = 64\n" });
 after(() => server.stop());

@@ -6,7 +6,7 @@ import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { engine, repo, startServer } from "../clients/server.mjs";
+import { engine, repo, startServer } from "../support/server.mjs";
 
 let server, scratch, archive;
 before(async () => {

@@ -1,7 +1,7 @@
 // One disk for all: what a sandbox has written, and what the host still has to do about it, is nobody else's business.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { engine, startServer } from "../clients/server.mjs";
+import { engine, startServer } from "../support/server.mjs";
 
 const HOUR = 3_600_000; // nothing here is about time
 let server;

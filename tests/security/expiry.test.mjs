@@ -5,7 +5,7 @@ import { createHmac } from "node:crypto";
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { startServer } from "../clients/server.mjs";
+import { startServer } from "../support/server.mjs";
 
 const LEEWAY = 60; // s, for which a token is taken after its end
 let server, session;

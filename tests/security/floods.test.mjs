@@ -6,7 +6,7 @@ import { Agent, request } from "node:http";
 import { connect } from "node:net";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { startServer, until } from "../clients/server.mjs";
+import { startServer, until } from "../support/server.mjs";
 
 let server;
 before(async () => {

@@ -4,8 +4,8 @@ import { createServer } from "node:http";
 import { readFile, rm, writeFile } from "node:fs/promises";
 import { networkInterfaces } from "node:os";
 import { after, before, test } from "node:test";
-import { engine, hasMemory, startServer, until } from "../clients/server.mjs";
-import { processesOf } from "../faults/host.mjs";
+import { engine, hasMemory, startServer, until } from "../support/server.mjs";
+import { processesOf } from "../support/host.mjs";
 
 const HOUR = 3_600_000; // nothing here is about time
 let server, neighbour;

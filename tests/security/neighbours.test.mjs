@@ -1,7 +1,7 @@
 // A neighbour with much to write to the disk does not hold up creates. This suite compares times, so nothing runs beside it.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { engine, startServer } from "../clients/server.mjs";
+import { engine, startServer } from "../support/server.mjs";
 
 const HOUR = 3_600_000; // no sandbox ends by itself
 let server;

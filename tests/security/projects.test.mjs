@@ -7,7 +7,7 @@ import { request } from "node:http";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { gzipSync } from "node:zlib";
-import { startServer } from "../clients/server.mjs";
+import { startServer } from "../support/server.mjs";
 
 const SECRET = "canary-of-the-owner";
 let server, document, owner, stranger;

@@ -1,7 +1,7 @@
 // The disk is everybody's: a project gets its budget of it, a sandbox its limit over all its sessions, and neither more.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { engine, startServer, until } from "../clients/server.mjs";
+import { engine, startServer, until } from "../support/server.mjs";
 
 const HOUR = 3_600_000; // nothing here is about time
 const LIMIT = 256, BUDGET = 600; // MiB: of a sandbox, of a project

@@ -5,7 +5,7 @@ import { readFile, stat } from "node:fs/promises";
 import { connect } from "node:net";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { startServer } from "../clients/server.mjs";
+import { startServer } from "../support/server.mjs";
 
 let server, view;
 before(async () => {

@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
 import { promisify } from "node:util";
-import { binary, engine, startServer } from "../clients/server.mjs";
+import { binary, engine, startServer } from "../support/server.mjs";
 
 const run = promisify(execFile);
 const scope = "projectId=prj_sandbar&teamId=team_sandbar";

@@ -1,7 +1,7 @@
 // Snapshots beside each other: what differs, promoting a fork, races.
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
-import { startServer } from "../clients/server.mjs";
+import { startServer } from "../support/server.mjs";
 
 const scope = "projectId=prj_sandbar&teamId=team_sandbar";
 const server = await startServer();

@@ -4,8 +4,8 @@ import { execFile } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { after, before, test } from "node:test";
 import { promisify } from "node:util";
-import { engine, startServer, until } from "../clients/server.mjs";
-import { spawnerPid } from "../faults/host.mjs";
+import { engine, startServer, until } from "../support/server.mjs";
+import { spawnerPid } from "../support/host.mjs";
 
 const run = promisify(execFile);
 const scope = "projectId=prj_sandbar&teamId=team_sandbar";

@@ -3,8 +3,8 @@ import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { after, test } from "node:test";
 import { promisify } from "node:util";
-import { spawnerPid } from "../faults/host.mjs";
-import { binary, engine, startServer, until } from "../clients/server.mjs";
+import { spawnerPid } from "../support/host.mjs";
+import { binary, engine, startServer, until } from "../support/server.mjs";
 
 const run = promisify(execFile);
 const scope = "projectId=prj_sandbar&teamId=team_sandbar";

@@ -1,7 +1,7 @@
 // A store of plain directories (disk.limit = "none"): sessions are stacked there, not copied.
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
-import { engine, startServer } from "../clients/server.mjs";
+import { engine, startServer } from "../support/server.mjs";
 
 // A virtual machine's disk is a device, and has to be copied without its bytes.
 const skip = engine.startsWith("microvm") && "microVMs need the btrfs store";

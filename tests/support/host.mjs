@@ -1,7 +1,7 @@
 // What of one server is visible on the host: for tests that say "as before". Other servers may run beside it.
 import { readdir, readFile, readlink } from "node:fs/promises";
 import { join } from "node:path";
-import { until } from "../clients/server.mjs";
+import { until } from "./server.mjs";
 
 const list = (dir) => readdir(dir).catch(() => []);
 const text = (file) => readFile(file, "utf8").catch(() => "");
@@ -76,7 +76,7 @@ async function namespaces(server) {
 
 const fds = async (pid) => (pid ? (await list(`/proc/${pid}/fd`)).length : 0);
 
-// Everything a leak could grow. `server` is a Server of tests/clients/server.mjs.
+// Everything a leak could grow. `server` is a Server of tests/support/server.mjs.
 export async function inventory(server) {
   const instance = await instanceOf(server);
   const spawner = await spawnerPid(server.data);
