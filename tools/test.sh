@@ -1,6 +1,6 @@
 #!/bin/bash
 # `make test`: installs what the tests need, builds with sanitizers, runs everything through ctest, whose summary is
-# the last thing printed. `--all` adds the thread sanitizer, g++ 12 and long fuzzing. `--engines` runs the behavioural
+# the last thing printed. `--all` adds the thread sanitizer, g++ 12, long fuzzing and upgrades from the last release. `--engines` runs the behavioural
 # suites on every engine that this machine can use instead, and writes the table of docs/engines.md.
 # Root, Debian 12, no terminal needed. Caches live outside the checkout, in ${SANDBAR_CACHE:-/var/cache/sandbar}.
 set -euo pipefail
@@ -55,6 +55,8 @@ if [ -n "$ALL" ]; then
   ctest --test-dir build/tsan -L unit --output-on-failure
   ctest --test-dir build/gcc -L unit --output-on-failure
   tools/fuzz.sh run 60
+  # 77: there is no release yet, and it said so.
+  SANDBAR_BIN=$PWD/build/asan/bin/sandbar tools/test_upgrade.sh ${REV:-} || [ $? -eq 77 ]
 fi
 [ -z "$ENGINES" ] || SANDBAR_BIN=$PWD/build/asan/bin/sandbar exec node tools/test_engines.mjs --write
 # More tests at once than there are processors: most of a suite's time is waiting for machines to start and to end.
