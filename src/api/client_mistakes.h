@@ -1,5 +1,5 @@
-// Requests that come from a client of another kind, or from a program with an unset variable: one sentence that says
-// so is worth more than "not found". Pure functions, any thread.
+// Recognises requests of E2B clients, and of programs with an unset variable, and says so instead of "not found". Pure
+// functions, any thread.
 #pragma once
 
 #include <map>
@@ -13,7 +13,7 @@ namespace sandbar::api {
 // kUnsupported for what only clients of E2B send.
 Result<> CheckProtocol(const http::HttpRequest& request);
 
-// A hint for "not found" when a part of the path is what a program makes of a value that is not there; else empty.
+// The hint when a part of the path is text such as "undefined", which programs make of an unset value; else empty.
 std::string UnsetValueHint(const std::map<std::string, std::string>& params);
 
 }  // namespace sandbar::api

@@ -1,6 +1,6 @@
-// Places for requests under way, of which no project and no sandbox can take all: whoever asks for one more may have at
-// most as many as are left over for others. So one user gets half of them (two users a third each, and so on), and some
-// are always free for the next one. Single loop; the owner outlives the places.
+// Places for requests under way. A project may hold at most as many places as are free. So one project gets half of all
+// places, two get a third each, and some places are always free for the next project. Single loop; the owner outlives
+// the places.
 //
 //   Shares shares(1536);
 //   auto place = shares.Take("team/project", "sandbox");
@@ -48,7 +48,7 @@ class Shares {
   Shares(const Shares&) = delete;
   Shares& operator=(const Shares&) = delete;
 
-  // kTooMany: no place. Within its project a sandbox may have as many as it leaves to the project's others.
+  // kTooMany: no place. A sandbox may hold at most as many places as its project may still take.
   Result<Place> Take(const std::string& project, const std::string& sandbox);
   size_t open() const { return open_; }
 

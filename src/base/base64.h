@@ -13,13 +13,12 @@ namespace sandbar {
 std::string EncodeBase64(std::string_view bytes);     // padded with '='
 std::string EncodeBase64Url(std::string_view bytes);  // '-' and '_', no padding
 
-// Padded text of the usual alphabet, nothing else around it. Bits of the last character that belong to no byte are
-// ignored: where two texts must not mean the same bytes, compare with EncodeBase64.
+// Decodes padded text of the standard alphabet. Unused bits of the last character are ignored, so two texts can decode
+// to the same bytes; a caller that must rule this out compares with EncodeBase64.
 std::optional<std::string> DecodeBase64(std::string_view text);
 // Unpadded and canonical: one text for one value, so that a signature covers exactly what was signed.
 std::optional<std::string> DecodeBase64Url(std::string_view text);
-// As far as the text goes on in either alphabet, for texts of other programs. `used` is then how many characters that
-// was.
+// Decodes the longest prefix in either alphabet, for texts of other programs. `used`: the number of characters in it.
 std::string DecodeBase64Prefix(std::string_view text, size_t* used = nullptr);
 
 // Only characters that padded base64 consists of. The length is not looked at.

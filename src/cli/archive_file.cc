@@ -79,7 +79,7 @@ class Unpacker final : public wire::TarSink {
     if (::statvfs(dir_.c_str(), &fs) != 0) return FailErrno(dir_);
     const uint64_t room = static_cast<uint64_t>(fs.f_bavail) * fs.f_frsize;
     if (entry.size <= room / 2) return {};
-    return Fail(Code::kTooLarge, fmt::format("{} of it has {} bytes, {} has room for {} (TMPDIR is another place)",
+    return Fail(Code::kTooLarge, fmt::format("{} of the archive has {} bytes; {} takes {} at most (set TMPDIR)",
                                              entry.name, entry.size, dir_, room / 2));
   }
 

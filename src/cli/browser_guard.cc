@@ -88,7 +88,7 @@ Task<size_t> BrowserGuard::ReadSome(char* data, size_t n) {
   if (!judged_) {
     SB_CO_TRY(bool passes, co_await Judge());
     judged_ = true;
-    if (!passes) co_return Fail(Code::kClosed, "a browser was sent to a name of its own");
+    if (!passes) co_return Fail(Code::kClosed, "a browser was redirected to the host name of this forwarded port");
   }
   if (early_.empty()) co_return co_await stream_->ReadSome(data, n);
   const size_t taken = early_.copy(data, n);

@@ -18,8 +18,8 @@ namespace sandbar::cli {
 // "forward-….localhost": always the same for one port of one sandbox, and no other's.
 std::string ForwardName(std::string_view sandbox, int port);
 
-// What a browser that began a connection with these bytes is told; empty: they may pass; nothing: more bytes are
-// needed.
+// The answer to a browser that began a connection with these bytes. Empty: no browser, the bytes may pass. Nothing:
+// more bytes are needed.
 std::optional<std::string> AnswerToBrowser(std::string_view bytes, const std::string& authority);
 
 class BrowserGuard final : public http::ByteStream {

@@ -172,7 +172,7 @@ int ReportServer(const Options& options, const std::string& url) {
 }
 
 std::string Shown(const std::string& value) {
-  return value.empty() ? "the usual" : value;
+  return value.empty() ? "the default" : value;
 }
 
 // `options` and `serve` as words behind a command.

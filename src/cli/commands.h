@@ -91,9 +91,9 @@ int Doctor(const Options& options, const DoctorCommand& command, const ServerPro
 // Absolute path of sdk/eval-run.mjs that belongs to this program; empty when it is not installed beside it.
 std::string FindEvalRunner();
 
-// Makes the sandbox that `command` describes, does the work in it (given its name and session id) and deletes it, on
-// signals too. A sandbox that is to be kept is kept, also on signals: those end the work and what it started only.
-// `command` and `options` outlive the task.
+// Creates the sandbox that `command` describes, runs `work` in it, and deletes it, also after a signal. A sandbox that
+// is to be kept stays, also after a signal; the signal then ends only the work and its commands. `command` and
+// `options` outlive the task.
 using SandboxWork = std::function<Task<int>(std::string name, std::string session)>;
 // `started`: where the work puts the id of its command, when it has one; may be null.
 Task<int> InFreshSandbox(ApiClient* api, const Options* options, const RunCommand* command, SandboxWork work,

@@ -136,7 +136,7 @@ Task<std::optional<GuestFile>> StatInGuest(ApiClient* api, std::string session, 
   unsigned mode = 0;
   auto [space, ec] = std::from_chars(ran.out.data(), end, mode, 16);
   if (ec != std::errc() || space == end || *space != ' ')
-    co_return Fail(Code::kProtocol, "stat in the sandbox answered oddly");
+    co_return Fail(Code::kProtocol, "stat in the sandbox gave an answer that cannot be read");
   std::from_chars(space + 1, end, file.mtime);
   file.mode = mode;
   co_return file;

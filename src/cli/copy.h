@@ -19,7 +19,7 @@ struct Place {
   std::string path;
 };
 
-// The path without "/." at its end; whether it had it, and so means what is in the directory.
+// The source of a copy. `contents`: the path ended in "/.", which means the contents of the directory.
 struct Source {
   std::string path, name;  // name: its last part; empty for a root
   bool contents = false;

@@ -96,7 +96,7 @@ Result<int> WriteAndTell(const Options& options, const std::string& path, const 
     return 0;
   }
   Note(path + " has the variables now, readable by its owner alone");
-  Note("programs need the preload too, and most read such a file after they have started: sandbar env -- pnpm dev");
+  Note("the file alone does not load the preload; start programs with it: sandbar env -- pnpm dev");
   return 0;
 }
 

@@ -1,6 +1,6 @@
 // The command line's voice: data on stdout, everything else on stderr, colour only on a terminal without NO_COLOR.
-// Whatever is said here is printable (base/printable.h), whoever chose the words: names, errors and reasons come from
-// guests and archives. Only a command's own output goes out as it is, by WriteAll.
+// Everything printed here passes base/printable.h, because names, errors and reasons can come from guests and archives.
+// Only a command's own output is written unchanged, by WriteAll.
 // Writes are complete or fail; a closed stdout (`| head`) is kClosed, so that callers can stop their sandbox and leave.
 #pragma once
 

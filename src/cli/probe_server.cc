@@ -38,7 +38,7 @@ Task<> Probe(ApiClient* api, std::string engine, std::string image) {
                                   {"isolation", json::object{{"engine", engine}}}};
   SB_CO_TRY(json::object made, co_await api->Call("POST", "/v3/sandboxes", std::move(body)));
   const json::object& session = Object(made, "session");
-  Result<> ran = Fail(Code::kConflict, "the server made it on another engine");
+  Result<> ran = Fail(Code::kConflict, "the server created the sandbox on another engine");
   if (Text(Object(session, "isolation"), "engine") == engine) ran = co_await RunTrue(api, Text(session, "id"));
   auto gone = co_await api->Call("DELETE", NamedPath(Text(Object(made, "sandbox"), "name")), std::nullopt);
   if (ran && !gone) co_return std::unexpected(std::move(gone).error());

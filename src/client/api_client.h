@@ -1,4 +1,4 @@
-// The HTTP API as the command line and the agent use it: JSON calls and NDJSON streams.
+// The HTTP API as cli/, llm/ and evals/ use it: JSON calls and NDJSON streams.
 // Single loop; one client per invocation. Errors carry the server's own message.
 //
 //   ApiClient api(ex, {"http://127.0.0.1:8787", token});

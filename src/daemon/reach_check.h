@@ -1,5 +1,5 @@
-// Whether the server's user can reach a directory: asked before anything is started, because a server that finds out
-// after it gave its rights up can only fail, and not say why.
+// Checks that the server's user can reach a directory, before anything is started: a server that has already dropped
+// its rights could only fail without naming the reason.
 #pragma once
 
 #include <string>

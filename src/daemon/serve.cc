@@ -271,10 +271,10 @@ Result<> ServeOrFail(const cli::Options& options, const cli::ServeCommand& flags
   SB_TRY(Identity daemon, LookUpUser(config.user));
   SB_TRYV(CheckListen(config));
   SB_TRYV(CheckReachable(config.user, daemon, "the data directory " + config.data, config.data, false,
-                         "give --data a directory that this user can reach (the usual one: /var/lib/sandbar)"));
+                         "give --data a directory that this user can reach (default: /var/lib/sandbar)"));
   SB_TRYV(CheckReachable(
       config.user, daemon, "the images in " + config.images, config.images, true,
-      "give --images a directory that this user can read (the usual one: " + std::string(cli::kDefaultImages) + ")"));
+      "give --images a directory that this user can read (default: " + std::string(cli::kDefaultImages) + ")"));
   // Whatever is made below is the daemon's alone unless it says otherwise.
   ::umask(0077);
   SB_TRYV(PrepareDataDir(config.data, daemon));

@@ -65,7 +65,7 @@ std::map<std::string, std::pair<std::string, std::optional<std::string>>> Flags(
           {"isolation", {"isolation", f.isolation}},     {"insecure-http", {"server.insecure_http", insecure}}};
 }
 
-// By the file and by flags, apart; and all, with the usual value of what `up` and `restart` can say besides.
+// The settings of the file, those of the flags, and all of them with the defaults of what `up` and `restart` can set.
 struct Named {
   Settings file, flags, all;
 };

@@ -19,8 +19,9 @@ Result<boost::json::object> SettingsRecord(const Config& config, const cli::Serv
 Result<> WriteRecord(const std::string& data, const boost::json::object& record);
 Result<boost::json::object> ReadRecord(const std::string& data);
 
-// How the settings of these flags differ from those of a record. Compared is what the flags name, and when they name a
-// file also what is in it or was in the other server's. An error: the settings cannot be used at all.
+// The differences between the settings of these flags and a record. Compares the keys that the flags name. With
+// --config it also compares the keys of that file and of the file that the record came from. An error: the settings
+// cannot be used.
 Result<std::vector<cli::Difference>> CompareSettings(const cli::Options& options, const cli::ServeCommand& flags,
                                                      const boost::json::object& record);
 

@@ -41,7 +41,7 @@ class SettingsTest : public ::testing::Test {
 TEST_F(SettingsTest, WhatIsAskedAgainIsNoDifference) {
   const cli::ServeCommand flags{.listen = "127.0.0.1:0", .config = File("a", "[limits]\nmax_running = 5\n")};
   EXPECT_EQ(Compare(flags, RecordOf(flags)), Lines{});
-  EXPECT_EQ(Compare({.listen = "127.0.0.1:8787"}, RecordOf({})), Lines{}) << "the usual value, spelled out";
+  EXPECT_EQ(Compare({.listen = "127.0.0.1:8787"}, RecordOf({})), Lines{}) << "the default value, spelled out";
   EXPECT_EQ(Compare({}, RecordOf(flags)), Lines{}) << "what is not named is not asked for";
 }
 

@@ -29,8 +29,9 @@ class EgressConnection {
   Task<> Run(Result<Endpoint> target);
   // Ends it now, with RST on both sides: not one more byte passes. Run() returns soon after.
   void Cut();
-  // Whether it may go on under another policy. One that nothing was let through for yet is judged when that comes; a
-  // denial being said and DNS to the machine's own resolver go on under any policy.
+  // Whether the connection may go on under another policy. A connection that was not allowed yet survives: it is
+  // decided when it is about to be allowed. A denial that is being sent, and DNS to the machine's own resolver, survive
+  // every policy.
   bool Survives(const CompiledPolicy& now) const;
   // Carries bytes and has not for a while.
   bool IdleSince(std::chrono::steady_clock::time_point when) const;

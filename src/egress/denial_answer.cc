@@ -14,7 +14,7 @@ namespace {
 // TLS record: alert, TLS 1.2 framing, length 2, fatal, access_denied(49).
 constexpr std::string_view kTlsAccessDenied("\x15\x03\x03\x00\x02\x02\x31", 7);
 
-// The Host field's name, for the record of a refusal only: nothing is decided by it.
+// The Host field's name, for the Denial only: nothing is decided by it.
 std::string HostField(std::string_view head) {
   for (size_t at = head.find("\r\n"); at != std::string_view::npos; at = head.find("\r\n", at + 2)) {
     std::string_view line = head.substr(at + 2, head.find("\r\n", at + 2) - at - 2);

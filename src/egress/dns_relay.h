@@ -34,9 +34,9 @@ class DnsRelay {
   Task<std::string> Answer(std::string bytes);
   Task<std::string> Forward(wire::DnsQuery query);
   Task<> AnswerDatagram(Datagram datagram);
-  // What needs no asking: denials, made-up addresses, IPv6.
+  // Answers queries that need no upstream: denials, made-up addresses, IPv6.
   std::optional<std::string> AnswerHere(const wire::DnsQuery& query);
-  // Under a domain policy: answered here, nothing goes upstream. Nothing: the operator lets this one be asked.
+  // Answers a query under a domain policy, without asking upstream. Nothing: the operator lets this query go upstream.
   std::optional<std::string> AnswerByName(const CompiledPolicy& policy, const wire::DnsQuery& query);
   std::optional<std::string> AnswerBy(const CompiledPolicy& policy, const wire::DnsQuery& query);
   bool Denies(const CompiledPolicy& policy, const wire::DnsQuery& query) const;

@@ -108,9 +108,9 @@ class Egress {
  public:
   virtual ~Egress() = default;
   virtual void SetPolicy(PolicyRef policy) = 0;
-  // A policy is about to be set, and something slow comes first. From now on only what the policy in force and `next`
-  // both allow passes; connections that `next` forbids are cut. What the two allow but treat differently waits until
-  // SetPolicy(next) or Relax. Several may be on their way: all of them count.
+  // Call it before SetPolicy(next) when slow work comes in between. From now on only connections pass that the policy
+  // in force and `next` both allow. Open connections that `next` forbids are cut. A connection that both allow, but
+  // with different rules, waits until SetPolicy(next) or Relax. Several changes may be pending; all of them count.
   virtual void Tighten(PolicyRef next) = 0;
   // `next` will not be set after all.
   virtual void Relax(const PolicyRef& next) = 0;

@@ -1,5 +1,5 @@
-// What a policy could look like, judged by what a sandbox tried: the smallest one that would have let it through, and
-// what would change under a candidate. Values only; any thread.
+// Advice about policies, from the recorded attempts of a sandbox. Suggest gives the smallest policy that would have
+// allowed them. Replay gives the attempts that another policy would treat differently. Values only; any thread.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace sandbar::egress {
 
-// Exact domains for what had a name and a protocol in which names are matched, single addresses for the rest, sorted.
-// Deny-all when nothing was tried.
+// Allows the exact domain of each attempt that has a name and a protocol that carries names, and the single address of
+// each other attempt; sorted. Deny-all when there are no attempts.
 NetworkPolicy Suggest(const std::vector<Attempt>& attempts);
 
 struct AttemptChange {

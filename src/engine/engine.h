@@ -1,7 +1,8 @@
-// What the daemon knows of engines: an Engine boots sandbar-guest in a machine and hands back a byte stream to it that
-// can be connected again. Every feature (exec, files, pty) is frames on that stream (engine/guest_link/guest_link.h).
-// One class implements Engine for all engines: it asks the spawner (engine/spawner_client/spawner_engine.h). A new
-// engine is therefore code of the spawner: spawner/machines/launch.h has the checklist, base/engine_table.h the facts.
+// The contract between the server and the engines. An Engine boots sandbar-guest in a machine. The server talks to that
+// agent over a byte stream, which it can reconnect. Every feature (commands, files, ports) is frames on the stream
+// (engine/guest_link/guest_link.h). One class implements Engine for all engines by asking the spawner
+// (engine/spawner_client/spawner_engine.h). A new engine is therefore code of the spawner: spawner/machines/launch.h
+// has the checklist, base/engine_table.h the facts.
 //
 //   auto m = co_await engine.Boot(boot);          // rootfs format, network, limits: not named, no image yet
 //   co_await m->Configure(rootfs, spec);          // image and spec: the agent runs
@@ -28,12 +29,12 @@
 
 namespace sandbar::engine {
 
-// Work that takes as long as there are files or bytes names its owner: nobody gets more than a share of it at a time,
-// so that what one has left on disk does not hold up the others. kTooMany: try again later.
+// A call whose time grows with the number of files or bytes names its owner. Each owner gets a share of the workers, so
+// the files of one owner do not delay the others. kTooMany: the share is used up; try again later.
 class Engine {
  public:
   virtual ~Engine() = default;
-  // The one that machines get whose request names none.
+  // The engine of a boot request that names none.
   virtual EngineInfo info() const = 0;
   // Every one that is known, usable or not, in the order of classes.
   virtual std::vector<EngineInfo> engines() const = 0;
@@ -48,14 +49,14 @@ class Engine {
   // Makes one layer that shows what these show (topmost first). Takes as long as there are files; the old ones stay.
   // Idempotent: when `target` exists already, it is taken as done.
   virtual Task<> FlattenSnapshots(std::vector<std::string> layers, std::string target, std::string owner) = 0;
-  // Reads the whole layer, writes down what every entry is, and returns when all of it is on disk for good. Once per
-  // layer: a second manifest would vouch for whatever has become of the first one's files.
+  // Reads the whole layer, writes its manifest, and returns when layer and manifest are on disk. Call it once per
+  // layer: a second manifest would certify files that may have changed since the first.
   virtual Task<LayerReport> WriteManifest(std::string snapshot, std::string owner) = 0;
   // Reads the whole layer and compares. kNotFound when layer or manifest is missing.
   virtual Task<LayerReport> CheckManifest(std::string snapshot, std::string owner) = 0;
   virtual Task<LayerDiff> Diff(LayerStack before, LayerStack after, std::string owner) = 0;
-  // No machine may run on it. Not an error when it is gone already. Its memory goes with it, and whoever is reading it
-  // ends.
+  // No machine may run on it. Also removes its memory, and ends the jobs that read it. Not an error when it is gone
+  // already.
   virtual Task<> RemoveSnapshot(std::string snapshot) = 0;
 
   // Drives: directories that outlive machines ([a-zA-Z0-9_-]{1,64}), written by one machine at a time (kConflict), and
@@ -69,9 +70,9 @@ class Engine {
   // Every drive and drive snapshot on disk, in the order of names.
   virtual Task<std::vector<std::string>> ListDrives() = 0;
 
-  // From directories to block devices; the way back leads through machines, because no host reads a filesystem that a
-  // guest's kernel wrote. Takes as long as there are files; taken as done when `target` exists. kNoSpace when the files
-  // do not fit.
+  // Converts a directory to a block device. The other direction needs machines, because the host never reads a
+  // filesystem that a guest's kernel wrote. The time grows with the number of files. An existing `target` counts as
+  // done. kNoSpace when the files do not fit.
   virtual Task<> SnapshotToBlock(std::string layer, std::string target, uint64_t bytes, std::string owner) = 0;
   // Of a drive that no machine writes to, or a drive snapshot; the target has its size.
   virtual Task<> DriveToBlock(std::string source, std::string target, std::string owner) = 0;

@@ -35,11 +35,12 @@ class Machine {
   virtual NetworkSockets TakeNetwork() = 0;
   // `inherited_bytes` as in Rootfs.
   virtual Task<> SetLimits(Limits limits, uint64_t inherited_bytes) = 0;
-  // What it writes, and wrote, is this project's: for one that was booted for nobody. kQuota as for Boot.
+  // Charges what the machine wrote and will write to this project. For machines that were booted without a project.
+  // kQuota as for Boot.
   virtual Task<> Assign(Owner owner) = 0;
   virtual Task<> SetDeadline(std::chrono::milliseconds from_now) = 0;
   virtual Task<Usage> GetUsage() = 0;
-  // What it sent that is neither TCP nor DNS, and was dropped for that.
+  // The number of packets that the machine sent and that were dropped because they are neither TCP nor DNS.
   virtual Task<uint64_t> DroppedPackets() = 0;
   virtual Task<> Pause() = 0;
   virtual Task<> Resume() = 0;
@@ -51,11 +52,11 @@ class Machine {
   virtual Task<Usage> DestroyKeeping(std::string snapshot) = 0;
   // Completes when the machine has ended by itself (agent died, deadline, host OOM).
   virtual Task<> WaitExit() = 0;
-  // What its agent has to say on a connection (OpenGuestLink); empty: nothing.
+  // The key that the agent must show on every connection (OpenGuestLink). Empty: the agent has no key.
   virtual std::string AgentKey() const { return {}; }
-  // A snapshot of the machine while it runs: its disk and its memory of one moment. Afterwards it goes on, or (not
-  // `go_on`) stands still, for Destroy to follow. kUnsupported where EngineInfo::live is not set; kConflict when the
-  // name is taken.
+  // Takes a snapshot of the running machine: disk and memory of the same moment. With `go_on` the machine then
+  // continues. Without it the machine stays paused until Destroy. kUnsupported where EngineInfo::live is not set.
+  // kConflict when the name is taken.
   virtual Task<LiveSnapshot> SnapshotLive(std::string snapshot, bool go_on) = 0;
 };
 

@@ -106,8 +106,8 @@ struct EngineInfo {
   int isolation_class = 1;
   AttachmentKind attachment = AttachmentKind::kLocal;
   RootfsFormat format = RootfsFormat::kDir;
-  // A machine's own layer holds all that the topmost snapshot below it did: the next snapshot stands in its place, not
-  // on top of it.
+  // A machine's writable layer begins as a copy of the topmost snapshot. The machine's own snapshot then replaces that
+  // snapshot in the stack instead of lying on top of it.
   bool copies_snapshots = false;
   bool live = false;             // Machine::SnapshotLive, Rootfs::memory
   bool own_kernel = false;       // a guest has a kernel of its own: the host's kernel knows none of its processes

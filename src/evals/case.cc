@@ -113,7 +113,7 @@ void EvalBody::Check(wire::JsonIssues& issues) const {
   const bool has_checker = std::ranges::any_of(checks, [](const EvalCheck& c) { return c.checker.has_value(); });
   if (has_checker && !outputs)
     issues.Add("outputs",
-               "is required by a case with a `checker`: it names the files that the agent leaves for the checker, such "
+               "is required by a case with a `checker`: it names the files that the model leaves for the checker, such "
                "as [out.txt]; [] when the checker needs none");
   const bool can_fail = assert_ || std::ranges::any_of(checks, [](const EvalCheck& c) { return !c.soft; });
   if (!can_fail) issues.Add("checks", "needs at least one check that is not soft: this case could not fail");

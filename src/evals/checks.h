@@ -1,4 +1,4 @@
-// Judging a trial: the checks of a case against what the agent said and did, and against files and the ends of programs
+// Judging a trial: the checks of a case against what the model said and did, and against files and the ends of programs
 // that judge.h brings. Values only.
 #pragma once
 

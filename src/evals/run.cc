@@ -24,7 +24,7 @@ constexpr auto kDeleteTime = std::chrono::minutes(2);
 // No letters and no digits: nothing that a check could be looking for.
 constexpr char kGarbage[] = "~#~ ?! ~#~ ;; ~#~";
 
-// What a self-test puts in place of the agent's work. Both leave the prepared sandbox as it was, but for the second,
+// What a self-test puts in place of the model's work. Both leave the prepared sandbox as it was, but for the second,
 // which also spoils the files that checks look at.
 constexpr const char* kSabotages[] = {"nothing done", "garbled"};
 
@@ -121,7 +121,7 @@ Task<EvalReport> EvalRunner::Run(std::vector<EvalCase> cases) {
   co_return report;
 }
 
-// Nothing is cancelled but the agents' own work: sandboxes in the making are finished and removed in order.
+// Nothing is cancelled but the models' own work: sandboxes in the making are finished and removed in order.
 Task<> EvalRunner::Watch() {
   SB_CO_TRYV(co_await hooks_.stop());
   hooks_.say("stopping: removing the sandboxes");

@@ -1,4 +1,4 @@
-// Runs a suite: prepares each case once, forks a sandbox per trial, lets the agent work, judges the trial elsewhere
+// Runs a suite: prepares each case once, forks a sandbox per trial, lets the model work, judges the trial elsewhere
 // (judge.h), removes everything.
 // Single loop; at most `max_concurrency` trials at a time.
 //

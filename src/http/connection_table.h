@@ -1,11 +1,11 @@
 // The connections that an HTTP server has, and which of them have to go when there is no place for a new one. Private
 // to http/. Single loop; the connections are owned by the tasks that run them and enter themselves for their lifetime.
 //
-// Only connections that wait are cut: nothing of a request under way is lost. Whoever has not sent one whole request
-// goes before those that have, and these before clients that have shown a credential (Standing). Each kind keeps a
-// share that the others cannot take, so that a flood of any one of them leaves room for the rest. Among its like, the
-// address with the most connections loses those that have waited longest: a flood from one address makes room at its
-// own cost, also when an honest client has the same address and answers quickly.
+// Only idle connections are cut, so no request under way is lost. Clients that have not sent a complete request are cut
+// first, then clients without a credential, then clients with one (Standing). Each of these groups keeps a share of the
+// places that the others cannot take. Within a group the address with the most connections loses those that have waited
+// longest. So a flood from one address is cut at that address, and a client there that answers quickly keeps its
+// connection.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,8 @@ class ConnectionTable {
 
   // Cuts some connections, unless enough are about to end already. They leave the table soon after.
   void MakeRoom();
-  // Cuts what is past its deadline. While three quarters of all places are taken, whoever has not sent one whole
-  // request has `crowded` for it and no more.
+  // Cuts connections that are past their deadline. While three quarters of all places are taken, a client has only
+  // `crowded` for its first complete request.
   void CutExpired(HttpConnection::Clock::time_point now, std::chrono::seconds crowded);
   void CutAll(Code why);
 

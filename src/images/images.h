@@ -48,7 +48,7 @@ class Catalog {
   bool fresh() const;
   // By image reference (`repo[:tag][@sha256:…]`, optional registry prefix) or by runtime name (node24, python3.13, …).
   // The name of the result says which image it really is: aliases and the rules of docs/images.md may lead elsewhere.
-  // v1/v2 runtimes get user vercel-sandbox and cwd /vercel/sandbox (protocol 4.7). kBadRequest for a malformed or
+  // v1/v2 runtimes get user vercel-sandbox and cwd /vercel/sandbox (docs/images.md). kBadRequest for a malformed or
   // unknown name, kNotFound-like message naming the nearest; kUnsupported with "sandbar image build …" when known but
   // not built.
   Result<Image> ResolveImage(std::string_view reference) const;

@@ -90,7 +90,7 @@ off_t NextData(int fd, off_t at, off_t size) {
 }
 
 // Both have this size. Holes that both have are skipped: a file may claim exabytes of them.
-// Contents that were cloned can show far more than the disk holds, so there is an end to patience.
+// Contents that were cloned can show far more than the disk holds, so the bytes that are compared are bounded.
 Result<bool> SameContent(int a, int b, off_t size, uint64_t& allowance) {
   std::string left(kBuffer, '\0'), right(kBuffer, '\0');
   off_t at = 0;

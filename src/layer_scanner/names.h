@@ -1,5 +1,5 @@
-// The names of one directory in the order of a manifest. A guest can make millions of them, of 255 bytes each: they lie
-// in one piece of memory, and there is an end to it. One thread.
+// The names of one directory in the order of a manifest. A guest can make millions of names of 255 bytes. So they are
+// stored in one buffer with a size limit. One thread.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
-// One layer, entry by entry, in the order of a manifest. The tree was written by a guest: directory fds, no link
-// followed, bounded depth, bounded work (holes and further names of one file are not read), bounded memory. One thread.
+// Reads one layer entry by entry, in the order of a manifest. A guest wrote the tree. So the scanner opens everything
+// by directory descriptor and follows no link. Depth, memory and work are bounded: holes are not read, and a file with
+// several names is read once. One thread.
 #pragma once
 
 #include <sys/stat.h>

@@ -100,7 +100,7 @@ Task<> StillThere(client::ApiClient* api, Box box) {
   auto view = co_await api->Call("GET", NamedPath(box.name), std::nullopt);
   if (!view && view.error().code != Code::kNotFound) co_return std::unexpected(std::move(view).error());
   if (!view || Text(Object(*view, "session"), "id") != box.session)
-    co_return Fail(Code::kClosed, "the sandbox was removed while the agent worked");
+    co_return Fail(Code::kClosed, "the sandbox was removed while the model worked");
   co_return Result<>{};
 }
 

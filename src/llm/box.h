@@ -1,4 +1,4 @@
-// A sandbox as the agent and the evals need it, over the HTTP API: make, fork, fill, run, read, delete. Single loop.
+// A sandbox as llm/ and evals/ use it, over the HTTP API: make, fork, fill, run, read, delete. Single loop.
 //
 //   SB_CO_TRY(Box box, co_await CreateBox(api, std::move(spec)));
 //   SB_CO_TRY(Ran ran, co_await RunIn(api, box, {"sh", "-c", "ls"}, 60'000));

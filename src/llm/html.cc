@@ -22,7 +22,7 @@ constexpr char kHead[] = R"(<!doctype html>
 <html lang="en"><head><meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Agent run</title>
+<title>Model run</title>
 <style>
 :root { color-scheme: light dark; --line: #8884; --soft: #8881; --red: #c33; --green: #283; }
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }

@@ -1,4 +1,4 @@
-// One agent run from the first to the last thing: model, sandbox, files in, loop, files out, transcript, and the
+// One run of a model, from start to end: model, sandbox, files in, loop, files out, transcript, and the
 // sandbox gone on every way out. Single loop.
 //
 //   SessionHooks hooks{.stop = …, .say = …};

@@ -1,5 +1,6 @@
-// Code that runs, with a task of its own that reads what it says: a call that waits no longer leaves it to a later one,
-// by handle. Bounded per cell and in number; what nobody asks for is forgotten after a while. Single loop.
+// A cell is running code. A task of its own reads its output, so a call may return before the code ends, and a later
+// call finds the cell by its handle. The output per cell and the number of cells are bounded. A cell that nobody asks
+// for is forgotten after a while. Single loop.
 //
 //   Cells cells(ex);
 //   SB_CO_TRY(auto cell, cells.Add(owner, std::move(stream), keep_ms));

@@ -1,8 +1,8 @@
-// The sandbox that a call is about: made at the first call that needs one, kept for as long as calls come.
+// Opens the sandbox of a tool call. The first call that needs a sandbox creates it, and it lives as long as calls come.
 //
-// One that is made here has no network unless the connection says otherwise, is not persistent, and carries a tag. Only
-// of those with the tag the time limit is moved and a stopped one is replaced: a sandbox that somebody else made is
-// used as it is. Single loop.
+// A sandbox that is created here is not persistent, carries a tag, and has no network unless the connection's settings
+// allow one. Only sandboxes with the tag get their time limit extended and are replaced after they stopped. Sandboxes
+// of other creators are used as they are. Single loop.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
-// The tools that a model gets, and what a call of one has at hand. Each is a coroutine over the domain's roles: what
-// it cannot do is an Error, what a program in the sandbox did wrong is a result. Single loop; a Host and a ToolCall
-// outlive the call.
+// The tools that a model gets, and the context of a call. Each tool is a coroutine over the domain's roles. It returns
+// an Error when the tool itself fails, and a result when a program in the sandbox fails. Single loop; a Host and a
+// ToolCall outlive the call.
 //
 //   ToolCall call{.host = &host, .arguments = …};
 //   auto result = co_await FindTool(host, "run_command")->function(&call);
@@ -29,13 +29,13 @@ struct Settings {
   int64_t progress_ms = 1000;        // between two reports
 };
 
-// What a client was connected to.
+// The connection of a client: the settings that hold for all its calls.
 struct Host {
   const sandbox::Roles* domain = nullptr;
   Cells* cells = nullptr;  // cells.h: code that goes on after its call
   sandbox::Scope scope;
   Settings settings;
-  std::string sandbox;            // what a call is about that names none
+  std::string sandbox;            // the sandbox of calls that name none
   bool sandbox_argument = false;  // a call may name another one
   bool admin = false;             // snapshot, fork, network
   sandbox::CreateSpec make;       // how a sandbox that is not there is made

@@ -120,7 +120,7 @@ class Machine1 final : public MachineCgroup {
       timespec pause{0, 500'000};
       ::nanosleep(&pause, nullptr);
     }
-    return Fail(Code::kUnavailable, "the machine is still freezing");
+    return Fail(Code::kUnavailable, "the machine is not paused yet");
   }
 
   Result<> KillAll() override {

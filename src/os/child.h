@@ -1,5 +1,6 @@
-// A machine's first process as its starter sees it: a process that waits for a machine (os/machine_init.h), and one
-// that has it. Made and used by the spawner's only thread; no call waits, but the end of one that never got a machine.
+// The first process of a machine, as the spawner sees it: PrestartedInit while the process waits for a machine
+// (os/machine_init.h), Child once it has one. Used by the spawner's only thread. No call waits, except the destruction
+// of a PrestartedInit that never got a machine.
 //
 //   SB_TRY(PrestartedInit init, PrestartedInit::Start(program, setup));   // returns while it works
 //   …

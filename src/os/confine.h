@@ -1,5 +1,5 @@
-// For a process of ours that reads what guests wrote, or hears what they say. Call once, before the first byte is read,
-// with one thread.
+// Confines a process of ours that reads files or messages of guests. Call it once, with one thread, before the first
+// byte is read.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,14 @@
 
 namespace sandbar::os {
 
-// After this it can read below the directories it has open and write to the files it has open, nothing else.
-// Makes `root` the root directory, keeps CAP_DAC_READ_SEARCH and CAP_SYS_ADMIN (without the latter overlay's attributes
-// cannot be read) and a list of system calls with which the latter can do nothing more than that.
+// Afterwards the process can only read below the directories that it has open, and write to the files that it has open.
+// Makes `root` the root directory. Keeps CAP_DAC_READ_SEARCH and CAP_SYS_ADMIN, which reading overlay's attributes
+// needs. The allowed system calls give CAP_SYS_ADMIN no other use.
 Result<> ConfineToReading(int root);
 
-// After this it can read, write, pass on and wait for what it has open, nothing else: it opens and starts nothing. It
-// keeps these capabilities (bit n is capability n) and these requests of ioctl. It stays root: the files are root's.
+// Afterwards the process can only read, write, pass on and wait for the descriptors that it has. It cannot open files
+// or start programs. It keeps these capabilities (bit n is capability n) and these ioctl requests. It stays root,
+// because root owns the files.
 Result<> ConfineToDescriptors(uint64_t capabilities, const std::vector<uint32_t>& requests);
 
 }  // namespace sandbar::os

@@ -1,7 +1,8 @@
-// The first process of a jail: namespaces of its own (mount, pid, ipc, uts, cgroup, and the network it is given) with
-// nothing in sight but a small tree that was made for it, as root of a machine's user namespace, no_new_privs set. For
-// programs of the host that keep a guest. The namespaces belong to the host's user namespace, which is joined last.
-// What follows is code of ours, not an exec: `body` runs in a copy of the caller, which must be single-threaded.
+// Starts the first process of a jail for a program of the host that runs a guest. The process has its own mount, pid,
+// ipc, uts and cgroup namespaces and the network that it is given. It sees only a small tree that was made for it. It
+// is root of a machine's user namespace, with no_new_privs. The namespaces belong to the host's user namespace; the
+// process joins the machine's user namespace last. There is no exec: `body` runs in a copy of the caller, which must be
+// single-threaded.
 //
 //   SB_TRY(Child child, StartJail(plan));           // returns while the child works
 //   … child.status: end of file when the body closed it, or a text that says what failed …
@@ -45,8 +46,9 @@ struct JailPlan {
 
 Result<Child> StartJail(const JailPlan& plan);
 
-// For a program that keeps a guest and has a filter of its own: refuses what neither of them has any business with, so
-// that who breaks the program does not meet more of the host's kernel than a container would.
+// The system-call filter around a program that runs a guest and has a filter of its own. It refuses calls that neither
+// the program nor the guest needs, so an attacker who takes the program over reaches no more of the host's kernel than
+// from a container.
 Result<std::vector<sock_filter>> BuildJailFilter();
 
 // True: the body closed it. False: not yet. An error carries the text.

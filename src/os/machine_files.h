@@ -2,9 +2,9 @@
 // the host's, a /dev with only harmless devices, and the lists of procfs paths that are masked or read-only. Called by
 // the spawner's only thread; the results are made once and shared by all machines of a size.
 //
-//   SB_TRY(std::string dir, EnsureSizeTemplate(run + "/sizes", 2, 4ull << 30));   // bind dir/proc/cpuinfo over
-//   /proc/cpuinfo SB_TRY(Fd dev, MakeDevTemplate());                                            // open_tree(CLONE) it
-//   per machine
+//  SB_TRY(std::string dir, EnsureSizeTemplate(run + "/sizes", 2, 4ull << 30));
+//  // bind dir/proc/cpuinfo over /proc/cpuinfo
+//  SB_TRY(Fd dev, MakeDevTemplate());                // open_tree(CLONE) it once per machine
 #pragma once
 
 #include <cstdint>

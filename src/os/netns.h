@@ -1,6 +1,7 @@
-// A machine's network: a namespace owned by the host's user namespace. Everything TCP that comes from the machine and
-// is not for its own loopback is redirected to a listener on port 1, UDP port 53 to a socket on port 1; the rest is
-// dropped and counted. Whoever holds the two fds serves them from outside. Three kinds, by what the machine needs:
+// A machine's network namespace, owned by the host's user namespace. TCP from the machine that is not for its own
+// loopback is redirected to a listener on port 1, UDP to port 53 to a socket on port 1. All other packets are dropped
+// and counted. The process that holds the two descriptors serves them from outside the namespace. There are three
+// kinds:
 //  - local: the machine's processes live in the namespace, which has only `lo`.
 //  - tap: the namespace is nobody's; frames of a virtual machine arrive through a tap device.
 //  - veth: the same, with a veth pair whose other end is in a second namespace, the machine's own.

@@ -4,7 +4,7 @@
 //   SB_TRY(Fd home, OpenOwnNetns());
 //   if (::unshare(CLONE_NEWNET) != 0) return FailErrno("new network namespace");
 //   NetnsVisit visit(std::move(home));                  // back home at the end of the scope
-//   SB_TRYV(ApplyRules("table inet t { … }"));
+//   SB_TRYV(RunNft("table inet t { … }"));
 #pragma once
 
 #include <cstdint>

@@ -44,11 +44,11 @@ struct SyscallEntry {
   std::vector<ArgRule> rules;  // may be empty
 };
 
-// Requests of ioctl that nobody who writes to the machines' store may make, whatever stands between them and it:
-// - files that share blocks: a few megabytes can then look like terabytes to whoever has to read them;
-// - flags of files: any change of them gives an empty file its checksums back, and a file that has them can be
-//   compressed, by threads of the kernel whose time nobody is charged for;
-// - btrfs's own: a subvolume of a guest's would be outside of its quota, its snapshots and what is deleted with it.
+// Ioctl requests that are closed to every process that can write to the machines' store:
+// - cloning of file ranges: a few megabytes could look like terabytes to a process that reads them;
+// - file flags: a change gives an empty file its checksums back, a file with checksums can be compressed, and kernel
+//   threads that no machine is charged for do the compression;
+// - btrfs's own requests: a guest's subvolume would lie outside its quota, its snapshots and its deletion.
 std::vector<ArgRule> StoreRules();
 
 // x86-64 only; every other ABI (i386 by int 0x80, x32) is killed. `other` is for numbers without an entry.

@@ -13,9 +13,10 @@ inline constexpr uint32_t kIdsPerMachine = 65536;
 // A namespace without a process in it, held by the fd (about half a millisecond: make them ahead).
 Result<Fd> CreateUserNamespace(uint32_t base);
 
-// The same ids once more, in a namespace inside of that one, whose root can make namespaces of its own: so many and no
-// more, whatever ids it makes them with. The kernel counts them per user where they are made, and all together where
-// their ancestor was: that is what the outer one is for. Each costs the host memory that is only partly the machine's.
+// A user namespace inside `outer`, with the same ids, whose root may make namespaces of its own, up to a fixed number.
+// The kernel counts namespaces per user where they are made, and their total in the ancestor: the outer namespace
+// exists for that total. The bound is needed because each namespace costs host memory that is only partly charged to
+// the machine.
 Result<Fd> CreateBoundedNamespace(int outer);
 
 }  // namespace sandbar::os

@@ -9,10 +9,11 @@
 //     a.Require(m.signal > 0 && m.signal <= 64);
 //   }
 //
-// Messages are append-only: a field never changes or goes, a new one comes last, by Appended(), and who does not know
-// it ignores it. A message that ends in Rest() takes none, nor does an entry of a list. The first builds refuse what
-// they do not know (guest_frames.h, spawner_messages.h say which versions), so a field that they may meet must be left
-// at its default, which is not sent. The integers and strings are those of base/bytes.h.
+// Messages are append-only. A field is never changed or removed. A new field comes last, by Appended(), and a receiver
+// that does not know it ignores it. A message that ends in Rest() cannot get new fields, and neither can an entry of a
+// list. The oldest builds refuse fields that they do not know (guest_frames.h and spawner_messages.h name the
+// versions). In a message to such a build, new fields must have their default value, which is not sent. Integers and
+// strings are encoded as in base/bytes.h.
 #pragma once
 
 #include <concepts>

@@ -45,7 +45,7 @@ struct ErrorResp {
 };
 struct BootResp {
   std::string agent_socket;  // path of the agent's unix socket, reachable by the daemon only
-  std::string agent_key;     // that the agent must say; empty: it was started by us and knows none
+  std::string agent_key;     // the key that the agent must show; empty: the agent has none
 };
 struct ListResp {
   std::vector<MachineEntry> machines;

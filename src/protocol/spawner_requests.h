@@ -47,8 +47,8 @@ struct ConfigureReq {
   std::string hostname;
   std::vector<std::string> snapshots;  // topmost first, above the layers
   std::vector<DriveMount> mounts;
-  bool memory = false;  // goes on with the memory of the first snapshot
-  std::string owner;    // whose it is (as in all requests that have one): who waits for the disk, waits in a share
+  bool memory = false;           // goes on with the memory of the first snapshot
+  std::string owner;             // whose share of the job places the request takes; the same in all requests
   uint64_t inherited_bytes = 0;  // what the first snapshot takes of the machine's disk limit
 };
 struct ListReq {};  // answered when what is ending has ended, or after some seconds without it

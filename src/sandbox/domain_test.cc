@@ -1,4 +1,4 @@
-// Sandboxes and sessions through the Service, over the fake engine.
+// Sandboxes and sessions through their roles, over the fake engine.
 #include <gmock/gmock.h>
 
 #include "support/sandbox/test_world.h"

@@ -4,8 +4,8 @@
 //   SB_TRY(auto events, sse.Feed(piece));         // every event that became complete
 //   for (const SseEvent& e : events) use(e.name, e.data);
 //
-// Lines end in LF, CR or CRLF; comments, `id` and `retry` are skipped; an event without data is none. What stands
-// unfinished when the stream ends is no event: a cut is seen by the caller, who misses the last one.
+// Lines end in LF, CR or CRLF. Comments, `id` and `retry` are skipped. An event without data is dropped. An event that
+// is unfinished when the stream ends is dropped too: the caller notices the missing last event.
 #pragma once
 
 #include <string>

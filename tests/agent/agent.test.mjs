@@ -351,7 +351,7 @@ test("a sandbox that is removed under the agent is a failure, not a fresh start"
   const got = await agent(["--model", "anthropic:m", "x"], { env: service.anthropic });
   assert.equal(got.code, 1);
   assert.equal(got.stdout, "");
-  assert.match(got.last, /failed: the sandbox was removed while the agent worked/);
+  assert.match(got.last, /failed: the sandbox was removed while the model worked/);
   assert.doesNotMatch(got.stderr, /\x1b/);
   assert.deepEqual(await left(server), []);
 });

@@ -1,4 +1,4 @@
-// What the agent suites share: the program, and a look at what is left.
+// What the suites of llm/ and evals/ share: the program, and a look at what is left.
 import { execFile, spawn } from "node:child_process";
 import { binary } from "../support/server.mjs";
 

@@ -102,8 +102,8 @@ test("up with options while a server runs: in force, or refused with the way to 
   assert.equal((await cli(on("logs", "-f", "stays", id))).stdout, "went on\n");
 
   await writeFile(config, `isolation = "${engine}"\n[limits]\nmax_running = 60\nhost_share = 70\n`);
-  assert.match((await up("--config", config)).stderr, /host_share: the usual \(asked: 70\)[\s\S]*fix: sudo \S+ down .*&& sudo \S+ up/);
-  assert.match((await cli(on("restart"))).stderr, /limits\.host_share stays as it was \(the usual\) until: .*down .*&& .*up/);
+  assert.match((await up("--config", config)).stderr, /host_share: the default \(asked: 70\)[\s\S]*fix: sudo \S+ down .*&& sudo \S+ up/);
+  assert.match((await cli(on("restart"))).stderr, /limits\.host_share stays as it was \(the default\) until: .*down .*&& .*up/);
   assert.equal((await cli(on("exec", "stays", "--", "true"))).code, 0);
 });
 

@@ -78,14 +78,14 @@ test("readers see the last detach, also while somebody writes", async () => {
     assert.equal((await sh(reader, "cat /d/f; ls /d")).stdout, keepsFifos ? "one\nf\np\n" : "one\nf\n");
     assert.match((await sh(reader, "echo x > /d/f", { sudo: true })).stderr, /[Rr]ead-only/);
   }
-  // A FIFO in the state is each reader's own.
+  // A FIFO in a drive snapshot is each reader's own.
   if (keepsFifos) {
     await sh(readers[0], "sleep 600 <>/d/p >/dev/null 2>&1 &");
     await sh(readers[1], "echo secret 1<>/d/p");
     assert.equal((await sh(readers[0], "echo own 1<>/d/p; timeout 1 cat /d/p")).stdout, "own\n");
   }
   await writer.stop();
-  assert.equal((await sh(readers[0], "cat /d/f")).stdout, "one\n", "a session keeps the state it started with");
+  assert.equal((await sh(readers[0], "cat /d/f")).stdout, "one\n", "a session keeps the drive snapshot it started with");
   const later = await sandbox({ mounts: { "/d": { drive: d.name, mode: "read-only" } } });
   assert.equal((await sh(later, "cat /d/f /d/n")).stdout, "two\nnew\n");
 });

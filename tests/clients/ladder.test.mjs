@@ -1,4 +1,4 @@
-// The isolation ladder: what a caller demands is what it gets, or more, or a refusal that says what is missing.
+// Isolation classes: a caller gets the class that it demands, or a higher one, or an error that says what is missing.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { chmod, mkdtemp, rm } from "node:fs/promises";
@@ -8,7 +8,7 @@ import { after, test } from "node:test";
 import { binary, startServer } from "../support/server.mjs";
 import { apiError, sh, useSdk } from "./sdk.mjs";
 
-// The usual engine is namespaces here, whatever the suite's switch says: the other rungs are demanded.
+// The default engine is namespaces here, whatever the suite's switch says: the other classes are demanded.
 const { Sandbox, sandbox, credentials, server } = await useSdk({ config: 'isolation = "namespaces"\n[limits]\nmax_running = 64\n' });
 const { engines } = await server.call("GET", "/x/v1/info");
 const usable = engines.filter((e) => e.usable);

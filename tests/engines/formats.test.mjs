@@ -97,7 +97,7 @@ test("a drive from engine to engine", async () => {
   };
   const size = "df -m --output=size . | tail -1 | tr -d ' ' | sed 's/^2[0-9][0-9]$/limited/'";
   assert.equal(await use(vm, { "/data": d }, `echo one > a && mkdir s && ln -s ../a s/l && chmod 700 s && ${size}`), "limited\n");
-  // Its newest state as files, then the drive itself, and both as devices again.
+  // Its newest snapshot as files, then the drive itself, and both as devices again.
   const refused = "echo x 2>/dev/null > a || echo refused";
   assert.equal(await use(plain, { "/data": d.snapshot() }, `cat s/l; stat -c '%a %U' s; ${refused}`), "one\n700 vercel-sandbox\nrefused\n");
   assert.equal(await use(plain, { "/data": d }, "cat s/l; echo two > b; ls -A | tr '\\n' ' '"), "one\na b s ");

@@ -36,7 +36,7 @@ async function refused(vcpus) {
   assert.fail("it was taken for a machine");
 }
 
-// Everything of a machine is gone, whatever it did. Spare parts are made in the background.
+// Everything of a machine is gone, whatever it did. Spare resources are made in the background.
 const SLACK = { machineProcesses: 0, spawnerMounts: 0, agentSockets: 0, cgroups: 8, daemonFds: 8, spawnerFds: 32 };
 let clean;
 const same = async () => {

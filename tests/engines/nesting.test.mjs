@@ -221,7 +221,7 @@ test("deny-all: flushing rules, routes, bridges and spoofed addresses inside cha
 });
 
 test("nothing stays when it ends", async () => {
-  // Parts are made ahead after a machine took some.
+  // Resources are made ahead after a machine took some.
   let before = await inventory(server);
   await until(async () => {
     const last = before;

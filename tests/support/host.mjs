@@ -92,7 +92,7 @@ export async function inventory(server) {
   };
 }
 
-// The same when nothing changes any more: parts and processes are made ahead after a machine took some.
+// The same when nothing changes any more: resources and processes are made ahead after a machine took some.
 export async function settled(server, rest = () => true) {
   let last;
   return until(async () => {

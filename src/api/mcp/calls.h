@@ -1,8 +1,8 @@
-// MCP requests under way, by who sent them, so that a message which comes as a request of its own can cancel one.
-// Clients of the older era cancel that way over HTTP and leave the connection open. Single loop; owned by the Api.
+// MCP requests under way, by sender. Clients of the older era cancel a request over HTTP with another request, and
+// leave the first connection open. Single loop; owned by the Api.
 //
-// `initialize` hands out a random id that those clients repeat (Mcp-Session-Id). It stands for nothing that is kept:
-// any value is taken, and it only tells the request ids of one client from those of another.
+// `initialize` gives those clients a random id, which they repeat (Mcp-Session-Id). The server keeps nothing under this
+// id and accepts any value. The id only separates the request ids of one client from those of another.
 #pragma once
 
 #include <map>

@@ -1,4 +1,4 @@
-// MCP over HTTP with a scripted service: what comes when, and what happens when the client goes.
+// MCP over HTTP with scripted roles: the order of the answers, and what happens when the client goes.
 #include <signal.h>
 
 #include "support/api/api_fixture.h"

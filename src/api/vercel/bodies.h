@@ -1,5 +1,5 @@
-// The protocol's request bodies, described once (wire/json_decode.h): keys and types. What the values may be is the
-// service's to say, which knows the installation's limits. Private to vercel/requests.cc.
+// The protocol's request bodies, described once (wire/json_decode.h): keys and types. sandbox/validate.h checks the
+// values against the limits of this installation. Private to vercel/requests.cc.
 #pragma once
 
 #include <map>

@@ -12,7 +12,7 @@ namespace {
 
 namespace json = boost::json;
 
-// The request's body as the service pulls it: nothing is collected here.
+// The request's body as a ByteSource that sandbox/ reads: nothing is collected here.
 class BodySource : public engine::ByteSource {
  public:
   explicit BodySource(http::HttpExchange* exchange) : exchange_(exchange) {}

@@ -249,7 +249,7 @@ Result<sandbox::ListQuery> ParseListQuery(const wire::Query& query, bool v1) {
   sandbox::ListQuery out;
   if (auto limit = query.Get("limit")) {
     SB_TRY(int64_t n, Number("limit", *limit));
-    out.limit = static_cast<int>(std::clamp<int64_t>(n, -1, INT32_MAX));  // the service says what is too many
+    out.limit = static_cast<int>(std::clamp<int64_t>(n, -1, INT32_MAX));  // sandbox/ says what is too many
   }
   out.cursor = query.Get("cursor").value_or("");
   out.sort_by = query.Get("sortBy").value_or(out.sort_by);

@@ -1,4 +1,4 @@
-// Request bodies and queries of the Vercel protocol -> what the service is asked for. Pure functions of text, any
+// Turns request bodies and queries of the Vercel protocol into requests to the domain. Pure functions of text, any
 // thread, fuzzed. kBadRequest names every wrong key with its path and the nearest valid one; kUnsupported says which
 // part of a valid request this server cannot honour.
 //
@@ -42,8 +42,8 @@ struct PathRequest {
   bool recursive = false;
 };
 
-// `version`: the N of /vN. Without image and runtime v2 means node24, v3 and later the universal image (left to the
-// service), v1 the legacy runtime.
+// `version`: the N of /vN. Without image and runtime v2 means node24, v3 and later the universal image (chosen by
+// sandbox/), v1 the legacy runtime.
 Result<CreateRequest> ParseCreate(std::string_view body, int version);
 Result<UpdateRequest> ParseUpdate(std::string_view body);
 Result<sandbox::ForkSpec> ParseFork(std::string_view body);

@@ -1,10 +1,9 @@
 // Keeps other web pages away from the API: which Host a request may name and which Origin may have sent it. Looked at
 // before anything else, routing and tokens included. Built once from the configuration; const afterwards, loop thread.
 //
-// Host is matched exactly against the names this server was told it has, with its port, so a rebound DNS name reaches
-// nothing. Only the names of loopback itself may come with another port, and only over loopback: that is a forwarded
-// port (`ssh -L`), and no name that DNS can bind to anything. `sb-*` under the preview domain is a preview and never
-// the API.
+// A Host must be one of the server's configured names, with its port, so a rebound DNS name reaches nothing. Over a
+// loopback connection, loopback's own names may have any port: that is a forwarded port (`ssh -L`), and DNS cannot
+// rebind these names. `sb-*` under the preview domain is always a preview and never the API.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +34,7 @@ class WebGuard {
   Place Classify(std::string_view host, bool loopback = false) const;
   // "sb-x" of "sb-x.localhost:8787"; empty when the Host is no preview's.
   std::string PreviewLabel(std::string_view host) const;
-  // kBadRequest for a Host with a port that is none: what a client sends there comes back in links.
+  // kBadRequest when the port of the Host is not a number from 1 to 65535: the Host is repeated in links.
   static Result<> CheckPort(std::string_view host);
   // kMisdirected for a foreign Host, kNotFound for a preview, kForbidden for a request that a foreign page sent.
   Result<> Check(const http::HttpRequest& request, bool loopback = false) const;

@@ -1,5 +1,5 @@
-// One machine of the spawner's, as the server sees it, of whichever engine; and what it shares with the engine's
-// object: how values become the spawner's. The loop's thread only.
+// A machine of the spawner as engine::Machine, for every engine, and the conversions that it shares with SpawnerEngine.
+// Loop thread only.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@ inline protocol::MachineLimits ToSpawner(const Limits& l) {
   return {l.vcpus, l.memory_bytes, l.pids, l.disk_bytes};
 }
 
-// Bounded as every id of the protocol is; whoever shares the beginning shares the share.
+// Cut to the length that ids of the protocol may have. Owners with the same first 120 bytes share one share.
 inline std::string Bounded(const std::string& owner) {
   return owner.substr(0, 120);
 }

@@ -48,7 +48,7 @@ class CodeCell {
   bool SaysHeapIsFull() const { return err_end_.contains("heap out of memory"); }
   Task<std::string> Next();
 
-  // For the supervisor: `due` is when the next push is.
+  // For the task that ends cells in time: `due` is when it pushes next.
   Push push = Push::kNone;
   bool begun = false;  // an interrupt reaches the program, not the driver that still prepares it
   bool timed_out = false;

@@ -1,4 +1,4 @@
-// Commands and files through the Service, over the fake engine.
+// Commands and files through their roles, over the fake engine.
 #include <gmock/gmock.h>
 
 #include "support/sandbox/test_world.h"

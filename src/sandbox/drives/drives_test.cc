@@ -191,7 +191,7 @@ TEST_F(DrivesTest, ACrashWhileTheStateIsMade) {
   world.host.faults.freeze_drive = FakeFault::kHang;
   BeginStop(view);
   ASSERT_TRUE(world.Until([&] { return world.host.ids().empty(); }));
-  EXPECT_EQ(See("d").sandbox, "box") << "held until there is a state";
+  EXPECT_EQ(See("d").sandbox, "box") << "held until there is a drive snapshot";
   world.Crash();
   world.host.faults = {};
   // As far as the spawner got on its own.
@@ -277,14 +277,14 @@ TEST_F(DrivesTest, ADriveIsConvertedForTheOtherKindOfEngine) {
     return mounted;
   };
   EXPECT_EQ(on("a", "namespaces", "read-write"), id);
-  EXPECT_EQ(on("b", "microvm", "snapshot"), id + "-1-block") << "beside the state";
+  EXPECT_EQ(on("b", "microvm", "snapshot"), id + "-1-block") << "beside the drive snapshot";
   EXPECT_EQ(world.host.formats.at(id + "-1"), RootfsFormat::kDir);
   EXPECT_EQ(on("c", "microvm", "read-write"), id) << "in its place";
   EXPECT_EQ(world.host.formats.at(id), RootfsFormat::kBlock);
   EXPECT_EQ(on("e", "namespaces", "snapshot"), id + "-2-dir");
   EXPECT_EQ(on("f", "namespaces", "read-write"), id);
   EXPECT_EQ(world.host.formats.at(id), RootfsFormat::kDir);
-  EXPECT_TRUE(world.Until([&] { return world.host.drives.size() == 2; })) << "the drive, its newest state";
+  EXPECT_TRUE(world.Until([&] { return world.host.drives.size() == 2; })) << "the drive, its newest snapshot";
   EXPECT_THAT(world.host.drives, testing::AllOf(Contains(Key(id)), Contains(Key(id + "-3"))));
 }
 

@@ -1,4 +1,4 @@
-// Published ports through the Service, over the fake engine.
+// Published ports through the role Ports, over the fake engine.
 #include "sandbox/ports/routes.h"
 
 #include <gmock/gmock.h>

@@ -158,7 +158,7 @@ Task<> Recovery::DestroyLeftover(std::string machine_id, bool started) {
     log::Info("machine {} was never started, and no row names it: destroyed", machine_id);
     co_return co_await DestroyMachine(std::move(machine_id));
   }
-  log::Warn("machine {} has no record: frozen and left alone; was the database replaced?", machine_id);
+  log::Warn("machine {} has no record: paused and left alone; was the database replaced?", machine_id);
   SB_CO_TRY(auto machine, co_await core_->deps.engine->Attach(machine_id));
   co_return co_await machine->Pause();
 }

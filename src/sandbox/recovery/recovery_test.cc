@@ -133,7 +133,7 @@ TEST_F(RecoveryTest, AHalfDoneDeleteIsFinished) {
                  [](std::exception_ptr, const Result<store::Sandbox>& r) { EXPECT_FALSE(r); });
   ASSERT_TRUE(BecomesStatus(view, store::Status::kStopping));
   world.Crash();
-  ASSERT_EQ((*world.store->FindSession(view.session.id))->status, store::Status::kRunning) << "the mark is enough";
+  ASSERT_EQ((*world.store->FindSession(view.session.id))->status, store::Status::kRunning) << "pending is enough";
   world.host.faults = {};
   Restart();
   EXPECT_TRUE(world.Until([&] {

@@ -45,7 +45,7 @@ Result<std::vector<PendingDeletion>> PendingDeletions(store::Journal& journal) {
 Result<std::vector<std::string>> RemoveSandbox(store::Store& store, const store::SandboxKey& key, bool with_snapshots) {
   SB_TRY(auto sessions, store.SessionIds(key));
   SB_TRY(auto sandbox, store.FindSandbox(key));
-  // From the mark on the next start finishes this, so that a crash leaves neither snapshots nor a record without them.
+  // Once the deletion is pending, the next start finishes it: no crash leaves snapshots, or a record without them.
   if (sandbox && !sandbox->current_snapshot.empty())
     SB_TRYV(AddPendingDeletion(store, {key, with_snapshots, sandbox->created_at}));
   if (sandbox) SB_TRYV(DeleteSnapshotsOf(store, *sandbox, with_snapshots));

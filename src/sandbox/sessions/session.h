@@ -27,11 +27,11 @@ enum class StopCause { kRequested, kTimeout, kLost };
 
 // What becomes of a stopped session's files.
 struct Keep {
-  // By record: a snapshot when the sandbox is persistent. Nothing: its deletion is pending.
+  // kByRecord: a snapshot if the sandbox is persistent. kNothing: the sandbox is being deleted.
   enum class What { kByRecord, kNothing, kSnapshot };
   What what = What::kByRecord;
   std::optional<int64_t> expiration_ms;  // of a snapshot that was asked for
-  bool on_the_way = false;               // a snapshot as part of something else: it lives and dies with the sandbox
+  bool on_the_way = false;               // the snapshot counts as made by a stop, not as made by a caller
   bool memory = false;                   // its processes are to go on later: kept whatever the record says
   // With nothing kept: runs on the store's thread as soon as the end is on record.
   std::function<Result<>(store::Store&)> then;

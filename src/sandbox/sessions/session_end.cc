@@ -49,7 +49,7 @@ Task<> Session::BeginStop(StopCause cause, std::string why, Keep keep) {
   }
   if (!state_.row.requested_stop_at) state_.row.requested_stop_at = NowMs();
   state_.row.stop_reason = std::move(why);
-  // From the mark for deletion a start goes on as well. But what takes its time has to be seen by all.
+  // The pending deletion alone is enough for the next start. But other callers must see a stop that takes long.
   const bool brief = keep.what == Keep::What::kNothing && commands_.empty() && contexts_.empty() && !HoldsDrive();
   if (!brief) {
     auto saved = co_await state_.Save();

@@ -22,16 +22,16 @@ class SessionNetwork {
   void Load();
   // Puts the recorded policy in force.
   void Apply();
-  // What the policy denies is denied at once, before anything slow; the rest is in force when this succeeds. When the
-  // machine does not take the CA (kUnavailable), the policy is on record, and in force is what both it and the one
-  // before allow.
+  // Denies at once what the new policy denies, before any slow step. The whole policy is in force when the call
+  // succeeds. kUnavailable when the machine does not take the CA: then the new policy is on record, and only what both
+  // the old and the new policy allow passes.
   Task<> Set(egress::PolicyRef policy);
 
   // The machine trusts our CA from then on, if the policy needs that.
   Task<> TrustCa(egress::PolicyRef policy);
   // In the background, for a machine that an earlier server may have left without the CA.
   void TrustCaAgain();
-  // So many packets that were neither TCP nor DNS, as a refusal like others.
+  // A Denial for this number of packets that were neither TCP nor DNS.
   egress::Denial DroppedPackets(uint64_t count);
 
  private:

@@ -1,4 +1,4 @@
-// S5 and 2019-5736: process 1 is the host's program in our machine. It cannot be read, traced, stopped or replaced.
+// CVE-2019-5736: process 1 is the host's program in our machine. It cannot be read, traced, stopped or replaced.
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -133,7 +133,7 @@ static int binary(void) {
   return PASS;
 }
 
-// 2019-5736 from the other side: our own program's file is the image's, and a running one is not writable.
+// CVE-2019-5736 from the other side: our own program's file is the image's, and a running one is not writable.
 static int own_exe(void) {
   return must_fail_with(open("/proc/self/exe", O_WRONLY | O_CLOEXEC), "writing to the running program", ETXTBSY,
                         EACCES);

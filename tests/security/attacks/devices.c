@@ -1,4 +1,4 @@
-// S2 and the fake /dev entries of 2025-31133 and 2025-52565.
+// Devices, and the fake /dev entries of CVE-2025-31133 and CVE-2025-52565: no device of the host is reached.
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-// What a guest leaves on disk must not work against the host or against the layers below (S2, S3, S6).
+// Files that a guest leaves on disk must not harm the host or the layers below.
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

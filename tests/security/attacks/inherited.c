@@ -1,5 +1,5 @@
 // Nothing of the program that started us: descriptors, directories, environment, keyring, terminal, signals
-// (2024-21626).
+// (CVE-2024-21626).
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>

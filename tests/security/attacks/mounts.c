@@ -1,4 +1,4 @@
-// S1, S3 and the mount races of container runtimes: nothing can be mounted, unmounted or remounted.
+// Mounts, and the mount races of container runtimes: nothing can be mounted, unmounted or remounted.
 #include <fcntl.h>
 #include <linux/mount.h>
 #include <stdio.h>
@@ -106,7 +106,7 @@ static int chroot_escape(void) {
   return PASS;
 }
 
-// S2: the overlay, and every other mount a guest can write to, must refuse device nodes and (but /) setuid files.
+// The overlay, and every other mount a guest can write to, must refuse device nodes and (but /) setuid files.
 static int flags_of_mounts(void) {
   FILE* in = fopen("/proc/self/mountinfo", "r");
   if (in == NULL) return fail("no mountinfo");

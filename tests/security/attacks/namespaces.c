@@ -1,4 +1,4 @@
-// S1: every namespace but the user's own belongs to the host, and no new ones can be made.
+// Every namespace except the machine's user namespace belongs to the host, and a guest can make no new ones.
 #include <fcntl.h>
 #include <linux/nsfs.h>
 #include <linux/sched.h>

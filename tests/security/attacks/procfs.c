@@ -1,5 +1,5 @@
-// /proc and /sys: nothing of the host can be set, and its facts are covered. Redirected writes (2025-52881) and the
-// release_agent of version 1 groups (2022-0492) have no file to go to.
+// /proc and /sys: nothing of the host can be set, and its facts are covered. Redirected writes (CVE-2025-52881) and the
+// release_agent of version 1 groups (CVE-2022-0492) have no file to go to.
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-// S4 and S8: only TCP, UDP, ping, unix and route netlink; the network's rules are the host's.
+// Sockets: only TCP, UDP, ping, unix and route netlink; the network's rules are the host's.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <linux/if.h>
@@ -126,7 +126,7 @@ static int connect_to(int type, unsigned ip, unsigned short port) {
   return fd;
 }
 
-// S8: talking to the listener itself.
+// Connections to the egress listener itself.
 static int listener(void) {
   static const unsigned addresses[] = {0x7f000001, 0x7f000002, 0x7fffffff, 0, 0xcb007107, 0x0a000001, 0xc0000235};
   for (size_t i = 0; i < sizeof(addresses) / sizeof(addresses[0]); ++i) {

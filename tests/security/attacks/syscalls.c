@@ -1,4 +1,4 @@
-// S4: the kernel's rarely used doors are closed. The full table of numbers is checked by the unit tests of the filter;
+// Rarely used system calls are closed. The full table of numbers is checked by the unit tests of the filter;
 // here the doors are tried with arguments that would work.
 #include <fcntl.h>
 #include <linux/fs.h>

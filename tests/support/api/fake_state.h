@@ -87,7 +87,7 @@ struct FakeState {
   std::string written;
   int readers = 0;  // log readers alive
   int files = 0;    // readers of files alive
-  int waits = 0;    // WaitCommand calls pending
+  int waits = 0;    // pending calls of Commands::Wait
   int calls = 0;    // of anything but CheckToken
 
   int users = 0;             // of sessions, by Use

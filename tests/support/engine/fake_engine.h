@@ -66,9 +66,9 @@ class FakeHost {
   int boots = 0;
   std::set<std::string> snapshots;
   std::set<std::string> memories;               // of which snapshots
-  std::map<std::string, uint64_t> drives;       // with their states; the limit of each
+  std::map<std::string, uint64_t> drives;       // with their snapshots; the limit of each
   std::map<std::string, Owner> owners;          // of drives
-  std::map<std::string, RootfsFormat> formats;  // of drives and states that were used
+  std::map<std::string, RootfsFormat> formats;  // of drives and drive snapshots that were used
   uint64_t layer_bytes = 4096;                  // what a scan finds in every layer
   std::set<std::string> manifests;              // of which snapshots
   std::map<std::string, std::string> damage;    // snapshot -> what a check finds
@@ -87,7 +87,7 @@ class FakeHost {
   friend class FakeMachine;
   friend class FakeEngine;
   Task<> Meet(FakeFault fault, std::string what);
-  // Some machine has this drive or state.
+  // Some machine has this drive or drive snapshot.
   bool Uses(const std::string& drive) const;
 
   asio::any_io_executor ex_;
