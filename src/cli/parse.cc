@@ -41,7 +41,7 @@ void AddIsolation(CLI::App* sub, IsolationOptions* isolation) {
 
 void AddNesting(CLI::App* sub, IsolationOptions* isolation) {
   sub->add_flag("--nesting", isolation->nesting,
-                "podman or docker works inside; on class 1 that makes it class 0, see docs/engines.md");
+                "allow podman or docker inside; a class 1 sandbox then counts as class 0 (docs/engines.md)");
 }
 
 namespace {
@@ -52,7 +52,7 @@ void AddServeFlags(CLI::App* sub, ServeCommand* c) {
   sub->add_option("--images", c->images, "directory of prepared images (default /var/cache/sandbar/images)");
   sub->add_option("--tls-cert", c->tls_cert, "certificate chain (PEM); with --tls-key the server speaks HTTPS");
   sub->add_option("--tls-key", c->tls_key, "private key (PEM)");
-  sub->add_option("--isolation", c->isolation, "engine of sandboxes that demand none (default auto)")
+  sub->add_option("--isolation", c->isolation, "engine for sandboxes that do not ask for one (default auto)")
       ->check(CLI::IsMember(EngineChoices()));
   sub->add_flag("--insecure-http", c->insecure_http, "allow plain HTTP on an address that is not loopback");
 }
@@ -68,7 +68,7 @@ std::string CheckEnv(const std::string& text) {
 }
 
 void AddEnv(CLI::App* sub, std::vector<std::string>* env) {
-  sub->add_option("-e,--env", *env, "NAME=VALUE, or NAME: its value here, which is then in no process list")
+  sub->add_option("-e,--env", *env, "NAME=VALUE; or NAME, to pass your own variable hidden from process lists")
       ->check(CheckEnv)
       ->take_all()
       ->allow_extra_args(false);
@@ -125,7 +125,7 @@ void AddServer(CLI::App* app, Raw* raw) {
   auto* env =
       app->add_subcommand("env", "Point the Vercel SDK here: eval \"$(sandbar env)\", or sandbar env -- pnpm dev");
   env->add_flag("--no-aliases", raw->env_no_aliases, "accept the SDK's own spellings only and warn about others");
-  env->add_option("--default-net", raw->env.default_net, "network of sandboxes whose program asks for none")
+  env->add_option("--default-net", raw->env.default_net, "network of sandboxes created without a network policy")
       ->check(CLI::IsMember({"deny-all", "allow-all"}));
   env->add_option("--write", raw->env.write, "put the variables into this .env file; its other lines stay");
   app->add_subcommand("version", "Print the version");
@@ -144,10 +144,10 @@ void AddServer(CLI::App* app, Raw* raw) {
   auto* kernel = app->add_subcommand("kernel", "The guest kernel of microVMs: list, make, replace");
   kernel->require_subcommand(1);
   kernel->add_option("--dir", raw->kernel.dir, "where it is kept (default: kernel/ beside the images)");
-  kernel->add_subcommand("ls", "The one in use, and those that were built before");
+  kernel->add_subcommand("ls", "List the kernel in use and kernels built earlier");
   kernel->add_subcommand("cloud", "Take Debian's cloud kernel: nothing is built")->add_option("DEB", raw->kernel.file);
   kernel->add_subcommand("build", "Build a minimal one from Debian's linux-source-6.1 (minutes; kept)");
-  kernel->add_subcommand("use", "Take this one")->add_option("FILE", raw->kernel.file)->required();
+  kernel->add_subcommand("use", "Use this kernel file")->add_option("FILE", raw->kernel.file)->required();
   for (auto* sub : kernel->get_subcommands(nullptr)) sub->fallthrough();
 }
 
@@ -203,7 +203,7 @@ void AddSandboxes(CLI::App* app, Raw* raw) {
       ->check(CheckForward)
       ->required();
   app->add_subcommand("stop", "Stop sandboxes")->add_option("NAME", raw->stop.names)->required();
-  app->add_subcommand("rm", "Stop and delete sandboxes, with what their stops kept; snapshots made by hand stay")
+  app->add_subcommand("rm", "Stop and delete sandboxes and their automatic snapshots; snapshots you made stay")
       ->add_option("NAME", raw->rm.names)
       ->required();
   app->add_subcommand("snapshot",
@@ -214,7 +214,7 @@ void AddSandboxes(CLI::App* app, Raw* raw) {
   auto* fork = app->add_subcommand("fork", "A new sandbox from the newest snapshot of another");
   fork->add_option("NAME", raw->fork.name)->required();
   fork->add_option("NEW", raw->fork.as, "name of the new one");
-  fork->add_flag("--live", raw->fork.live, "of the running sandbox, with its processes (microVMs)");
+  fork->add_flag("--live", raw->fork.live, "copy the running sandbox with its processes (microVMs)");
   AddIsolation(fork, &raw->fork.isolation);
   AddNesting(fork, &raw->fork.isolation);
   app->add_subcommand("pause", "Stop sandboxes with their memory: resume goes on with their processes (microVMs)")
@@ -222,7 +222,7 @@ void AddSandboxes(CLI::App* app, Raw* raw) {
       ->required();
   auto* resume = app->add_subcommand("resume", "Start stopped sandboxes again");
   resume->add_option("NAME", raw->resume.names)->required();
-  auto* memory = resume->add_flag("--memory", raw->resume.memory, "only with the processes that a pause kept");
+  auto* memory = resume->add_flag("--memory", raw->resume.memory, "continue the paused processes, or fail");
   resume->add_flag("--disk", raw->resume.disk, "from the files alone")->excludes(memory);
   app->add_subcommand("usage", "CPU, memory, creations and transfer per project, with what they cost");
   app->add_subcommand("inspect", "Everything known about a sandbox, as JSON")
@@ -251,7 +251,7 @@ void AddNet(CLI::App* app, Raw* raw) {
 }
 
 void AddCompare(CLI::App* app, Raw* raw) {
-  auto* diff = app->add_subcommand("diff", "Files that differ between two sandboxes or snapshots; one: from its image");
+  auto* diff = app->add_subcommand("diff", "Files that differ between two sandboxes or snapshots, or from an image");
   diff->add_option("A", raw->diff.a, "name or snapshot id")->required();
   diff->add_option("B", raw->diff.b, "name or snapshot id");
   auto* promote = app->add_subcommand("promote", "Make a fork's state the new state of the sandbox it came from");
@@ -261,7 +261,7 @@ void AddCompare(CLI::App* app, Raw* raw) {
   to->add_option("NAME", raw->export_.name)->required();
   to->add_option("FILE", raw->export_.file, "e.g. box.tar.zst")->required();
   auto* from =
-      app->add_subcommand("import", "Make a sandbox from such a file; only flags grant it ports, nesting, cpus");
+      app->add_subcommand("import", "Create a sandbox from an exported file; only flags grant ports, nesting, cpus");
   from->add_option("FILE", raw->import_.file)->required();
   from->add_option("--name", raw->import_.name, "another name than it had");
   AddIsolation(from, &raw->import_.isolation);

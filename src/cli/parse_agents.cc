@@ -1,4 +1,4 @@
-// The command line of what agents use: code, mcp, agent, eval.
+// The command line of code, mcp, agent, claude-worker and eval.
 #include <filesystem>
 
 #include "cli/parse_raw.h"
@@ -9,7 +9,7 @@ namespace {
 void AddLimits(CLI::App* sub, llm::Limits* limits, std::string* timeout) {
   sub->add_option("--max-steps", limits->max_steps, "replies of the model (default 20)")->check(CLI::Range(1, 10'000));
   sub->add_option("--max-tokens", limits->max_tokens, "tokens in and out together")->check(CLI::PositiveNumber);
-  sub->add_option("--timeout", *timeout, "of the whole run, e.g. 90s, 5m (default 10m)")->check(CheckDuration);
+  sub->add_option("--timeout", *timeout, "longest time of the run, e.g. 90s, 5m (default 10m)")->check(CheckDuration);
 }
 
 }  // namespace
@@ -17,12 +17,12 @@ void AddLimits(CLI::App* sub, llm::Limits* limits, std::string* timeout) {
 void AddMcp(CLI::App* app, Raw* raw) {
   auto* mcp = app->add_subcommand("mcp", "Serve MCP on standard input and output, for agents (docs/mcp.md)");
   mcp->add_option("--sandbox", raw->mcp.sandbox,
-                  "work in this one, and leave it (default: a fresh one, removed at the end)");
+                  "use this sandbox and keep it (default: a fresh one, deleted at the end)");
   mcp->add_flag("--admin-tools", raw->mcp.admin_tools, "the model also gets snapshot, fork and network");
   auto* image = mcp->add_option("--image", raw->mcp.image, "image of a fresh sandbox, e.g. vercel/sandbox/universal");
   mcp->add_option("--runtime", raw->mcp.runtime, "or its runtime: node24, node22, python3.13, bun")->excludes(image);
   auto* engine = mcp->add_option("--isolation", raw->mcp.isolation, "its engine, e.g. gvisor");
-  mcp->add_option("--min-class", raw->mcp.isolation, "or the class that it has to have: 1, 2 or 3")
+  mcp->add_option("--min-class", raw->mcp.isolation, "at least this class: 1, 2 or 3")
       ->check(CLI::Range(1, 3))
       ->excludes(engine);
   auto* net = mcp->add_option("--net", raw->mcp.network, "its network: deny-all (default) or allow-all")
@@ -81,7 +81,7 @@ void AddAgent(CLI::App* app, Raw* raw) {
   auto* from = sub->add_option("--from", o->from, "a snapshot to start from")->excludes(image)->excludes(runtime);
   auto* net = sub->add_option("--net", o->net, "deny (default), allow or allow:host,host");
   AddIsolation(sub, &raw->agent_isolation);
-  sub->add_option("--sandbox", o->sandbox, "one that exists; it stays")
+  sub->add_option("--sandbox", o->sandbox, "use this existing sandbox and keep it")
       ->excludes(sub->get_option("--isolation"))
       ->excludes(sub->get_option("--min-class"))
       ->excludes(image)
@@ -108,8 +108,8 @@ void AddClaudeWorker(CLI::App* app, Raw* raw) {
       sub->add_option("--runtime", o->runtime, "or its runtime: node24, node22, python3.13, bun")->excludes(image);
   sub->add_option("--from", o->from, "a snapshot to start from")->excludes(image)->excludes(runtime);
   sub->add_option("--net", o->net, "deny (default), allow or allow:host,host");
-  sub->add_option("--timeout", raw->worker_timeout, "of a sandbox (default 1h)")->check(CheckDuration);
-  sub->add_option("--max-idle", raw->worker_idle, "of a session after a turn (default 60s)")->check(CheckDuration);
+  sub->add_option("--timeout", raw->worker_timeout, "longest life of a sandbox (default 1h)")->check(CheckDuration);
+  sub->add_option("--max-idle", raw->worker_idle, "idle time before a stop (default 60s)")->check(CheckDuration);
   sub->add_flag("--once", o->once, "end when there is no work");
 }
 
@@ -118,7 +118,7 @@ void AddEval(CLI::App* app, Raw* raw) {
   auto* sub = app->add_subcommand("eval", "Run a directory of eval cases, each trial in a fresh fork");
   sub->add_option("DIR", o->path, "cases: .yaml and .mjs files (docs/evals.md)")->required();
   sub->add_option("--model", o->model, "for every case (default: each case's own)");
-  sub->add_option("--trials", o->trials, "of every case")->check(CLI::Range(1, 1000));
+  sub->add_option("--trials", o->trials, "number of trials per case")->check(CLI::Range(1, 1000));
   sub->add_option("--max-concurrency", o->max_concurrency, "trials at a time (default 4)")->check(CLI::Range(1, 64));
   sub->add_option("--tag", o->tags, "only cases with this tag; several: any of them")
       ->take_all()
@@ -131,7 +131,7 @@ void AddEval(CLI::App* app, Raw* raw) {
   replay->excludes(record)->excludes("--model");
   sub->add_flag("--strict", o->strict, "soft scores below their threshold fail");
   sub->add_flag("--list", o->list, "list the cases and leave");
-  sub->add_flag("--self-test", o->self_test, "sabotage every case and demand that it goes red");
+  sub->add_flag("--self-test", o->self_test, "check that every case fails without work or with garbled results");
 }
 
 }  // namespace sandbar::cli

@@ -44,7 +44,8 @@ struct Sandbox {
   std::string engine;  // of its current session, with its class
   int isolation_class = 0;
   std::string create_digest;  // of the request that made it, so that its repetition can be told from another one
-  // Nobody named it or used it again: so long after its end it is removed. 0: it stays (sandbox/snapshots/retention.h).
+  // A sandbox without a name of its own that nobody used again is removed this long after its end. 0: never removed
+  // (sandbox/snapshots/retention.h).
   int64_t collect_after_ms = 0;
 };
 
@@ -68,8 +69,8 @@ struct Snapshot {
   int64_t expiration_ms = 0;  // counted from the last use; 0: never
   std::string runtime, image, cwd, user, home;
   std::string engine, format;  // which engine made it; "dir" | "block": which ones can stand on it
-  // "": files only. "asked": with the machine's memory, because somebody wanted to go on with it; "kept": because the
-  // operator wants that of every stop. Used up by the session that goes on with it.
+  // "": files only. "asked": with memory, because a caller paused the sandbox. "kept": with memory, because the
+  // operator configured it for every stop. The session that continues from the memory uses it up.
   std::string memory;
   bool unclaimed = false;  // of a sandbox that is to be collected: its expiration is short until somebody uses it
   std::string contexts;    // with memory: the interpreters in it, sealed
@@ -84,13 +85,13 @@ struct Snapshot {
   }
 };
 
-// A volume of a project that sandboxes mount. Who has it is not here: the unfinished sessions say.
+// A volume of a project that sandboxes mount. The rows of unfinished sessions say which session holds it.
 struct Drive {
   std::string id;  // "drv_…", also its name on disk
   std::string team, project, name;
   std::string region = "iad1";
   uint64_t max_size_bytes = 0;
-  int64_t state = 0;  // the newest one, made when a session that could write ended; 0: none yet
+  int64_t state = 0;  // the number of the newest drive snapshot; 0: none yet
   bool deleted = false;
   int64_t created_at = 0, updated_at = 0;
 };

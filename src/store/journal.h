@@ -1,5 +1,5 @@
 // The journal: the truth about what runs on this machine. Sessions, their commands, machines booted ahead, layers on
-// this machine's disk, notices, and notes (deletion marks among them). Each machine has a journal of its own, in a file
+// this machine's disk, notices, and notes (pending deletions too). Each machine has a journal of its own, in a file
 // on its own disk, also when several machines share a directory (directory.h).
 //
 // Calls are synchronous and block: the domain makes all of them on the store's thread, never on the loop. An instance

@@ -45,7 +45,7 @@ struct Mount {
 struct SessionMount {
   std::string path, drive;  // drive: its id
   bool writable = false;
-  int64_t state = 0;  // writable: the state that its end makes of the drive; otherwise the one that it shows
+  int64_t state = 0;  // number of a drive snapshot: the one that its end makes (writable), or the one that it mounts
   bool operator==(const SessionMount&) const = default;
 };
 

@@ -59,9 +59,9 @@ class Store final : public SqliteJournal, public SqliteDirectory {
   Result<Sandbox> SaveStopped(const Session& session, const Snapshot& snapshot, const SandboxEdit& edit);
 
   // Takes its sessions, commands and notices with it. Not an error when it is gone already.
-  // Across two databases: the deletion mark in the journal (sandbox/sandboxes/pending_deletion.h), directory, then the
-  // journal's rows and the mark. The next start finishes what is still marked. The mark tells a younger sandbox of the
-  // same name apart.
+  // Across two databases: first the pending deletion in the journal (sandbox/sandboxes/pending_deletion.h), then the
+  // directory, then the journal's rows and the pending deletion. The next start finishes deletions that are still
+  // pending. The pending deletion has the creation time, so a younger sandbox of the same name is not deleted.
   Result<> DeleteSandbox(const SandboxKey& key);
 
  private:
