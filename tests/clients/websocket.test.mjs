@@ -7,7 +7,7 @@ import { dirname, join } from "node:path";
 import { createInterface } from "node:readline";
 import { after, test } from "node:test";
 import { WebSocket, WebSocketServer } from "ws";
-import { binary } from "./server.mjs";
+import { binary } from "../support/server.mjs";
 
 const program = join(dirname(binary), "../tests/websocket-echo");
 
