@@ -15,7 +15,7 @@ def paths():
         if not os.path.lexists(root):
             continue
         yield root
-        for top, dirs, files in os.scan(root):
+        for top, dirs, files in os.walk(root):
             dirs[:] = sorted(d for d in dirs if os.path.join(top, d) not in NOT_OURS)
             for name in sorted(dirs + files):
                 path = os.path.join(top, name)
