@@ -32,7 +32,9 @@ if(NODE)
   set(alone
     security.limits          # fills the memory of twenty machines, reads the host's count of socket buffers
     security.neighbours      # compares how long creates take
-    engines.nesting)         # floods tables that all machines of the host share, compares every setting of its network
+    engines.nesting          # floods tables that all machines of the host share, compares every setting of its network
+    # Emulated machines: each takes a processor for seconds, and a server waits for an agent only so long.
+    engines.microvm engines.memory engines.formats engines.hostile clients.ladder faults.upgrade)
   # Those that share something are not run at the same time.
   set(lock_embedded cli.cli cli.launcher cli.readme agent.agent)    # servers in /var/lib/sandbar-run, which cli.cli counts
   set(lock_flood network.root security.floods network.attacks)      # floods: each is compared with a quiet time before it
@@ -56,6 +58,9 @@ if(NODE)
       set_tests_properties(${name} PROPERTIES LABELS "blackbox;engines" TIMEOUT 1800
         SKIP_RETURN_CODE 77 ENVIRONMENT "SANDBAR_BIN=${CMAKE_BINARY_DIR}/bin/sandbar")
       list(APPEND blackbox ${name})
+      if(engine STREQUAL "microvm-emulated")
+        list(APPEND alone ${name})
+      endif()
     endforeach()
   endforeach()
   foreach(name ${alone})
