@@ -132,7 +132,8 @@ test("deleting ./tmp deletes the sandbox's, not the app's", async () => {
     fs.rmSync("./tmp", { recursive: true }); console.log(fs.existsSync("./tmp"), process.cwd());
     try { fs.rmSync(${JSON.stringify(app)}, { recursive: true }); } catch (error) { console.log(error.code); }`;
   const text = await ask("delete the ./tmp folder", ({ results, last }) => (results.length === 0 ? call(code) : { text: JSON.parse(last).stdout }));
-  assert.equal(text, "false /vercel/sandbox\nENOENT\n");
+  // EACCES where the app is below a directory that exists in the guest, too, and is closed there, such as /root.
+  assert.match(text, /^false \/vercel\/sandbox\n(ENOENT|EACCES)\n$/);
   assert.deepEqual(await hashes(), before_);
 });
 
