@@ -151,10 +151,16 @@ static void Exactly(int fd, void* to, size_t n) {
 
 // The number that the daemon's hello carries: magic (8), length (4), type (1), version (4), nonce (8).
 static uint64_t Greeting(int fd) {
-  unsigned char hello[25];
+  // As an agent of version 1: everything before the magic is skipped.
+  const char magic[] = "\x7f" "SANDBAR";
+  unsigned char hello[17], c;
   uint64_t nonce;
+  for (size_t matched = 0; matched < 8;) {
+    Exactly(fd, &c, 1);
+    matched = c == (unsigned char)magic[matched] ? matched + 1 : c == 0x7f;
+  }
   Exactly(fd, hello, sizeof hello);
-  memcpy(&nonce, hello + 17, sizeof nonce);
+  memcpy(&nonce, hello + 9, sizeof nonce);
   return nonce;
 }
 
