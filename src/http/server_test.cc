@@ -157,7 +157,11 @@ TEST_F(HttpServerTest, WritersWaitForSlowReaders) {
   Run([](HttpServerTest* t) -> Task<> {
     SB_CO_TRY(RawClient * c, co_await t->Dial());
     SB_CO_TRYV(co_await c->Send(Get("/flood")));
-    SB_CO_TRYV(co_await Sleep(std::chrono::milliseconds(200)));
+    // Until the handler writes nothing more while others are served.
+    for (uint64_t before = 0; before == 0 || t->written_ != before;) {
+      before = t->written_;
+      SB_CO_TRYV(co_await t->Meanwhile());
+    }
     EXPECT_LT(t->written_, 32U << 20);  // what the kernel buffers, not the 64 MiB that the handler wants to write
     SB_CO_TRY(auto answer, co_await c->ReadAnswer());
     EXPECT_EQ(answer.body.size(), 64U << 20);
@@ -169,10 +173,12 @@ TEST_F(HttpServerTest, NoticesThatTheClientWent) {
   Run([](HttpServerTest* t) -> Task<> {
     for (bool half : {false, true}) {
       t->handler_saw_.clear();
+      const int before = t->handled_;
       SB_CO_TRY(RawClient * c, co_await t->Dial());
       // A pipelined request in front of the end must not hide it.
       SB_CO_TRYV(co_await c->Send(Get("/wait-closed") + Get("/next")));
-      SB_CO_TRYV(co_await Sleep(std::chrono::milliseconds(20)));
+      SB_CO_TRYV(co_await t->WaitHandled(before + 1));
+      SB_CO_TRYV(co_await t->Meanwhile());
       EXPECT_EQ(t->handler_saw_, "");
       if (half) {
         c->HalfClose();
@@ -192,7 +198,8 @@ TEST_F(HttpServerTest, NoticesItBehindAFullBuffer) {
     std::string many = Get("/wait-closed");
     while (many.size() < 100000) many += Get("/next");
     SB_CO_TRYV(co_await c->Send(std::move(many)));
-    SB_CO_TRYV(co_await Sleep(std::chrono::milliseconds(20)));
+    SB_CO_TRYV(co_await t->WaitHandled(1));
+    SB_CO_TRYV(co_await t->Meanwhile());
     c->HalfClose();
     if (t->handler_saw_.empty()) SB_CO_TRYV(co_await t->noticed_.Wait());
     EXPECT_EQ(t->handler_saw_, "gone");
@@ -204,10 +211,11 @@ TEST_F(HttpServerTest, AWonRaceLeavesTheConnectionIntact) {
   Run([](HttpServerTest* t) -> Task<> {
     SB_CO_TRY(RawClient * c, co_await t->Dial());
     for (int i = 0; i < 3; ++i) {
+      const int before = t->handled_;
       SB_CO_TRYV(co_await c->Send(Get("/race-closed")));
-      SB_CO_TRYV(co_await Sleep(std::chrono::milliseconds(10)));
+      SB_CO_TRYV(co_await t->WaitHandled(before + 1));
       SB_CO_TRYV(co_await c->Send(Get("/pipe")));
-      SB_CO_TRYV(co_await Sleep(std::chrono::milliseconds(10)));
+      SB_CO_TRYV(co_await t->Meanwhile());
       t->Go();
       SB_CO_TRY(auto raced, co_await c->ReadAnswer());
       EXPECT_EQ(raced.body, "raced");
@@ -348,7 +356,7 @@ TEST_F(HttpServerTest, StalledReadersAreCutWhenAsked) {
       [](HttpServerTest* t) -> Task<> {
         SB_CO_TRY(RawClient * c, co_await t->Dial());
         SB_CO_TRYV(co_await c->Send(Get("/flood")));
-        SB_CO_TRYV(co_await Sleep(std::chrono::milliseconds(1600)));
+        while (!t->flood_cut_) SB_CO_TRYV(co_await t->noticed_.Wait());
         SB_CO_TRY(std::string all, co_await c->ReadToEnd());
         EXPECT_LT(all.size(), 64U << 20);
         co_return Result<>{};
@@ -437,7 +445,7 @@ TEST_F(HttpServerTest, CloseCancelsHandlers) {
     SB_CO_TRYV(co_await gone->Send(Get("/wait-closed")));
     SB_CO_TRY(RawClient * flood, co_await t->Dial());
     SB_CO_TRYV(co_await flood->Send(Get("/flood")));
-    while (t->handled_ < 3) SB_CO_TRYV(co_await Sleep(std::chrono::milliseconds(1)));
+    SB_CO_TRYV(co_await t->WaitHandled(3));
     t->handler_saw_ = "";
     co_await t->server_->Close();
     EXPECT_NE(t->handler_saw_, "");

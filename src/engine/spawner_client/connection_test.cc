@@ -243,8 +243,9 @@ Task<> CancelOne(std::string path) {
     if (!reply) *out = reply.error().code;
     co_return Result<>{};
   };
+  auto received = connection->Track("m1");
   group.Spawn(call(connection, &code));
-  SB_CO_TRYV(co_await Sleep(std::chrono::milliseconds(50)));
+  while (!received->exited && !received->lost) SB_CO_TRYV(co_await received->changed.Wait());
   co_await group.Close();
   // The next one is answered although the first one's answer was never awaited.
   protocol::SpawnerRequest request = protocol::UsageReq();
@@ -258,6 +259,7 @@ Task<> CancelOne(std::string path) {
 TEST(Connection, ACancelledCallLeavesTheOthersAlone) {
   FakeSpawner fake([](FakeSpawner& s) {
     auto first = s.Receive();
+    s.Send(0, protocol::ExitedEvent{"m1", 0, false});  // says that the first is here; it is cancelled then
     auto second = s.Receive();
     s.Send(first.tag, protocol::OkResp{});
     s.Send(second.tag, protocol::UsageResp{});

@@ -146,17 +146,14 @@ TEST_F(GvisorTest, WithNobodyThereNothingWaitsForAListener) {
   ASSERT_NO_FATAL_FAILURE(StartMachine());
   auto peer = os::ConnectUnixPath(host_->data() + "/run/agents/m1.sock", SOCK_STREAM);
   ASSERT_TRUE(peer);
-  const std::string script = "sleep 0.2; dd if=/dev/zero bs=1M count=20; touch /done";
+  // More output than all buffers on the way hold: the script ends only if somebody takes it.
+  const std::string script = "touch /begun; dd if=/dev/zero bs=1M count=20; touch /done";
   ASSERT_TRUE(WriteAll(peer->get(), std::to_string(script.size()) + "\n" + script));
-  ::usleep(50'000);  // the holder has it
+  const std::string upper = host_->UpperOf("m1");
+  ASSERT_TRUE(Eventually([&] { return fs::exists(upper + "/begun"); }));
+  EXPECT_FALSE(fs::exists(upper + "/done")) << "the listener is there and reads nothing";
   peer->Reset();
-  const std::string done = host_->UpperOf("m1") + "/done";
-  bool seen = false;
-  for (int i = 0; i < 3000 && !seen; ++i) {
-    seen = fs::exists(done);
-    if (!seen) ::usleep(20'000);
-  }
-  EXPECT_TRUE(seen);
+  EXPECT_TRUE(Eventually([&] { return fs::exists(upper + "/done"); }));
 }
 
 TEST_F(GvisorTest, WhatItWroteBecomesASnapshotEvenWhenItWasKilled) {
@@ -256,7 +253,10 @@ TEST_F(GvisorTest, PausedItStandsStill) {
     return usage ? std::get<UsageResp>(usage->body).cpu_ns : 0;
   };
   const uint64_t before = cpu();
-  ::usleep(200'000);
+  // Another machine starts, runs and ends meanwhile.
+  ASSERT_NO_FATAL_FAILURE(StartMachine("m2"));
+  EXPECT_EQ(Run("echo alive", "m2"), "alive\nexit:0\n");
+  ASSERT_NO_FATAL_FAILURE(Destroy("m2"));
   EXPECT_EQ(cpu(), before);
   ASSERT_TRUE(client_->Call(PauseReq{"m1", false}));
   EXPECT_EQ(Run("echo alive"), "alive\nexit:0\n");

@@ -60,11 +60,25 @@ class HttpServerTest : public testing::Test {
     co_return Result<>{};
   }
 
+  // Until so many requests have reached their handlers.
+  Task<> WaitHandled(int count) {
+    while (handled_ < count) SB_CO_TRYV(co_await reached_.Wait());
+    co_return Result<>{};
+  }
+  // A whole exchange on a connection of its own. When it is over, the server has read what others sent before it.
+  Task<> Meanwhile() {
+    SB_CO_TRY(auto answer, co_await Ask(Get("/meanwhile", "Connection: close\r\n")));
+    EXPECT_EQ(answer.status, 200);
+    co_return Result<>{};
+  }
+
   bool may_go_ = false;
   Event go_{io_.get_executor()};
   Event noticed_{io_.get_executor()};
+  Event reached_{io_.get_executor()};
   int handled_ = 0;  // requests that have reached their handler
   uint64_t written_ = 0;
+  bool flood_cut_ = false;
   uint64_t read_ = 0;
   std::string handler_saw_;
 
@@ -79,6 +93,7 @@ class HttpServerTest : public testing::Test {
 
   Task<> Handle(HttpExchange* x) {
     ++handled_;
+    reached_.Notify();
     const std::string& path = x->request().path;
     if (path == "/echo") return Echo(x);
     if (path == "/ignore-body") return Answer(x, "ignored");
@@ -148,7 +163,12 @@ class HttpServerTest : public testing::Test {
     SB_CO_TRYV(co_await x->StartStream(200, "text/plain", std::move(none), std::nullopt));
     for (int i = 0; i < 1024; ++i) {
       std::string piece(64 << 10, 'x');
-      SB_CO_TRYV(co_await x->Write(std::move(piece)));
+      auto sent = co_await x->Write(std::move(piece));
+      if (!sent) {
+        flood_cut_ = true;
+        noticed_.Notify();
+        co_return sent;
+      }
       written_ += 64 << 10;
     }
     co_return co_await x->Finish();
