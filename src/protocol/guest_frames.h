@@ -19,27 +19,13 @@
 // An agent that was told a key of its machine (protocol/vm_config.h: after a start from a template, where every agent
 // looks alike) says it in HelloAck; a daemon that knows the key takes no other answer.
 //
-// Commands have string ids chosen by the daemon; they outlive connections. Output carries absolute offsets, counted
-// over stdout, stderr and the channel together. The agent keeps bytes until Ack: Ack(offset) both frees them and opens
-// the window (the agent sends at most kOutputWindow bytes past the last Ack, and while connected reads no more from the
-// pipes than it may send, so a daemon that withholds Acks slows the command down: back-pressure). While no daemon is
-// connected the agent goes on reading: it keeps the first and last part of the unacknowledged bytes and reports the
-// hole as a Gap. An Exit is sent again on every connection until ExitAck.
-//
-// A command may be started with a channel: one end of a socket pair as its descriptor 3, or 0. Input frames are written
-// to it, what it says comes as Output of stream 3, never before what it wrote to stdout and stderr earlier. The agent
-// holds at most kMaxInput bytes that the command did not read yet; a daemon that sends more loses the command.
-//
-// File operations are streams with u32 ids chosen by the daemon, each one higher than the last, with Credit-based flow
-// control per stream: a side may have at most kStreamWindow bytes of Data in flight that were not credited back. The
-// agent ends every stream with exactly one End (success) or FileError, an aborted one too; what the daemon sends for a
-// stream that has ended is ignored (it crossed on the way).
-//
-// A Dial is a stream to a TCP server in the machine, by the same rules, but Data flows both ways: the agent says Dialed
-// when the server has accepted, or FileError; End closes one direction, and the stream is over when both are.
 // A machine that goes on from a saved memory has an agent that knows commands by the names of another session: Renew
 // tells it the new ones, with what a copy must not share with its original (random numbers) or has missed (the time).
 // The agent answers Renewed and says no more until the next Hello.
+//
+// protocol/guest_commands.h explains the frames about commands, protocol/guest_streams.h those about files and
+// connections.
+//
 // Everything from the guest is hostile: decode with bounds; unknown types and ids close the channel.
 #pragma once
 
@@ -52,6 +38,9 @@
 #include <vector>
 
 #include "base/result.h"
+#include "protocol/guest_commands.h"
+#include "protocol/guest_limits.h"
+#include "protocol/guest_streams.h"
 #include "protocol/versions.h"
 
 namespace sandbar::protocol {
@@ -65,40 +54,7 @@ inline constexpr std::string_view kVersionsMagic = "\x7fSANDBAV";  // and the ne
 inline constexpr std::string_view kGuestMagic = "\x7fSANDBAR";     // 8 bytes, sent before Hello / HelloAck frames
 inline constexpr std::string_view kStreamMagic = "\x7fSANDBAS";    // the agent's, on a stream
 inline constexpr std::string_view kGuestGone("\x7fSANDBAR\x01\0\0\0\x0f", 13);
-inline constexpr size_t kMaxFrame = 1 << 20;      // longest legal length field
-inline constexpr size_t kMaxData = 128 << 10;     // longest Output or Data payload
-inline constexpr size_t kOutputWindow = 1 << 20;  // unacknowledged output per command
-inline constexpr size_t kMaxInput = 4 << 20;      // for a command's channel, not yet taken by it
-inline constexpr size_t kStreamWindow = 1 << 20;  // initial credit of a file stream, each way
-inline constexpr size_t kSpoolHead = 8 << 20;     // kept per command while the daemon is away
-inline constexpr size_t kSpoolTail = 8 << 20;
-inline constexpr size_t kMaxCommands = 1024;  // known to the agent at once, exited but unacknowledged ones included
-inline constexpr size_t kMaxStreams = 64;     // open file streams at once
-inline constexpr size_t kMaxDials = 256;      // open connections to servers at once
-inline constexpr size_t kMaxCommandId = 128;  // bytes; ids are never empty
-inline constexpr size_t kMaxPath = 4095;      // PATH_MAX without the NUL
-inline constexpr size_t kMaxUserName = 256;
-inline constexpr size_t kMaxMachineKey = 64;
-inline constexpr size_t kMaxEntropy = 256;
-inline constexpr size_t kMaxErrorText = 4096;       // error texts
-inline constexpr uint64_t kMaxOffset = 1ULL << 60;  // offsets and gaps above this are a lie
-
-enum class FileErrorKind : uint8_t {
-  kNotFound,
-  kDenied,
-  kExists,
-  kNotDirectory,
-  kIsDirectory,
-  kNotRegular,
-  kNoSpace,
-  kTooLarge,
-  kBadArchive,
-  kTimeout,
-  kOther
-};
-
-// Which descriptor of a command is its channel to the daemon.
-enum class Channel : uint8_t { kNone, kDescriptor3, kStandardInput };
+inline constexpr size_t kMaxFrame = 1 << 20;  // longest legal length field
 
 // daemon -> guest
 struct Hello {
@@ -107,76 +63,11 @@ struct Hello {
   uint32_t newest = 0;  // in front of the frame, when it is above `oldest`
   VersionRange versions() const { return {oldest, std::max(oldest, newest)}; }
 };
-struct Exec {
-  std::string id;
-  std::vector<std::string> argv;  // argv[0] is looked up in PATH of env unless it has a slash
-  std::vector<std::string> env;   // complete environment, "K=V"
-  std::string cwd;                // absolute
-  uint32_t uid = 0, gid = 0;
-  std::string user;                  // supplementary groups are those of this user in the guest's /etc/group
-  uint64_t timeout_ms = 0;           // 0: none; SIGKILL to the group, exit code 137
-  Channel channel = Channel::kNone;  // on the wire only when there is one
-};
-struct Ack {
-  std::string id;
-  uint64_t offset = 0;
-};
-struct ExitAck {
-  std::string id;
-};
-struct Kill {
-  std::string id;
-  int32_t signal = 15;
-};  // to the command's process group
-struct Credit {
-  uint32_t stream = 0;
-  uint32_t bytes = 0;
-};  // both ways
-struct ReadFile {
-  uint32_t stream = 0;
-  std::string path;
-  std::string cwd;
-  uint32_t uid = 0, gid = 0;
-  std::string user;
-};
-struct WriteTar {
-  uint32_t stream = 0;
-  std::string cwd;
-  uint32_t uid = 0, gid = 0;
-  std::string user;
-  bool gzip = true;
-};
-struct MakeDir {
-  uint32_t stream = 0;
-  std::string path;
-  std::string cwd;
-  uint32_t uid = 0, gid = 0;
-  std::string user;
-  bool recursive = false;
-};
-struct Data {
-  uint32_t stream = 0;
-  std::string bytes;
-};  // both ways
-struct End {
-  uint32_t stream = 0;
-};  // both ways: no more Data; from the guest: success
-struct Abort {
-  uint32_t stream = 0;
-};  // daemon gives up on a stream
 struct Quiesce {
   uint64_t grace_ms = 0;
   bool go_on = false;  // end nothing, only write the files out
 };
-struct Input {
-  std::string id;
-  std::string bytes;
-};  // for a command's channel; of one that has ended: dropped
 struct Gone {};  // the daemon of a stream is gone
-struct Dial {
-  uint32_t stream = 0;
-  uint16_t port = 0;
-};  // to 127.0.0.1:port, or [::1]:port
 struct Renamed {
   std::string from, to;
 };
@@ -187,23 +78,7 @@ struct Renew {
   std::string machine_key;  // that it says from now on
 };
 
-// A tree of files as bytes (wire/tree.h), for machines that are made for nothing else. Packs what the machine wrote to
-// its root, when it has a kernel of its own; or everything below a path.
-struct PackTree {
-  uint32_t stream = 0;
-  std::string path;  // empty: what was written
-};
-struct UnpackTree {
-  uint32_t stream = 0;
-  std::string path;
-};
-
 // guest -> daemon
-struct CommandState {
-  std::string id;
-  uint64_t produced = 0;
-  bool exited = false;
-};
 struct HelloAck {
   uint32_t oldest = kOldestGuestVersion;
   uint64_t nonce = 0;
@@ -212,47 +87,10 @@ struct HelloAck {
   uint32_t newest = 0;      // as in Hello
   VersionRange versions() const { return {oldest, std::max(oldest, newest)}; }
 };
-struct ExecStarted {
-  std::string id;
-  int32_t pid = 0;
-};
-enum class ExecFailure : uint8_t { kNotFound, kNotExecutable, kBadCwd, kDuplicate, kQuiescing, kNoResources, kOther };
-struct ExecFailed {
-  std::string id;
-  ExecFailure kind = ExecFailure::kOther;
-  std::string message;
-};
-struct Output {
-  std::string id;
-  uint64_t offset = 0;
-  uint8_t stream = 1;
-  std::string bytes;
-};  // stream 1, 2, or 3: the channel
-struct Gap {
-  std::string id;
-  uint64_t offset = 0;
-  uint64_t bytes = 0;
-};  // bytes lost at this offset
-struct Exit {
-  std::string id;
-  int32_t code = 0;  // shell style: 128+n for a signal
-  bool timed_out = false;
-  uint64_t duration_ms = 0;
-  uint64_t final_offset = 0;   // all Output (or Gap) up to here was sent before
-  bool out_of_memory = false;  // the machine's own kernel has killed for want of memory; of others the host knows
-};
-struct FileError {
-  uint32_t stream = 0;
-  FileErrorKind kind = FileErrorKind::kOther;
-  std::string message;
-};
 struct Quiesced {
   bool clean = false;
   uint32_t killed = 0;
 };  // clean: everything ended on SIGTERM
-struct Dialed {
-  uint32_t stream = 0;
-};  // connected
 struct Renewed {};
 
 using HostFrame = std::variant<Hello, Exec, Ack, ExitAck, Kill, Credit, ReadFile, WriteTar, MakeDir, Data, End, Abort,
