@@ -6,7 +6,6 @@
 #include <boost/asio/local/stream_protocol.hpp>
 #include <chrono>
 #include <deque>
-#include <list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -15,43 +14,14 @@
 
 #include "async/task.h"
 #include "engine/guest_link/guest_link.h"
+#include "engine/guest_link/waiter.h"
 #include "protocol/guest_frames.h"
 
 namespace sandbar::engine {
 
-using LinkClock = std::chrono::steady_clock;
-
 inline constexpr ptrdiff_t kMaxOpenStreams = 32;  // more wait for their turn
 inline constexpr size_t kQueueRoom = 1 << 20;     // calls wait while more than this is unsent
 inline constexpr size_t kQueueLimit = 16 << 20;   // an agent that reads nothing loses its link here
-
-// One coroutine waits, anybody notifies; a notification that comes first is not lost.
-class Waiter {
- public:
-  explicit Waiter(const asio::any_io_executor& ex) : timer_(ex) {}
-  void Notify() {
-    ready_ = true;
-    timer_.cancel();
-  }
-  // kTimeout at the deadline, kCancelled when the waiting task was cancelled.
-  Task<> Wait(LinkClock::time_point deadline);
-
- private:
-  asio::steady_timer timer_;
-  bool ready_ = false;
-};
-
-// Several coroutines wait for the same kind of thing; all are woken and look again.
-class WaitList {
- public:
-  Task<> Wait(LinkClock::time_point deadline);
-  void NotifyAll() {
-    for (Waiter* w : waiters_) w->Notify();
-  }
-
- private:
-  std::list<Waiter*> waiters_;
-};
 
 class LinkCore {
  public:
