@@ -17,6 +17,7 @@
 #include <type_traits>
 
 #include "base/log.h"
+#include "guest/terminal.h"
 #include "guest/vm_init.h"
 #include "guest/vm_net.h"
 #include "protocol/vm_config.h"
@@ -44,6 +45,7 @@ ChildSetup MakeSetup(std::vector<Fd> join_fds, std::string elevated) {
   ChildSetup setup;
   setup.elevated = std::move(elevated);
   setup.null = OpenNull();
+  setup.pts = OpenPtsDir();
   setup.join_fds = std::move(join_fds);
   SB_CHECK(::getrlimit(RLIMIT_NOFILE, &setup.files) == 0);
   rlimit more = setup.files;
@@ -180,9 +182,11 @@ void Agent::OnHello(const protocol::Hello& hello) {
   if (hello_) return Violation("second hello");
   ++generation_;
   const protocol::VersionRange ours = protocol::GuestVersions();
-  connection_->Send(
-      protocol::HelloAck{ours.oldest, hello.nonce, commands_.States(), options_.machine_key, ours.newest});
   version_ = protocol::HighestCommon(ours, hello.versions());
+  protocol::HelloAck ack{ours.oldest, hello.nonce, commands_.States(), options_.machine_key, ours.newest, {}};
+  // A daemon of version 1 takes no further fields.
+  if (Has(protocol::kStandardInput)) ack.stdins = commands_.StdinStates();
+  connection_->Send(ack);
   if (version_ == 0) {
     const std::string why = "it speaks " + Describe(hello.versions()) + ", this agent " + Describe(ours);
     return Violation(why.c_str());
@@ -202,6 +206,9 @@ void Agent::Dispatch(protocol::HostFrame& frame) {
         if constexpr (std::is_same_v<M, protocol::ExitAck>) commands_.ExitAck(m);
         if constexpr (std::is_same_v<M, protocol::Kill>) commands_.Kill(m);
         if constexpr (std::is_same_v<M, protocol::Input>) commands_.Input(m);
+        if constexpr (std::is_same_v<M, protocol::Stdin>) commands_.Stdin(m);
+        if constexpr (std::is_same_v<M, protocol::StdinEnd>) commands_.StdinEnd(m);
+        if constexpr (std::is_same_v<M, protocol::Resize>) commands_.Resize(m);
         if constexpr (std::is_same_v<M, protocol::Dial>) {
           if (files_.TakeId(m.stream)) dials_.Open(m);
         }

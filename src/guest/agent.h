@@ -45,6 +45,7 @@ class Agent : private Outlet {
   bool live() const override { return hello_ && connection_ && !connection_->closed(); }
   bool full() const override;
   uint64_t generation() const override { return generation_; }
+  bool Has(const protocol::Feature& feature) const override { return version_ >= feature.since; }
   void Send(const protocol::GuestFrame& frame) override;
   void Violation(const char* what) override;
 

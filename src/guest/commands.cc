@@ -1,5 +1,6 @@
 #include "guest/commands.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
@@ -20,6 +21,20 @@ namespace {
 constexpr auto kQuiet = std::chrono::milliseconds(50);
 // A background child that never falls silent may not hold the command open.
 constexpr auto kMaxDrain = std::chrono::milliseconds(500);
+
+// More than a terminal can hold: 12 KiB on Linux, 128 KiB and a line on gVisor.
+constexpr size_t kMaxBacklog = 256 << 10;
+
+size_t Waiting(int fd) {
+  int waiting = 0;
+  return ::ioctl(fd, FIONREAD, &waiting) == 0 && waiting > 0 ? static_cast<size_t>(waiting) : 0;
+}
+
+// FIONREAD counts only a part of what waits in a terminal: read until there is nothing, but no more than can be there.
+size_t TerminalBacklog(int fd) {
+  pollfd ready{fd, POLLIN, 0};
+  return ::poll(&ready, 1, 0) == 1 && (ready.revents & POLLIN) != 0 ? kMaxBacklog : 0;
+}
 
 uint64_t Millis(Clock::duration d) {
   return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(d).count());
@@ -57,6 +72,8 @@ void Commands::Start(Command& c, Launched launched) {
   c.sides[0].fd = std::move(launched.out);
   c.sides[1].fd = std::move(launched.err);
   c.sides[2].fd = std::move(launched.channel);
+  c.terminal = std::move(launched.terminal);
+  if (launched.input) MakeStdin(c, std::move(launched.input), std::move(launched.signals));
   by_pid_[c.pid] = &c;
   c.status_watch = loop_->Add(c.status.get(), EPOLLIN, [this, &c](uint32_t) { OnStatus(c, false); });
   for (size_t side : {0, 1, 2}) {
@@ -85,6 +102,7 @@ void Commands::OnStatus(Command& c, bool child_gone) {
   c.running = true;
   if (outlet_->live() && outlet_->generation() == c.generation)
     outlet_->Send(protocol::ExecStarted{c.request.id, static_cast<int32_t>(c.pid)});
+  TellStdin(c);
   UpdateReading(c);
 }
 
@@ -101,6 +119,7 @@ void Commands::FailLaunch(Command& c, const LaunchFailure& failure) {
   c.running = c.reaped = true;
   c.duration_ms = Millis(Clock::now() - c.started);
   for (auto& side : c.sides) side.Close();
+  if (c.standard_input) c.standard_input->Close();
   Finish(c);
   Pump();
 }
@@ -121,6 +140,12 @@ void Commands::Kill(const protocol::Kill& kill) {
 
 void Commands::SignalAll(int signal) {
   for (auto& [pid, c] : by_pid_) ::kill(c->running ? -pid : pid, signal);
+}
+
+void Commands::HangUp() {
+  for (auto& [pid, c] : by_pid_) {
+    if (c->request.terminal) ::kill(c->running ? -pid : pid, SIGHUP);
+  }
 }
 
 // Whether our own kernel has killed for want of memory since the last question.
@@ -149,39 +174,10 @@ bool Commands::OnReaped(pid_t pid, int status) {
   c.timed_out = c.timed_out && c.code == 128 + SIGKILL;
   c.out_of_memory = c.code == 128 + SIGKILL && KilledForMemory();
   c.duration_ms = Millis(Clock::now() - c.started);
+  if (c.standard_input) c.standard_input->Close();
+  c.terminal.Reset();
   BeginDrain(c);
   return true;
-}
-
-void Commands::Input(const protocol::Input& input) {
-  auto it = commands_.find(input.id);
-  if (it == commands_.end() || it->second->reaped || !it->second->sides[2].fd) return;
-  Command& c = *it->second;
-  // What does not listen is not worth more memory.
-  if (input.bytes.size() > protocol::kMaxInput - c.input.size()) {
-    ::kill(c.running ? -c.pid : c.pid, SIGKILL);
-    return;
-  }
-  c.input += input.bytes;
-  WriteInput(c);
-  UpdateReading(c);
-}
-
-void Commands::WriteInput(Command& c) {
-  while (!c.input.empty() && c.sides[2].fd) {
-    ssize_t n = ::send(c.sides[2].fd.get(), c.input.data(), c.input.size(), MSG_NOSIGNAL);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && errno == EAGAIN) break;
-    if (n <= 0) {
-      c.input.clear();
-      break;
-    }
-    c.input.erase(0, static_cast<size_t>(n));
-  }
-  if (c.input.empty()) {
-    std::string().swap(c.input);
-    UpdateReading(c);
-  }
 }
 
 void Commands::ReadChannel(Command& c) {
@@ -239,7 +235,12 @@ bool Commands::ReadSide(Command& c, size_t index, size_t max) {
   }
   std::array<char, kMaxRead> buffer;
   ssize_t n = ::read(side.fd.get(), buffer.data(), allowed);
-  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+  if (n < 0 && errno == EINTR) return false;
+  if (n < 0 && errno == EAGAIN) {
+    side.must_read = 0;
+    return false;
+  }
+  // A terminal's end is EIO.
   if (n <= 0) {
     side.Close();
     return false;
@@ -261,9 +262,7 @@ void Commands::Store(Command& c, uint8_t stream, std::string_view bytes) {
 
 void Commands::BeginDrain(Command& c) {
   for (auto& side : c.sides) {
-    int waiting = 0;
-    if (side.fd && ::ioctl(side.fd.get(), FIONREAD, &waiting) == 0 && waiting > 0)
-      side.must_read = static_cast<size_t>(waiting);
+    if (side.fd) side.must_read = c.request.terminal ? TerminalBacklog(side.fd.get()) : Waiting(side.fd.get());
   }
   for (size_t index : {0, 1, 2}) {
     // As much as is there and may be read; the rest comes through the watches as the daemon acknowledges.
@@ -299,7 +298,8 @@ void Commands::Finish(Command& c) {
   c.quiet.Reset();
   for (auto& side : c.sides) {
     side.watch.Reset();
-    if (side.fd) DrainToNowhere(std::move(side.fd));
+    if (side.fd && !c.request.terminal) DrainToNowhere(std::move(side.fd));
+    side.Close();
   }
 }
 

@@ -2,7 +2,8 @@
 //
 // A command lives from Exec until the daemon's ExitAck, across connections. It ends when its main process exits: what
 // is in the pipes then is read to the last byte, plus what comes until a short silence; pipes that a background child
-// still holds are emptied into nothing from then on, so the child neither blocks nor dies of SIGPIPE.
+// still holds are emptied into nothing from then on, so the child neither blocks nor dies of SIGPIPE. A terminal is
+// closed instead: the kernel hangs it up, and the child gets errors.
 #pragma once
 
 #include <sys/types.h>
@@ -15,6 +16,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "guest/command_input.h"
 #include "guest/connection.h"
 #include "guest/launch.h"
 #include "guest/loop.h"
@@ -36,6 +38,9 @@ class Commands {
   void ExitAck(const protocol::ExitAck& ack);
   void Kill(const protocol::Kill& kill);
   void Input(const protocol::Input& input);
+  void Stdin(const protocol::Stdin& input);
+  void StdinEnd(const protocol::StdinEnd& end);
+  void Resize(const protocol::Resize& resize);
   void RefuseNew() { refuse_new_ = true; }
   // They go on under other ids.
   void Rename(const std::vector<protocol::Renamed>& ids);
@@ -48,8 +53,11 @@ class Commands {
   void Pump();
 
   std::vector<protocol::CommandState> States() const;
+  std::vector<protocol::StdinState> StdinStates() const;
   // To every group whose main process is not reaped yet.
   void SignalAll(int signal);
+  // SIGHUP to the commands that have a terminal, as when a user closes a window: shells ignore SIGTERM there.
+  void HangUp();
   bool AnyRunning() const { return !by_pid_.empty(); }
   // Every command has ended and its Exit went out on this connection.
   bool AllReported() const;
@@ -74,6 +82,10 @@ class Commands {
     Watch status_watch;
     std::array<Side, 3> sides;  // stdout, stderr, the channel if it has one
     std::string input;          // for the channel, not yet written
+    Fd terminal;                // the slave, while the main process runs
+    std::unique_ptr<CommandInput> standard_input;
+    uint64_t taken_said = 0;  // of standard input, what the daemon was told
+    bool closed_said = false;
     Spool spool;
     Timer timeout, quiet;
     Clock::time_point started, drain_until;
@@ -104,6 +116,9 @@ class Commands {
   // As much of the channel as was there before the pipes were emptied: what it says never overtakes what was printed.
   void ReadChannel(Command& c);
   void WriteInput(Command& c);
+  void MakeStdin(Command& c, Fd fd, Fd signals);
+  void TellStdin(Command& c);
+  CommandInput* StdinOf(const std::string& id);
   void Store(Command& c, uint8_t stream, std::string_view bytes);
   void BeginDrain(Command& c);
   void CheckDrained(Command& c);

@@ -65,6 +65,10 @@ void Commands::OnConnected() {
   for (auto& [id, c] : commands_) {
     c->spool.Rewind();
     c->exit_sent = false;
+    if (!c->standard_input) continue;
+    // HelloAck has told it.
+    c->taken_said = c->standard_input->taken();
+    c->closed_said = c->standard_input->closed();
   }
   UpdateAll();
 }

@@ -22,6 +22,7 @@ class Outlet {
   virtual bool live() const = 0;
   virtual bool full() const = 0;
   virtual uint64_t generation() const = 0;  // of the live connection; a later one has a higher number
+  virtual bool Has(const protocol::Feature& feature) const = 0;  // the daemon of the live connection
   virtual void Send(const protocol::GuestFrame& frame) = 0;
   // The daemon broke the protocol: ends the connection.
   virtual void Violation(const char* what) = 0;

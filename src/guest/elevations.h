@@ -35,7 +35,7 @@ inline constexpr uint32_t kMaxElevateBytes = 2 << 20;  // of strings: what exec 
 inline constexpr uint32_t kMaxElevateStrings = 1 << 17;
 inline constexpr unsigned kElevateSeconds = 20;  // for the whole request
 inline constexpr size_t kElevateFds = 4;
-inline constexpr std::array kElevateSignals = {SIGHUP, SIGINT, SIGQUIT, SIGALRM, SIGTERM, SIGUSR1, SIGUSR2};
+inline constexpr std::array kElevateSignals = {SIGHUP, SIGINT, SIGQUIT, SIGALRM, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
 
 struct ElevateHeader {
   uint32_t argc = 0, envc = 0;

@@ -1,7 +1,7 @@
 #include "guest/launch.h"
 
 #include <fcntl.h>
-#include <linux/close_range.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -14,6 +14,7 @@
 #include "base/signals.h"
 #include "guest/elevated.h"
 #include "guest/identity.h"
+#include "guest/terminal.h"
 
 namespace sandbar::guest {
 namespace {
@@ -98,9 +99,18 @@ LaunchFailure RunElevated(const std::string& elevated, const protocol::Exec& req
 }
 
 struct ChildEnds {
-  int out, err, status, channel;  // channel -1: none as descriptor 3
-  int in;
+  int in, out, err, status;
+  int channel;  // -1: none as descriptor 3
+  int signals;  // -1: the terminal needs no signaller, or there is none
 };
+
+// All but 0, 1, 2, the status pipe and the channel. Closed, not only marked: a child that hangs in a guest's file
+// system must not keep the end of another command's input from being seen. The status pipe and all that is opened later
+// go with the exec.
+bool CloseOthers(int status, bool channel) {
+  const unsigned first = channel ? 4 : 3, kept = static_cast<unsigned>(status);
+  return (kept == first || ::close_range(first, kept - 1, 0) == 0) && ::close_range(kept + 1, kLastFd, 0) == 0;
+}
 
 // Runs in the child. The agent has one thread, so allocating after fork is safe here.
 [[noreturn]] void RunChild(const ChildSetup& setup, const protocol::Exec& request, const ChildEnds& ends) {
@@ -112,10 +122,11 @@ struct ChildEnds {
   check(JoinCgroups(setup), LaunchStep::kJoin);
   check(::setsid() >= 0, LaunchStep::kSession);
   check(::dup2(ends.in, 0) == 0 && ::dup2(ends.out, 1) == 1 && ::dup2(ends.err, 2) == 2, LaunchStep::kSession);
-  // Every other descriptor is gone with the exec, whatever was left open without the flag.
-  check(::close_range(3, kLastFd, CLOSE_RANGE_CLOEXEC) == 0, LaunchStep::kSession);
+  if (request.terminal) check(::ioctl(0, TIOCSCTTY, 0) == 0, LaunchStep::kSession);
+  if (ends.signals >= 0) check(StartSignaller(ends.signals), LaunchStep::kSession);
   if (ends.channel == 3) check(::fcntl(3, F_SETFD, 0) == 0, LaunchStep::kSession);
   if (ends.channel > 3) check(::dup2(ends.channel, 3) == 3, LaunchStep::kSession);
+  check(CloseOthers(status, ends.channel >= 0), LaunchStep::kSession);
   check(::setrlimit(RLIMIT_NOFILE, &setup.files) == 0, LaunchStep::kSession);
   ::umask(022);
   const bool elevate = MeansElevated(setup.elevated, request);
@@ -149,33 +160,91 @@ Result<Pipe> MakePipe() {
   return p;
 }
 
-Result<Launched> Launch(const ChildSetup& setup, const protocol::Exec& request) {
-  if (HasNul(request.argv) || HasNul(request.env) || request.cwd.find('\0') != std::string::npos)
-    return Fail(Code::kBadRequest, "NUL in an argument");
+namespace {
+
+// Both sides of what a command is connected with.
+struct Connections {
+  Launched ours;
+  Fd in, out, err, channel, signals;  // the child's; `in` empty: /dev/null
+};
+
+Result<> MakeChannel(const protocol::Exec& request, Connections& c) {
+  int fds[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0) return FailErrno("socketpair");
+  c.ours.channel = Fd(fds[0]);
+  (request.channel == protocol::Channel::kDescriptor3 ? c.channel : c.in) = Fd(fds[1]);
+  if (::fcntl(c.ours.channel.get(), F_SETFL, O_NONBLOCK) != 0) return FailErrno("fcntl");
+  return {};
+}
+
+// The writing end is non-blocking, for the agent.
+Result<> MakeInputPipe(Fd& read, Fd& write) {
+  int fds[2];
+  if (::pipe2(fds, O_CLOEXEC) != 0) return FailErrno("pipe");
+  read = Fd(fds[0]);
+  write = Fd(fds[1]);
+  if (::fcntl(fds[1], F_SETFL, O_NONBLOCK) != 0) return FailErrno("fcntl");
+  return {};
+}
+
+Result<> MakePipes(const protocol::Exec& request, Connections& c) {
   SB_TRY(Pipe out, MakePipe());
   SB_TRY(Pipe err, MakePipe());
+  c.ours.out = std::move(out.read), c.out = std::move(out.write);
+  c.ours.err = std::move(err.read), c.err = std::move(err.write);
+  if (request.standard_input) SB_TRYV(MakeInputPipe(c.in, c.ours.input));
+  for (const Fd* fd : {&c.in, &c.out, &c.err}) {
+    // So that the user can open /dev/stdin, /dev/stdout and /dev/stderr; only a comfort, hence unchecked.
+    [[maybe_unused]] int r = *fd ? ::fchown(fd->get(), request.uid, request.gid) : 0;
+  }
+  return {};
+}
+
+Result<> MakeTerminal(const ChildSetup& setup, const protocol::Exec& request, Connections& c) {
+  SB_TRY(Terminal t, OpenTerminal(setup.pts, *request.terminal, request.uid));
+  for (Fd* fd : {&c.in, &c.out, &c.err}) {
+    *fd = Fd(::fcntl(t.slave.get(), F_DUPFD_CLOEXEC, 3));
+    if (!*fd) return FailErrno("dup");
+  }
+  // A descriptor of its own, because it is watched on its own.
+  c.ours.input = Fd(::fcntl(t.master.get(), F_DUPFD_CLOEXEC, 3));
+  if (!c.ours.input) return FailErrno("dup");
+  if (t.lacks_signals) SB_TRYV(MakeInputPipe(c.signals, c.ours.signals));
+  c.ours.out = std::move(t.master);
+  c.ours.terminal = std::move(t.slave);
+  return {};
+}
+
+Result<> CheckRequest(const protocol::Exec& request) {
+  if (HasNul(request.argv) || HasNul(request.env) || request.cwd.find('\0') != std::string::npos)
+    return Fail(Code::kBadRequest, "NUL in an argument");
+  if (request.TakesInput() && request.channel == protocol::Channel::kStandardInput)
+    return Fail(Code::kBadRequest, "two uses of standard input");
+  return {};
+}
+
+}  // namespace
+
+Result<Launched> Launch(const ChildSetup& setup, const protocol::Exec& request) {
+  SB_TRYV(CheckRequest(request));
+  Connections c;
+  SB_TRYV(request.terminal ? MakeTerminal(setup, request, c) : MakePipes(request, c));
+  if (request.channel != protocol::Channel::kNone) SB_TRYV(MakeChannel(request, c));
   SB_TRY(Pipe status, MakePipe());
-  for (int fd : {out.write.get(), err.write.get()}) {
-    // So that the user can open /dev/stdout and /dev/stderr; only a comfort, hence unchecked.
-    [[maybe_unused]] int r = ::fchown(fd, request.uid, request.gid);
-  }
-  Fd ours, theirs;
-  if (request.channel != protocol::Channel::kNone) {
-    int fds[2];
-    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0) return FailErrno("socketpair");
-    ours = Fd(fds[0]);
-    theirs = Fd(fds[1]);
-    if (::fcntl(ours.get(), F_SETFL, O_NONBLOCK) != 0) return FailErrno("fcntl");
-  }
   pid_t pid = ::fork();
   if (pid < 0) return FailErrno("fork");
   if (pid == 0) {
-    ChildEnds ends{out.write.get(), err.write.get(), status.write.get(), -1, setup.null.get()};
-    if (request.channel == protocol::Channel::kDescriptor3) ends.channel = theirs.get();
-    if (request.channel == protocol::Channel::kStandardInput) ends.in = theirs.get();
+    ChildEnds ends{c.in ? c.in.get() : setup.null.get(),
+                   c.out.get(),
+                   c.err.get(),
+                   status.write.get(),
+                   c.channel.get(),
+                   c.signals.get()};
     RunChild(setup, request, ends);
   }
-  return Launched{pid, std::move(out.read), std::move(err.read), std::move(status.read), std::move(ours)};
+  c.ours.pid = pid;
+  c.ours.status = std::move(status.read);
+  return std::move(c.ours);
 }
 
 protocol::ExecFailed Describe(const protocol::Exec& request, const LaunchFailure& failure) {

@@ -37,6 +37,7 @@ void Quiescer::Start(milliseconds grace) {
   phase_ = Phase::kTerm;
   until_ = Clock::now() + std::clamp(grace, milliseconds(0), milliseconds(3600 * 1000));
   SignalEverything(SIGTERM);
+  commands_->HangUp();
   SignalEverything(SIGCONT);  // a stopped process could not act on it
   Tick();
 }

@@ -37,6 +37,9 @@ std::vector<HostFrame> HostFrames() {
   Exec exec{"cmd_1", {"sh", "-c", ""}, {"A=b", ""}, "/tmp", 1000, 1001, "user", 123456789012, Channel::kNone};
   Exec channel = exec;
   channel.channel = Channel::kStandardInput;
+  Exec input = exec, terminal = exec;
+  input.standard_input = true;
+  terminal.terminal = TerminalSize{132, 43};
   return {Hello{1, 0x1122334455667788},
           exec,
           channel,
@@ -56,7 +59,12 @@ std::vector<HostFrame> HostFrames() {
           Dial{10, 3000},
           PackTree{11, "/data"},
           UnpackTree{12, "/"},
-          Renew{"entropy", 1234567890123456789, {{"cmd_1", "cmd_2"}, {"a", "b"}}, "k3y"}};
+          Renew{"entropy", 1234567890123456789, {{"cmd_1", "cmd_2"}, {"a", "b"}}, "k3y"},
+          input,
+          terminal,
+          Stdin{"cmd_1", 5, "text"},
+          StdinEnd{"cmd_1", 9},
+          Resize{"cmd_1", {80, 24}}};
 }
 
 std::vector<GuestFrame> GuestFrames() {
@@ -73,7 +81,10 @@ std::vector<GuestFrame> GuestFrames() {
           FileError{4, FileErrorKind::kNoSpace, "full"},
           Quiesced{true, 3},
           Dialed{10},
-          Renewed{}};
+          Renewed{},
+          HelloAck{1, 42, {{"cmd_1", 5, false}}, "", 0, {{"cmd_1", 7, 3, true, false}}},
+          StdinTaken{"cmd_1", 3},
+          StdinClosed{"cmd_1"}};
 }
 
 std::vector<SpawnerRequest> Requests() {

@@ -1,5 +1,6 @@
 #include "protocol/guest_frames.h"
 
+#include <optional>
 #include <type_traits>
 #include <utility>
 
@@ -10,7 +11,7 @@
 namespace sandbar::protocol {
 namespace {
 
-constexpr uint32_t kNewestGuestVersion = 2 + kAhead;
+constexpr uint32_t kNewestGuestVersion = 3 + kAhead;
 constexpr uint8_t kHostBase = 1;
 constexpr uint8_t kGuestBase = 65;
 constexpr size_t kMaxItems = 65536, kMaxItem = 1 << 20;  // of argv and env; a frame is shorter
@@ -25,6 +26,12 @@ template <class A>
 void Offset(A& a, Is<uint64_t> auto& offset) {
   a(offset);
   a.Require(offset <= kMaxOffset);
+}
+template <class A>
+void Size(A& a, Is<TerminalSize> auto& size) {
+  a(size.cols);
+  a(size.rows);
+  a.Require(size.cols <= kMaxTerminalSide && size.rows <= kMaxTerminalSide);
 }
 
 }  // namespace
@@ -46,6 +53,14 @@ void Fields(A& a, Is<Exec> auto& m) {
   a.Text(m.user, kMaxUserName);
   a(m.timeout_ms);
   a.Appended(m.channel, [&] { a.Enum(m.channel, Channel::kStandardInput); });
+  a.Appended(m.standard_input, [&] { a(m.standard_input); });
+  a.Appended(m.terminal, [&] {
+    bool has = m.terminal.has_value();
+    TerminalSize size = m.terminal.value_or(TerminalSize());
+    a(has);
+    Size(a, size);
+    if constexpr (A::kReads) m.terminal = has ? std::optional(size) : std::nullopt;
+  });
 }
 template <class A>
 void Fields(A& a, Is<Ack> auto& m) {
@@ -130,6 +145,22 @@ void Fields(A& a, Is<Input> auto& m) {
   a.Rest(m.bytes, kMaxData);
 }
 template <class A>
+void Fields(A& a, Is<Stdin> auto& m) {
+  Id(a, m.id);
+  Offset(a, m.offset);
+  a.Rest(m.bytes, kMaxData);
+}
+template <class A>
+void Fields(A& a, Is<StdinEnd> auto& m) {
+  Id(a, m.id);
+  Offset(a, m.offset);
+}
+template <class A>
+void Fields(A& a, Is<Resize> auto& m) {
+  Id(a, m.id);
+  Size(a, m.size);
+}
+template <class A>
 void Fields(A&, Is<Gone> auto&) {}
 template <class A>
 void Fields(A& a, Is<Dial> auto& m) {
@@ -154,6 +185,12 @@ void Fields(A& a, Is<HelloAck> auto& m) {
   a(m.nonce);
   a.Each(m.commands, kMaxCommands, [&](auto& c) { Id(a, c.id), Offset(a, c.produced), a(c.exited); });
   a.Appended(m.machine_key, [&] { a.Text(m.machine_key, kMaxMachineKey); });
+  a.Appended(m.stdins, [&] {
+    a.Each(m.stdins, kMaxCommands, [&](auto& i) {
+      Id(a, i.id), Offset(a, i.accepted), Offset(a, i.taken), a(i.ended), a(i.closed);
+      a.Require(i.taken <= i.accepted);
+    });
+  });
 }
 template <class A>
 void Fields(A& a, Is<ExecStarted> auto& m) {
@@ -202,10 +239,18 @@ void Fields(A& a, Is<Quiesced> auto& m) {
   a(m.clean);
   a(m.killed);
 }
-
 template <class A>
 void Fields(A& a, Is<Dialed> auto& m) {
   a(m.stream);
+}
+template <class A>
+void Fields(A& a, Is<StdinTaken> auto& m) {
+  Id(a, m.id);
+  Offset(a, m.offset);
+}
+template <class A>
+void Fields(A& a, Is<StdinClosed> auto& m) {
+  Id(a, m.id);
 }
 
 namespace {

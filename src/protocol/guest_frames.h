@@ -47,6 +47,7 @@ namespace sandbar::protocol {
 
 // Version 1: of agents and servers that know one version only and refuse a frame with further fields.
 // Version 2: says which versions it speaks, ignores the fields of a frame that it does not know.
+// Version 3: has standard input and terminals (kStandardInput, kTerminals).
 inline constexpr uint32_t kOldestGuestVersion = 1;
 VersionRange GuestVersions();
 
@@ -85,6 +86,8 @@ struct HelloAck {
   std::vector<CommandState> commands;
   std::string machine_key;  // on the wire only when there is one
   uint32_t newest = 0;      // as in Hello
+  // Of the commands that take input. On the wire only when there are any: for a daemon of version 1 leave it empty.
+  std::vector<StdinState> stdins;
   VersionRange versions() const { return {oldest, std::max(oldest, newest)}; }
 };
 struct Quiesced {
@@ -94,9 +97,9 @@ struct Quiesced {
 struct Renewed {};
 
 using HostFrame = std::variant<Hello, Exec, Ack, ExitAck, Kill, Credit, ReadFile, WriteTar, MakeDir, Data, End, Abort,
-                               Quiesce, Input, Gone, Dial, PackTree, UnpackTree, Renew>;
+                               Quiesce, Input, Gone, Dial, PackTree, UnpackTree, Renew, Stdin, StdinEnd, Resize>;
 using GuestFrame = std::variant<HelloAck, ExecStarted, ExecFailed, Output, Gap, Exit, Credit, Data, End, FileError,
-                                Quiesced, Dialed, Renewed>;
+                                Quiesced, Dialed, Renewed, StdinTaken, StdinClosed>;
 
 // A whole frame including the length prefix; Hello and HelloAck with the magic in front of it.
 // The position of a type in its variant is its number on the wire: append only.
@@ -109,7 +112,7 @@ std::string EncodeForStream(const HostFrame& frame);
 
 // Incremental decoder. Feed() bytes; Next() yields a frame, nothing (needs more), or kProtocol (close the channel).
 // Until a magic was seen it discards (the magic is consumed). Every string and number of a frame that comes out is
-// within the bounds above; empty Output, Data, Gap and Credit are refused.
+// within the bounds above; empty Output, Data, Stdin, Gap and Credit are refused.
 template <class Frame>
 class FrameDecoder {
  public:

@@ -44,7 +44,10 @@ std::vector<HostFrame> HostSamples() {
           Dial{10, 3000},
           PackTree{11, "/data"},
           UnpackTree{12, "/"},
-          Renew{"entropy", 1234567890123456789, {{"cmd_1", "cmd_2"}}, "k3y"}};
+          Renew{"entropy", 1234567890123456789, {{"cmd_1", "cmd_2"}}, "k3y"},
+          Stdin{"cmd_1", 7, "text"},
+          StdinEnd{"cmd_1", 11},
+          Resize{"cmd_1", {80, 24}}};
 }
 
 std::vector<GuestFrame> GuestSamples() {
@@ -60,7 +63,9 @@ std::vector<GuestFrame> GuestSamples() {
           FileError{4, FileErrorKind::kNoSpace, "full"},
           Quiesced{true, 3},
           Dialed{10},
-          Renewed{}};
+          Renewed{},
+          StdinTaken{"cmd_1", 7},
+          StdinClosed{"cmd_1"}};
 }
 
 // Encoding is injective, so equal bytes mean equal frames.
@@ -102,6 +107,32 @@ TEST(GuestFrames, TheChannelIsAskedForByOneMoreByteAndOnlyThen) {
   decoder.Feed(odd);
   HostFrame frame;
   EXPECT_FALSE(decoder.Next(frame));
+}
+
+TEST(GuestFrames, InputAndTerminalAreFieldsOfVersion3) {
+  Exec plain{"cmd_1", {"sh"}, {}, "/tmp", 1, 2, "user", 0};
+  Exec input = plain, terminal = plain, both = plain;
+  input.standard_input = both.standard_input = true;
+  terminal.terminal = TerminalSize{};
+  both.terminal = TerminalSize{kMaxTerminalSide, 1};
+  auto got = DecodeAll<HostFrame>(Encode(Hello{}) + Encode(plain) + Encode(input) + Encode(terminal) + Encode(both), 5);
+  ASSERT_EQ(got.size(), 5u);
+  EXPECT_FALSE(std::get<Exec>(got[1]).TakesInput());
+  EXPECT_TRUE(std::get<Exec>(got[2]).standard_input);
+  EXPECT_FALSE(std::get<Exec>(got[2]).terminal);
+  EXPECT_FALSE(std::get<Exec>(got[3]).standard_input);
+  EXPECT_EQ(std::get<Exec>(got[3]).terminal, TerminalSize{});
+  EXPECT_EQ(std::get<Exec>(got[4]).terminal, (TerminalSize{kMaxTerminalSide, 1}));
+  // An agent of version 2 reads the fields that it knows and ignores the rest.
+  EXPECT_EQ(Encode(input).substr(5, Encode(plain).size() - 5), Encode(plain).substr(5));
+  const HelloAck old{1, 42, {{"a", 1, true}}, "k3y"};
+  HelloAck with = old;
+  with.stdins = {{"a", 5, 4, true, false}};
+  EXPECT_EQ(Encode(GuestFrame(with)).substr(13, Encode(GuestFrame(old)).size() - 13),
+            Encode(GuestFrame(old)).substr(13));
+  auto ack = DecodeAll<GuestFrame>(Encode(GuestFrame(with)), 7);
+  ASSERT_EQ(ack.size(), 1u);
+  EXPECT_EQ(std::get<HelloAck>(ack[0]).stdins, with.stdins);
 }
 
 TEST(GuestFrames, FieldsArriveAsSent) {
@@ -356,8 +387,10 @@ TEST(GuestFrames, RefusesTruncatedPayloadsAndIgnoresFieldsThatItDoesNotKnow) {
       EXPECT_TRUE(accepts(bytes));
       bool open_ended = std::visit([](const auto& m) { return requires { m.bytes.data(); }; }, f);
       if (open_ended) continue;  // its last field is "the rest"
-      // Optional fields come before the unknown ones: a channel, a key.
-      const std::string known = std::string(f.index() == kExecIndex ? 1 : f.index() == 0 ? 4 : 0, '\0');
+      // Optional fields come before the unknown ones: channel, input and terminal (1 + 1 + 9); key and inputs (4 + 4).
+      const bool ack = std::is_same_v<std::decay_t<decltype(f)>, GuestFrame> && f.index() == 0;
+      const bool exec = std::is_same_v<std::decay_t<decltype(f)>, HostFrame> && f.index() == kExecIndex;
+      const std::string known = std::string(exec ? 11 : ack ? 8 : 0, '\0');
       EXPECT_TRUE(accepts(Raw(type, payload + known + "later"))) << int{type};
       for (size_t n = 0; n < payload.size(); ++n) EXPECT_FALSE(accepts(Raw(type, payload.substr(0, n)))) << int{type};
     }
@@ -399,6 +432,22 @@ TEST(GuestFrames, RefusesValuesOutOfBounds) {
   EXPECT_FALSE(host(Renew{std::string(kMaxEntropy + 1, 'x'), 0, {}}));
   EXPECT_FALSE(host(Renew{"", 0, {{"cmd_1", ""}}}));
   EXPECT_FALSE(host(Renew{"", 0, {{std::string(kMaxCommandId + 1, 'x'), "cmd_2"}}}));
+  EXPECT_FALSE(host(Stdin{"a", 0, ""}));
+  EXPECT_FALSE(host(Stdin{"", 0, "x"}));
+  EXPECT_FALSE(host(Stdin{"a", kMaxOffset + 1, "x"}));
+  EXPECT_FALSE(host(Stdin{"a", 0, std::string(kMaxData + 1, 'x')}));
+  EXPECT_TRUE(host(Stdin{"a", kMaxOffset, std::string(kMaxData, 'x')}));
+  EXPECT_FALSE(host(StdinEnd{"a", kMaxOffset + 1}));
+  EXPECT_FALSE(host(Resize{"a", {kMaxTerminalSide + 1, 1}}));
+  EXPECT_FALSE(host(Resize{"a", {1, UINT32_MAX}}));
+  EXPECT_TRUE(host(Resize{"a", {kMaxTerminalSide, 0}}));
+  Exec terminal{"a", {"x"}, {}, "/"};
+  terminal.terminal = TerminalSize{1, kMaxTerminalSide + 1};
+  EXPECT_FALSE(host(terminal));
+  EXPECT_FALSE(guest(StdinTaken{"a", kMaxOffset + 1}));
+  EXPECT_FALSE(guest(StdinClosed{""}));
+  EXPECT_FALSE(guest(HelloAck{1, 1, {}, "", 0, {{"a", 1, 2, false, false}}}));
+  EXPECT_FALSE(guest(HelloAck{1, 1, {}, "", 0, std::vector<StdinState>(kMaxCommands + 1, StdinState{"a"})}));
   EXPECT_FALSE(host(Kill{"a", 0}));
   EXPECT_FALSE(host(Kill{"a", 65}));
   EXPECT_FALSE(host(ReadFile{1, std::string(kMaxPath + 1, 'x'), "/"}));

@@ -17,6 +17,12 @@ Result<> CheckPath(const std::string& path, std::string_view what) {
   return {};
 }
 
+Result<> CheckSize(protocol::TerminalSize size) {
+  if (size.cols <= protocol::kMaxTerminalSide && size.rows <= protocol::kMaxTerminalSide) return {};
+  return Fail(Code::kBadRequest,
+              "a terminal has at most " + std::to_string(protocol::kMaxTerminalSide) + " columns and rows");
+}
+
 Result<> Check(const protocol::Exec& request) {
   if (request.id.empty() || request.id.size() > protocol::kMaxCommandId)
     return Fail(Code::kBadRequest, "bad command id");
@@ -24,6 +30,7 @@ Result<> Check(const protocol::Exec& request) {
   if (HasNul(request.argv) || HasNul(request.env)) return Fail(Code::kBadRequest, "an argument contains NUL");
   if (request.user.size() > protocol::kMaxUserName) return Fail(Code::kBadRequest, "user name is too long");
   SB_TRYV(CheckPath(request.cwd, "cwd"));
+  if (request.terminal) SB_TRYV(CheckSize(*request.terminal));
   if (protocol::Encode(request).size() > protocol::kMaxFrame)
     return Fail(Code::kTooLarge, "command and environment too large");
   return {};
@@ -122,6 +129,8 @@ Task<bool> SendChunk(LinkCore* core, LinkCore::Stream* s, std::string chunk) {
 Task<> CallExec(std::shared_ptr<LinkCore> core, protocol::Exec request) {
   if (auto good = Check(request); !good) co_return good;
   if (core->closed()) co_return std::unexpected(core->Unavailable());
+  if (request.standard_input) SB_CO_TRYV(core->Require(protocol::kStandardInput));
+  if (request.terminal) SB_CO_TRYV(core->Require(protocol::kTerminals));
   if (core->commands.size() >= protocol::kMaxCommands) co_return Fail(Code::kTooMany, "too many commands at once");
   auto deadline = LinkClock::now() + core->limits().call;
   SB_CO_TRYV(co_await core->WaitRoom(deadline));
@@ -129,6 +138,7 @@ Task<> CallExec(std::shared_ptr<LinkCore> core, protocol::Exec request) {
   auto [it, fresh] = core->commands.try_emplace(request.id);
   if (!fresh) co_return Fail(Code::kConflict, "command id is in use");
   it->second.starting = &call;
+  if (request.TakesInput()) it->second.input.emplace();
   // However this coroutine ends, the core must not keep a pointer into it.
   struct Detach {
     LinkCore& core;
@@ -147,14 +157,12 @@ Task<> CallExec(std::shared_ptr<LinkCore> core, protocol::Exec request) {
   co_return *call.result;
 }
 
-Task<> CallInput(std::shared_ptr<LinkCore> core, std::string command, std::string bytes) {
-  auto deadline = LinkClock::now() + core->limits().call;
-  for (size_t at = 0; at < bytes.size();) {
-    SB_CO_TRYV(co_await core->WaitRoom(deadline));
-    size_t n = std::min(bytes.size() - at, protocol::kMaxData / 2);
-    core->Send(protocol::Input{command, bytes.substr(at, n)});
-    at += n;
-  }
+Task<> CallResize(std::shared_ptr<LinkCore> core, std::string command, protocol::TerminalSize size) {
+  if (auto good = CheckSize(size); !good) co_return good;
+  SB_CO_TRYV(core->Require(protocol::kTerminals));
+  SB_CO_TRYV(co_await core->WaitRoom(LinkClock::now() + core->limits().call));
+  if (!core->commands.contains(command)) co_return Fail(Code::kNotFound, "no such command");
+  core->Send(protocol::Resize{std::move(command), size});
   co_return Result<>{};
 }
 

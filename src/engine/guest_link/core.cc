@@ -45,6 +45,9 @@ void LinkCore::Shut(Error why) {
     c.starting->result = std::unexpected(Unavailable());
     std::exchange(c.starting, nullptr)->waiter.Notify();
   }
+  for (auto& [id, c] : commands) {
+    if (c.input) c.input->changed->NotifyAll();
+  }
   for (auto& [id, s] : streams_) s->Notify();
   streams_.clear();
   if (quiesce != nullptr) quiesce->waiter.Notify();
@@ -130,6 +133,7 @@ Task<> LinkCore::Handshake(std::string key) {
         it->second.produced = c.produced;
       }
       known = std::move(ack->commands);
+      SB_CO_TRYV(TakeStdins(std::move(ack->stdins)));
       decoder_.ForbidMagic();
       co_return Result<>{};
     }

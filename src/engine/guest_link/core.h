@@ -23,6 +23,16 @@ inline constexpr ptrdiff_t kMaxOpenStreams = 32;  // more wait for their turn
 inline constexpr size_t kQueueRoom = 1 << 20;     // calls wait while more than this is unsent
 inline constexpr size_t kQueueLimit = 16 << 20;   // an agent that reads nothing loses its link here
 
+// The standard input of a command, as this side knows it.
+struct CommandStdin {
+  uint64_t sent = 0;  // or had by the agent at HelloAck
+  uint64_t taken = 0;
+  bool ended = false;
+  bool closed = false;
+  bool writing = false;                                              // somebody waits in WriteStdin
+  std::shared_ptr<WaitList> changed = std::make_shared<WaitList>();  // shared with who waits: a command may go
+};
+
 class LinkCore {
  public:
   LinkCore(asio::local::stream_protocol::socket socket, GuestEvents* events, LinkDeadlines limits);
@@ -62,12 +72,17 @@ class LinkCore {
     uint64_t produced = 0;  // as of HelloAck
     uint64_t received = 0;
     uint64_t acked = 0;
+    std::optional<CommandStdin> input;  // it takes standard input
   };
   std::map<std::string, Command> commands;
   std::vector<protocol::CommandState> known;
+  std::vector<protocol::StdinState> known_stdins;
   void Ack(const std::string& id, uint64_t offset);
   void AckExit(const std::string& id);
   void Kill(const std::string& id, int signal);
+  // nullptr: there is no such command, or it takes no input.
+  CommandStdin* FindStdin(const std::string& id);
+  std::optional<protocol::StdinState> Stdin(const std::string& id) const;
 
   // File streams.
   struct Stream {
@@ -111,6 +126,7 @@ class LinkCore {
   Waiter* renewing = nullptr;
 
  private:
+  Result<> TakeStdins(std::vector<protocol::StdinState> stdins);
   Result<> Dispatch(protocol::GuestFrame& frame);
   Result<> On(protocol::HelloAck& m);
   Result<> On(protocol::ExecStarted& m);
@@ -125,6 +141,8 @@ class LinkCore {
   Result<> On(protocol::Quiesced& m);
   Result<> On(protocol::Dialed& m);
   Result<> On(protocol::Renewed& m);
+  Result<> On(protocol::StdinTaken& m);
+  Result<> On(protocol::StdinClosed& m);
   Result<Command*> Live(const std::string& id);
   Result<> CheckOffset(Command& c, uint64_t offset, uint64_t bytes, bool gap);
   Result<> EndStream(uint32_t id, std::expected<void, protocol::FileError> how);
@@ -153,6 +171,9 @@ class LinkCore {
 // The calls, each a coroutine that holds the core.
 Task<> CallExec(std::shared_ptr<LinkCore> core, protocol::Exec request);
 Task<> CallInput(std::shared_ptr<LinkCore> core, std::string command, std::string bytes);
+Task<> CallWriteStdin(std::shared_ptr<LinkCore> core, std::string command, uint64_t offset, std::string bytes);
+Task<> CallEndStdin(std::shared_ptr<LinkCore> core, std::string command, uint64_t offset);
+Task<> CallResize(std::shared_ptr<LinkCore> core, std::string command, protocol::TerminalSize size);
 struct QuiesceRequest {
   std::chrono::milliseconds grace;
   std::chrono::milliseconds silence;  // 0: as the link's limits say

@@ -191,6 +191,51 @@ Result<> LinkCore::On(protocol::Renewed&) {
   return {};
 }
 
+Result<> LinkCore::On(protocol::StdinTaken& m) {
+  SB_TRY(Command * c, Live(m.id));
+  if (!c->input) return Broken("input of a command that takes none");
+  if (m.offset <= c->input->taken || m.offset > c->input->sent) return Broken("it took input that it did not get");
+  c->input->taken = m.offset;
+  c->input->changed->NotifyAll();
+  if (!c->abandoned) events_->OnStdinTaken(m.id, m.offset);
+  return {};
+}
+
+Result<> LinkCore::On(protocol::StdinClosed& m) {
+  SB_TRY(Command * c, Live(m.id));
+  if (!c->input || std::exchange(c->input->closed, true)) return Broken("unexpected end of a command's input");
+  c->input->changed->NotifyAll();
+  if (!c->abandoned) events_->OnStdinClosed(m.id);
+  return {};
+}
+
+Result<> LinkCore::TakeStdins(std::vector<protocol::StdinState> stdins) {
+  for (const protocol::StdinState& s : stdins) {
+    auto it = commands.find(s.id);
+    if (it == commands.end() || it->second.input) return Broken("input of no command, or twice");
+    if (s.accepted - s.taken > protocol::kStdinWindow) return Broken("it has input beyond the window");
+    CommandStdin& input = it->second.input.emplace();
+    input.sent = s.accepted;
+    input.taken = s.taken;
+    input.ended = s.ended;
+    input.closed = s.closed;
+  }
+  known_stdins = std::move(stdins);
+  return {};
+}
+
+CommandStdin* LinkCore::FindStdin(const std::string& id) {
+  auto it = commands.find(id);
+  return it == commands.end() || !it->second.input ? nullptr : &*it->second.input;
+}
+
+std::optional<protocol::StdinState> LinkCore::Stdin(const std::string& id) const {
+  auto it = commands.find(id);
+  if (it == commands.end() || !it->second.input) return std::nullopt;
+  const CommandStdin& input = *it->second.input;
+  return protocol::StdinState{id, input.sent, input.taken, input.ended, input.closed};
+}
+
 void LinkCore::Ack(const std::string& id, uint64_t offset) {
   auto it = commands.find(id);
   if (it == commands.end() || !it->second.seen) return;

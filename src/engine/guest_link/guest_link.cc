@@ -18,12 +18,23 @@ class Link : public GuestLink {
 
   Result<> Require(const protocol::Feature& feature) const override { return core_->Require(feature); }
   const std::vector<protocol::CommandState>& known_commands() const override { return core_->known; }
+  const std::vector<protocol::StdinState>& known_stdins() const override { return core_->known_stdins; }
   Task<> Exec(protocol::Exec request) override { return CallExec(core_, std::move(request)); }
   void Ack(const std::string& command, uint64_t offset) override { core_->Ack(command, offset); }
   void AckExit(const std::string& command) override { core_->AckExit(command); }
   void Kill(const std::string& command, int signal) override { core_->Kill(command, signal); }
   Task<> Input(std::string command, std::string bytes) override {
     return CallInput(core_, std::move(command), std::move(bytes));
+  }
+  Task<> WriteStdin(std::string command, uint64_t offset, std::string bytes) override {
+    return CallWriteStdin(core_, std::move(command), offset, std::move(bytes));
+  }
+  Task<> EndStdin(std::string command, uint64_t offset) override {
+    return CallEndStdin(core_, std::move(command), offset);
+  }
+  std::optional<protocol::StdinState> Stdin(const std::string& command) const override { return core_->Stdin(command); }
+  Task<> Resize(std::string command, protocol::TerminalSize size) override {
+    return CallResize(core_, std::move(command), size);
   }
 
   Task<std::unique_ptr<FileStream>> ReadFile(std::string path, std::string cwd, GuestUser user) override {

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,6 +31,11 @@ class GuestEvents {
   virtual void OnOutput(const std::string& command, uint64_t offset, uint8_t stream, std::string_view bytes) = 0;
   virtual void OnGap(const std::string& command, uint64_t offset, uint64_t bytes) = 0;
   virtual void OnExit(const protocol::Exit& exit) = 0;
+  // The command got all bytes of its standard input before `offset`.
+  virtual void OnStdinTaken(const std::string& /*command*/, uint64_t /*offset*/) {}
+  // Nobody reads the command's standard input any more; what was not taken is lost. Comes before the command's exit
+  // when the command ended with input left or before the end of its input.
+  virtual void OnStdinClosed(const std::string& /*command*/) {}
   // The connection ended (once); no calls follow. Not called after the owner's own Close().
   virtual void OnClosed(const Error& why) = 0;
 };
@@ -58,8 +64,11 @@ class GuestLink {
   virtual Result<> Require(const protocol::Feature& feature) const = 0;
   // Commands that the agent knew at HelloAck: so that recovery can tell a lost command from a live one.
   virtual const std::vector<protocol::CommandState>& known_commands() const = 0;
+  // Those of them that take input, and where their input continues: WriteStdin at StdinState::accepted.
+  virtual const std::vector<protocol::StdinState>& known_stdins() const = 0;
   // Error codes: kExecutableNotFound (also: there, but cannot be executed), kBadRequest (cwd, arguments), kTooLarge,
-  // kTooMany, kStopping (quiescing), kConflict (duplicate id), kUnavailable, kTimeout. A call that times out or is
+  // kTooMany, kStopping (quiescing), kConflict (duplicate id, or the agent is too old for standard input or a
+  // terminal), kUnavailable, kTimeout. A call that times out or is
   // cancelled before the agent answered has its command killed and acknowledged by the link itself.
   virtual Task<> Exec(protocol::Exec request) = 0;
   virtual void Ack(const std::string& command, uint64_t offset) = 0;
@@ -68,6 +77,18 @@ class GuestLink {
   // To the channel of a command that was started with one. Returns when the bytes are on their way, not when the
   // command has read them; no more than protocol::kMaxInput may be unread.
   virtual Task<> Input(std::string command, std::string bytes) = 0;
+  // Standard input of a command that takes it (protocol::Exec::TakesInput). `offset` counts all bytes since the command
+  // began. Bytes that the agent has are skipped; a gap is kBadRequest. WriteStdin waits as long as the command reads
+  // nothing: there is no time limit, cancel it. It returns when the last byte is on its way, not when the command has
+  // read it (GuestEvents::OnStdinTaken says that). When nobody reads any more, both succeed and discard.
+  // kNotFound: no such command, or it takes no input. kConflict: the input has ended, or another WriteStdin is waiting.
+  virtual Task<> WriteStdin(std::string command, uint64_t offset, std::string bytes) = 0;
+  // The input ends at `offset`, up to which all bytes were written. Again is harmless.
+  virtual Task<> EndStdin(std::string command, uint64_t offset) = 0;
+  // As known to this side: `accepted` is what was sent. Nothing: no such command, or it takes no input.
+  virtual std::optional<protocol::StdinState> Stdin(const std::string& command) const = 0;
+  // kBadRequest: more than protocol::kMaxTerminalSide. kNotFound: no such command. One without a terminal ignores it.
+  virtual Task<> Resize(std::string command, protocol::TerminalSize size) = 0;
   // Errors: kNotFound for a missing file, kFileError otherwise (message says why). Returns when the file is open.
   virtual Task<std::unique_ptr<FileStream>> ReadFile(std::string path, std::string cwd, GuestUser user) = 0;
   virtual Task<> WriteTar(std::string cwd, GuestUser user, ByteSource* source) = 0;       // source outlives the task

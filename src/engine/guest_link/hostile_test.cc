@@ -6,8 +6,8 @@
 namespace sandbar::engine {
 namespace {
 
-// Each entry: what a lying agent sends. Command "run" runs, "old" is from an earlier connection (10 bytes produced),
-// stream 1 is a read, stream 2 an upload that has not ended.
+// Each entry: what a lying agent sends. Command "run" runs, "old" is from an earlier connection (10 bytes produced) and
+// takes input, stream 1 is a read, stream 2 an upload that has not ended.
 struct Lie {
   const char* name;
   std::vector<std::string> sends;
@@ -55,6 +55,12 @@ std::vector<Lie> Lies() {
           {"a connection where a read was asked for", {F(Dialed{1})}},
           {"quiesced unasked", {F(Quiesced{true, 0})}},
           {"renewed unasked", {F(Renewed{})}},
+          {"it took input of an unknown command", {F(StdinTaken{"nobody", 1})}},
+          {"it took input of a command without any", {F(StdinTaken{"run", 1})}},
+          {"it took input that was never sent", {F(StdinTaken{"old", 1})}},
+          {"it closed the input of a command without any", {F(StdinClosed{"run"})}},
+          {"it closed the input twice", {F(StdinClosed{"old"}), F(StdinClosed{"old"})}},
+          {"input after the exit", {F(Exit{"old", 0, false, 0, 10}), F(StdinClosed{"old"})}},
           {"second hello", {std::string(F(HelloAck{1, 1, {}})).substr(kGuestMagic.size())}},
           {"oversized frame", {std::string("\xff\xff\xff\x7f", 4)}},
           {"empty frame", {std::string(4, '\0')}},
@@ -337,6 +343,7 @@ TEST_P(HostileAgent, LosesTheLink) {
   auto scenario = [](HostileAgent* t, Lie lie) -> asio::awaitable<void> {
     t->events_.auto_ack = false;
     std::vector<protocol::CommandState> commands{{"old", 10, false}};
+    t->peer_->stdins = {{"old", 0, 0, false, false}};
     co_await t->Open(std::move(commands));
     co_await t->Start("run");
     std::optional<Result<std::unique_ptr<FileStream>>> read;

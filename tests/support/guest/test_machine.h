@@ -185,7 +185,10 @@ struct Finished {
 
 class TestClient {
  public:
-  explicit TestClient(const TestMachine& machine, bool hello = true, uint64_t nonce = 77) {
+  // `newest`: of the versions that it speaks.
+  explicit TestClient(const TestMachine& machine, bool hello = true, uint64_t nonce = 77,
+                      uint32_t newest = protocol::GuestVersions().newest)
+      : newest_(newest) {
     if (machine.stream()) {
       fd_ = Fd(::dup(machine.stream().get()));
       if (hello) HelloOnStream(nonce);
@@ -197,7 +200,7 @@ class TestClient {
     std::strncpy(addr.sun_path, machine.socket_path().c_str(), sizeof addr.sun_path - 1);
     Require(::connect(fd_.get(), reinterpret_cast<sockaddr*>(&addr), sizeof addr) == 0, "connect");
     if (!hello) return;
-    Send(protocol::Hello{protocol::kOldestGuestVersion, 77});
+    Send(protocol::Hello{protocol::kOldestGuestVersion, 77, newest_});
     hello_ = Expect<protocol::HelloAck>();
     EXPECT_EQ(hello_.nonce, 77u);
   }
@@ -300,7 +303,7 @@ class TestClient {
  private:
   // What earlier clients left unread comes first.
   void HelloOnStream(uint64_t nonce) {
-    Send(protocol::Hello{protocol::kOldestGuestVersion, nonce});
+    Send(protocol::Hello{protocol::kOldestGuestVersion, nonce, newest_});
     while (auto frame = Receive()) {
       if (auto* ack = std::get_if<protocol::HelloAck>(&*frame); ack != nullptr && ack->nonce == nonce) hello_ = *ack;
       if (hello_.nonce == nonce) return;
@@ -309,6 +312,7 @@ class TestClient {
   }
 
   Fd fd_;
+  uint32_t newest_;
   protocol::FrameDecoder<protocol::GuestFrame> decoder_;
   protocol::HelloAck hello_;
   bool closed_ = false;

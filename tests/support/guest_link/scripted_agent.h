@@ -48,6 +48,15 @@ class Recorder : public GuestEvents {
     if (auto_ack && link != nullptr) link->AckExit(exit.id);
     changed_.Notify();
   }
+  void OnStdinTaken(const std::string& command, uint64_t offset) override {
+    EXPECT_GT(offset, commands[command].taken);
+    commands[command].taken = offset;
+    changed_.Notify();
+  }
+  void OnStdinClosed(const std::string& command) override {
+    commands[command].stdin_closed = true;
+    changed_.Notify();
+  }
   void OnClosed(const Error& why) override {
     EXPECT_FALSE(closed) << "told twice";
     closed = why;
@@ -60,6 +69,15 @@ class Recorder : public GuestEvents {
   asio::awaitable<void> UntilEnd(std::string id, uint64_t end) {
     while (commands[id].end < end && !closed) co_await changed_.Wait();
   }
+  asio::awaitable<void> UntilTaken(std::string id, uint64_t offset) {
+    while (commands[id].taken < offset && !closed) co_await changed_.Wait();
+  }
+  asio::awaitable<void> UntilStdinClosed(std::string id) {
+    while (!commands[id].stdin_closed && !closed) co_await changed_.Wait();
+  }
+  asio::awaitable<void> UntilText(std::string id, std::string text) {
+    while (!commands[id].out.contains(text) && !commands[id].exit && !closed) co_await changed_.Wait();
+  }
   asio::awaitable<void> UntilClosed() {
     while (!closed) co_await changed_.Wait();
   }
@@ -67,6 +85,8 @@ class Recorder : public GuestEvents {
   struct Seen {
     std::string out, err;
     uint64_t end = 0, gap = 0;
+    uint64_t taken = 0;  // of its standard input
+    bool stdin_closed = false;
     std::optional<protocol::Exit> exit;
   };
   std::map<std::string, Seen> commands;
@@ -113,11 +133,14 @@ class Peer {
   }
   asio::awaitable<void> Hello(std::vector<protocol::CommandState> commands, std::string key = {}) {
     auto hello = co_await Expect<protocol::Hello>();
-    protocol::GuestFrame ack =
-        protocol::HelloAck{protocol::kOldestGuestVersion, hello.nonce, std::move(commands), std::move(key)};
+    protocol::GuestFrame ack = protocol::HelloAck{
+        protocol::kOldestGuestVersion, hello.nonce, std::move(commands), std::move(key), newest, stdins};
     co_await Send(std::move(ack));
   }
   void Close() { socket_.close(); }
+
+  uint32_t newest = protocol::GuestVersions().newest;  // of the versions that it speaks
+  std::vector<protocol::StdinState> stdins;            // what it says of earlier connections
 
  private:
   Socket socket_;
@@ -180,9 +203,10 @@ class LinkTest : public ::testing::Test {
     co_await group_.Close();
   }
   // Starts a command that the peer then says runs.
-  asio::awaitable<void> Start(std::string id) {
+  asio::awaitable<void> Start(std::string id, bool standard_input = false) {
     group_.Spawn(Answer(id));
     auto request = MakeExec(id, {"x"});
+    request.standard_input = standard_input;
     auto started = co_await link_->Exec(std::move(request));
     EXPECT_TRUE(started) << started.error().message;
   }
