@@ -22,7 +22,10 @@ namespace fs = std::filesystem;
 class Recorder : public GuestEvents {
  public:
   explicit Recorder(const asio::any_io_executor& ex) : changed(ex) {}
-  void OnOutput(const std::string&, uint64_t, uint8_t, std::string_view bytes) override { output += bytes; }
+  void OnOutput(const std::string&, uint64_t, uint8_t, std::string_view bytes) override {
+    output += bytes;
+    changed.Notify();
+  }
   void OnGap(const std::string&, uint64_t, uint64_t) override {}
   void OnExit(const protocol::Exit& e) override {
     exit = e;
@@ -56,7 +59,8 @@ class SpawnerEngineTest : public ::testing::Test {
     std::string busybox = ::access("/bin/busybox", X_OK) == 0 ? "/bin/busybox" : "/usr/bin/busybox";
     ASSERT_EQ(::access(busybox.c_str(), X_OK), 0) << "apt-get install busybox-static";
     fs::copy_file(busybox, layer + "/bin/busybox");
-    for (const char* applet : {"sh", "echo", "sleep"}) fs::create_symlink("busybox", layer + "/bin/" + applet);
+    for (const char* applet : {"sh", "echo", "sleep", "stty", "stat", "tty", "cat"})
+      fs::create_symlink("busybox", layer + "/bin/" + applet);
     std::ofstream(layer + "/etc/passwd") << "root:x:0:0::/root:/bin/sh\n";
     std::string guest = std::string(SB_BINARY_DIR) + "/bin/sandbar-guest";
     ASSERT_EQ(::access(guest.c_str(), X_OK), 0) << "build sandbar-guest first";
@@ -155,6 +159,57 @@ TEST_F(SpawnerEngineTest, BootConfigureRunDestroy) {
   EXPECT_TRUE(recorder.output.starts_with("hello from ")) << recorder.output;
   ASSERT_TRUE(recorder.exit);
   EXPECT_EQ(recorder.exit->code, 0);
+}
+
+Task<> TypeIn(Machine* machine, Recorder* recorder) {
+  SB_CO_TRY(auto socket, co_await machine->Connect());
+  SB_CO_TRY(auto link, co_await OpenGuestLink(std::move(socket), recorder));
+  protocol::Exec exec;
+  exec.id = "t";
+  exec.argv = {"/bin/sh", "-c",
+               "tty; stty size; stat -c '%u:%g %a' $(tty); echo to the tty >/dev/tty; read line; echo got $line; "
+               "trap 'exit 42' INT; while :; do sleep 0.1; done"};
+  exec.env = {"PATH=/bin"};
+  exec.cwd = "/";
+  exec.uid = exec.gid = 1000;
+  exec.terminal = protocol::TerminalSize{132, 43};
+  SB_CO_TRYV(co_await link->Exec(std::move(exec)));
+  while (!recorder->output.contains("to the tty") && recorder->closed.empty() && !recorder->exit) {
+    SB_CO_TRYV(co_await recorder->changed.Wait());
+  }
+  SB_CO_TRYV(co_await link->WriteStdin("t", 0, "a line\r"));
+  while (!recorder->output.contains("got a line") && recorder->closed.empty() && !recorder->exit) {
+    SB_CO_TRYV(co_await recorder->changed.Wait());
+  }
+  while (!recorder->exit && recorder->closed.empty()) {
+    // Until the shell has its trap, the key would end it in another way.
+    auto wait = recorder->changed.Wait();
+    static_cast<void>(co_await WithTimeout(std::move(wait), std::chrono::milliseconds(300)));
+    auto state = link->Stdin("t");
+    if (state && !recorder->exit) SB_CO_TRYV(co_await link->WriteStdin("t", state->accepted, "\x03"));
+  }
+  co_await link->Close();
+  co_return Result<>{};
+}
+
+Task<> TerminalInAMachine(std::string path, BootRequest boot, Rootfs rootfs, Recorder* recorder) {
+  auto ex = co_await asio::this_coro::executor;
+  SB_CO_TRY(auto engine, co_await ConnectSpawnerEngine(ex, std::move(path)));
+  SB_CO_TRY(auto machine, co_await engine->Boot(std::move(boot)));
+  MachineSpec spec;
+  SB_CO_TRYV(co_await machine->Configure(std::move(rootfs), std::move(spec)));
+  SB_CO_TRYV(co_await TypeIn(machine.get(), recorder));
+  SB_CO_TRYV(co_await machine->Destroy());
+  co_return Result<>{};
+}
+
+TEST_F(SpawnerEngineTest, ACommandHasATerminalOfItsMachine) {
+  Recorder recorder(io_.get_executor());
+  RunTask(TerminalInAMachine(socket(), Small("m1"), Tiny(), &recorder));
+  EXPECT_TRUE(recorder.output.contains("/dev/pts/0\r\n43 132\r\n1000:5 620\r\nto the tty\r\n")) << recorder.output;
+  EXPECT_TRUE(recorder.output.contains("got a line\r\n")) << recorder.output;
+  ASSERT_TRUE(recorder.exit);
+  EXPECT_EQ(recorder.exit->code, 42);
 }
 
 Task<> Deadline(std::string path, BootRequest boot, Rootfs rootfs) {

@@ -102,6 +102,14 @@ void FakeAgent::Handle(const protocol::HostFrame& frame) {
   if (const auto* f = std::get_if<protocol::Kill>(&frame)) {
     if (auto it = commands_.find(f->id); it != commands_.end()) Signal(*it->second, f->signal);
   }
+  if (const auto* f = std::get_if<protocol::Stdin>(&frame)) OnStdin(*f);
+  if (const auto* f = std::get_if<protocol::StdinEnd>(&frame)) {
+    if (auto it = commands_.find(f->id); it != commands_.end()) {
+      it->second->state.ended = true;
+      it->second->changed.Notify();
+    }
+  }
+  if (const auto* f = std::get_if<protocol::Resize>(&frame)) resizes.push_back(*f);
   if (const auto* f = std::get_if<protocol::Credit>(&frame)) {
     credit_[f->stream] += f->bytes;
     credited_.Notify();
@@ -137,7 +145,12 @@ void FakeAgent::OnHello(const protocol::Hello& hello) {
   greeted_ = true;
   protocol::HelloAck ack;
   ack.nonce = hello.nonce;
-  for (const auto& [id, c] : commands_) ack.commands.push_back({id, c->produced, c->exited});
+  ack.newest = newest;
+  const bool with_input = std::min(newest, hello.versions().newest) >= protocol::kStandardInput.since;
+  for (const auto& [id, c] : commands_) {
+    ack.commands.push_back({id, c->produced, c->exited});
+    if (with_input && c->request.TakesInput()) ack.stdins.push_back(c->state);
+  }
   out_ += protocol::kGuestMagic;
   Send(std::move(ack));
   for (const auto& [id, c] : commands_) {
@@ -147,8 +160,8 @@ void FakeAgent::OnHello(const protocol::Hello& hello) {
 }
 
 void FakeAgent::OnExec(const protocol::Exec& exec) {
-  static const std::set<std::string> kPrograms = {"echo",  "err",      "env",  "pwd", "id",  "true", "exit",
-                                                  "sleep", "stubborn", "spew", "gap", "oom", "die"};
+  static const std::set<std::string> kPrograms = {"echo",     "err",  "env", "pwd", "id",  "true", "exit", "sleep",
+                                                  "stubborn", "spew", "gap", "oom", "die", "cat",  "head"};
   execs.push_back(exec);
   const std::string program = exec.argv.empty() ? "" : exec.argv[0].substr(exec.argv[0].rfind('/') + 1);
   if (quiescing_) return Send(protocol::ExecFailed{exec.id, protocol::ExecFailure::kQuiescing, "quiescing"});
@@ -158,6 +171,7 @@ void FakeAgent::OnExec(const protocol::Exec& exec) {
   auto command = std::make_shared<Command>(ex_);
   command->request = exec;
   command->request.argv[0] = program;
+  command->state.id = exec.id;
   commands_[exec.id] = command;
   Send(protocol::ExecStarted{exec.id, 100});
   tasks_.Spawn(Run(command));
@@ -170,6 +184,28 @@ void FakeAgent::OnAck(const protocol::Ack& ack) {
   c.acked = std::max(c.acked, std::min(ack.offset, c.produced));
   while (!c.kept.empty() && c.kept.front().offset + c.kept.front().bytes.size() <= c.acked) c.kept.pop_front();
   c.changed.Notify();
+}
+
+void FakeAgent::OnStdin(const protocol::Stdin& input) {
+  auto it = commands_.find(input.id);
+  if (it == commands_.end() || !it->second->request.TakesInput()) return;
+  Command& c = *it->second;
+  const uint64_t end = input.offset + input.bytes.size();
+  // As the real one: it is the server that broke the protocol.
+  if (input.offset > c.state.accepted || end > c.state.taken + protocol::kStdinWindow) return Drop();
+  if (end <= c.state.accepted) return;
+  c.input += input.bytes.substr(c.state.accepted - input.offset);
+  c.state.accepted = end;
+  if (c.state.closed) CloseStdin(c);
+  c.changed.Notify();
+}
+
+void FakeAgent::CloseStdin(Command& command) {
+  command.input.clear();
+  if (command.state.taken < command.state.accepted && !command.exited)
+    Send(protocol::StdinTaken{command.request.id, command.state.accepted});
+  command.state.taken = command.state.accepted;
+  if (!std::exchange(command.state.closed, true)) Send(protocol::StdinClosed{command.request.id});
 }
 
 void FakeAgent::Terminate() {
@@ -209,6 +245,26 @@ Task<int> FakeAgent::SleepFor(std::shared_ptr<Command> command, milliseconds tim
   }
 }
 
+Task<int> FakeAgent::Cat(std::shared_ptr<Command> command, uint64_t most) {
+  while (most > 0) {
+    if (command->signal != 0) co_return 128 + command->signal;
+    if (command->input.empty() && command->state.ended) co_return 0;
+    if (command->input.empty()) {
+      SB_CO_TRYV(co_await command->changed.Wait());
+      continue;
+    }
+    std::string piece = command->input.substr(0, most);
+    command->input.erase(0, piece.size());
+    command->state.taken += piece.size();
+    most -= piece.size();
+    Send(protocol::StdinTaken{command->request.id, command->state.taken});
+    SB_CO_TRYV(co_await Emit(command, 1, std::move(piece)));
+  }
+  CloseStdin(*command);
+  const milliseconds time(3600000);
+  co_return co_await SleepFor(command, time, false);
+}
+
 Task<int> FakeAgent::Program(std::shared_ptr<Command> command) {
   const protocol::Exec& request = command->request;
   const std::string program = request.argv[0];
@@ -221,6 +277,10 @@ Task<int> FakeAgent::Program(std::shared_ptr<Command> command) {
     co_return co_await SleepFor(command, time, stubborn);
   }
   if (program == "exit") co_return static_cast<int>(number);
+  if (program == "cat" || program == "head") {
+    const uint64_t most = program == "cat" ? UINT64_MAX : number;
+    co_return co_await Cat(command, most);
+  }
   if (program == "oom") {
     if (on_oom) on_oom();
     co_return 137;
@@ -277,6 +337,8 @@ Task<> FakeAgent::Run(std::shared_ptr<Command> command) {
   command->exit.final_offset = command->produced;
   command->exit.duration_ms =
       static_cast<uint64_t>(std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - begin).count());
+  const bool read_all = command->state.ended && command->state.taken == command->state.accepted;
+  if (command->request.TakesInput() && !read_all) CloseStdin(*command);
   command->exited = true;
   Send(command->exit);
   credited_.Notify();

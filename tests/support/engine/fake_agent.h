@@ -3,6 +3,7 @@
 // argv[0] picks the program (any directory is ignored):
 //   echo WORDS…   err WORDS…   env   pwd   id   true   exit N   sleep MS   stubborn (ignores SIGTERM)
 //   spew BYTES [STREAM]   gap BYTES   oom   die (the whole machine ends)
+//   cat (reads its standard input)   head BYTES (reads as many, then reads no more and waits for a signal)
 // Anything else is "not found". Files are strings in a map; an upload is stored, unread, as <cwd>/.upload.
 #pragma once
 
@@ -35,12 +36,14 @@ class FakeAgent {
   std::map<std::string, std::string> files;
   std::set<std::string> dirs;
   std::vector<protocol::Exec> execs;  // every request seen
-  std::function<void()> on_oom;       // "oom" was run
-  std::function<void()> on_die;       // "die" was run
-  bool deaf = false;                  // it takes what it is told and does nothing
-  bool files_hang = false;            // reads of files are never answered, as when root stops whoever does them
-  size_t hung = 0;                    // how many were not
-  size_t kept_bytes() const;          // not acknowledged yet
+  std::vector<protocol::Resize> resizes;
+  uint32_t newest = protocol::GuestVersions().newest;  // of the protocol's versions that it speaks
+  std::function<void()> on_oom;                        // "oom" was run
+  std::function<void()> on_die;                        // "die" was run
+  bool deaf = false;                                   // it takes what it is told and does nothing
+  bool files_hang = false;    // reads of files are never answered, as when root stops whoever does them
+  size_t hung = 0;            // how many were not
+  size_t kept_bytes() const;  // not acknowledged yet
   size_t unacked_exits() const;
   bool connected() const { return socket_ != nullptr; }
 
@@ -69,6 +72,8 @@ class FakeAgent {
     int signal = 0;
     bool exited = false;
     protocol::Exit exit;
+    std::string input;           // of its standard input, not yet read
+    protocol::StdinState state;  // of its standard input
     Event changed;
   };
   struct Upload {
@@ -83,6 +88,8 @@ class FakeAgent {
   void OnHello(const protocol::Hello& hello);
   void OnExec(const protocol::Exec& exec);
   void OnAck(const protocol::Ack& ack);
+  void OnStdin(const protocol::Stdin& input);
+  void CloseStdin(Command& command);
   void Signal(Command& command, int signal);
   void OnData(const protocol::Data& data);
   void OnEnd(uint32_t stream);
@@ -92,6 +99,7 @@ class FakeAgent {
   Task<int> Program(std::shared_ptr<Command> command);
   Task<> Emit(std::shared_ptr<Command> command, uint8_t stream, std::string bytes);
   Task<int> SleepFor(std::shared_ptr<Command> command, std::chrono::milliseconds time, bool stubborn);
+  Task<int> Cat(std::shared_ptr<Command> command, uint64_t most);
   Task<> DoQuiesce(std::chrono::milliseconds grace);
   bool AllExited() const;
 
