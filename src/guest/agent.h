@@ -26,7 +26,7 @@ namespace sandbar::guest {
 
 struct AgentOptions {
   Fd listener;  // a listening unix stream socket
-  Fd stream;    // or one byte stream to whichever daemon there is; when a socket's end comes, it is the end
+  Fd stream;    // or one byte stream that all daemons use in turn; the agent ends when a socket here is closed
   std::vector<Fd> join_fds;  // see ChildSetup
   std::string elevated;      // see ChildSetup
   std::string elevate_at;    // where processes ask for it: a socket's path; empty: nowhere

@@ -1,8 +1,8 @@
 // All commands of the machine: launching, pipes, spools, exits. Loop thread; owned by Agent.
 //
-// A command lives from Exec until the daemon's ExitAck, across connections. It ends when its main process exits: what
-// is in the pipes then is read to the last byte, plus what comes until a short silence; pipes that a background child
-// still holds are emptied into nothing from then on, so the child neither blocks nor dies of SIGPIPE. A terminal is
+// A command lives from Exec until the daemon's ExitAck, across connections. It ends when its main process exits. The
+// agent then reads what is left in the pipes, and what follows until a short silence. From then on it discards output
+// of background children that still hold the pipes, so that they neither block nor die of SIGPIPE. A terminal is
 // closed instead: the kernel hangs it up, and the child gets errors.
 #pragma once
 

@@ -1,9 +1,9 @@
-// The one program that runs as if its setuid bit counted, on a kernel that has no setuid files (gVisor): sudo.
+// Runs sudo as if its setuid bit counted, on a kernel without setuid files (gVisor).
 //
-// That kernel lets no program have two users across an exec, so it is started as root altogether, with the caller as
-// its first argument; the library that every program there loads (preload.c) takes the argument away and makes the
-// caller the real user, and what follows is sudo's own decision. Without the library sudo knows no such argument and
-// ends: nobody becomes root by keeping it from being loaded.
+// That kernel lets no program have two users across an exec. So the agent starts sudo as root, with the caller as its
+// first argument. A library that every program there loads (preload.c) removes the argument and makes the caller the
+// real user. From there on sudo decides by itself. Without the library sudo does not know the argument and ends, so a
+// caller cannot become root by keeping the library out.
 //
 // For forked children only, as the caller with root as the saved user.
 #pragma once

@@ -1,5 +1,5 @@
-// sudo in scripts, on a kernel that has no setuid files (elevated.h): a socket at which any process of the machine asks
-// the agent to run sudo for it. Who asks is what the kernel says of the process that sent the request.
+// sudo for scripts, on a kernel without setuid files (elevated.h). Any process of the machine can ask the agent at a
+// socket to run sudo. The kernel, not the request, says which user asks.
 //
 // Loop thread; owned by Agent. A request is served by a forked process, so that the agent waits for nobody: it reads
 // the request within a time limit, runs sudo in a session of its own on the caller's descriptors and directory, passes

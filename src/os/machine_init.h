@@ -1,8 +1,9 @@
-// How a machine's first process enters its machine. It is started ahead, as the host's root in namespaces of its own,
-// and waits there with everything done that needs no image; a second message tells it the rest. So what a new process
-// costs is paid before anybody waits for it. It becomes the guest by giving up, step by step: root filesystem, ids,
-// system calls, capabilities. Namespaces other than the user namespace belong to the host's user namespace, which is
-// joined last: root inside owns nothing but its own processes and files.
+// How the first process of a machine enters the machine. The spawner starts the process ahead of time, as the host's
+// root in new namespaces. The process does everything that needs no image, and waits. A second message tells it the
+// rest. So nobody waits for the start of a process. The process becomes the guest step by step: it changes its root
+// filesystem and its ids, loads the system-call filter and drops capabilities. All its namespaces belong to the host's
+// user namespace, and it joins the machine's user namespace last. Root inside therefore owns only its own processes and
+// files.
 //
 // This is the side of the process itself; the spawner's side is os/child.h, the messages protocol/machine_init.h. One
 // thread.
@@ -24,8 +25,9 @@ using protocol::InitPlan;
 using protocol::InitSetup;
 using protocol::ProcCover;
 
-// Reads both messages from `control` and does what they say. Returns what InitPlan::keep was, or does not return when
-// there is an executable to become. Every descriptor that it made or got besides is still open, close-on-exec.
+// Reads both messages from `control` and carries them out. Returns the descriptors of InitPlan::keep, or executes the
+// program that the plan names and does not return. All other descriptors that it made or received stay open,
+// close-on-exec.
 Result<std::vector<Fd>> EnterMachine(int control);
 // To whoever started this process: what went wrong. Closing `status` without it says that the agent runs.
 void ReportInitError(int status, const Error& error);

@@ -4,24 +4,25 @@
 // The connection starts with a Hello from the daemon that carries a magic and a nonce; the agent discards bytes until
 // it sees the magic, answers with HelloAck echoing the nonce, and the daemon discards until that.
 //
-// Hello and HelloAck say which versions the sender speaks, and both sides use the highest that both do. The oldest is
-// in the frame, where version 1 has its only one. The newest is in front of it, behind a magic of its own: a peer of
-// version 1 discards it like everything before the magic that it knows, and takes the rest for a hello of version 1.
-// From version 2 on frames get new fields at their end, and who does not know them ignores them (protocol/codec.h); new
-// types of frames go only to a side that has the version (protocol/versions.h).
+// Hello and HelloAck say which versions the sender speaks. Both sides use the highest version that both speak. The
+// oldest version is in the frame, in the field where version 1 has its only version. The newest version is sent before
+// the frame, after a magic of its own. A peer of version 1 skips it, because it skips all bytes before the magic that
+// it knows. From version 2 on, new fields are appended to frames, and a receiver ignores fields that it does not know
+// (protocol/codec.h). New types of frames are sent only to a side that has the version (protocol/versions.h).
 //
-// A channel without boundaries (virtio-serial, a socket that somebody else holds) outlives the daemon's connections: it
-// is a *stream*. There a magic begins a new session wherever it stands, in the middle of a frame that will never be
-// completed too; within frames every 0x7f is followed by a zero, so that none can contain a magic. The agent knows what
-// it has; the daemon sends the same Hello everywhere, and the magic of the answer (kStreamMagic) tells it to escape
-// from there on. Whoever holds the stream while no daemon is there sends kGuestGone.
+// A *stream* is a channel that outlives the daemon's connections: virtio-serial, or a socket that another process
+// holds. It does not show where one connection ends and the next begins. So a magic begins a new session wherever it
+// stands, even inside an unfinished frame. Inside frames every 0x7f is followed by a zero, so no frame contains a
+// magic. The agent knows which kind of channel it has. The daemon sends the same Hello on both kinds. When the answer
+// begins with kStreamMagic, the daemon escapes its frames from then on. The process that holds the stream sends
+// kGuestGone while no daemon is connected.
 //
 // An agent that was told a key of its machine (protocol/vm_config.h: after a start from a template, where every agent
 // looks alike) says it in HelloAck; a daemon that knows the key takes no other answer.
 //
-// A machine that goes on from a saved memory has an agent that knows commands by the names of another session: Renew
-// tells it the new ones, with what a copy must not share with its original (random numbers) or has missed (the time).
-// The agent answers Renewed and says no more until the next Hello.
+// After a start from saved memory, the agent knows its commands under the ids of another session. Renew gives it the
+// new ids, fresh random numbers (a copy must not share them with its original) and the current time. The agent answers
+// Renewed, and sends nothing more until the next Hello.
 //
 // protocol/guest_commands.h explains the frames about commands, protocol/guest_streams.h those about files and
 // connections.

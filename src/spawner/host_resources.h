@@ -38,7 +38,7 @@ struct HostResources {
   Fd lock;               // held for life: one spawner per data directory
   Fd scanner;            // O_PATH of sandbar-scanner, as it was when we started
   Fd agent;              // O_PATH of the executable, mode 0111, not in any guest's tree
-  Fd stage;              // the same of what enters machines; none: the agent does
+  Fd stage;              // for tests: the program that enters machines and then becomes `agent`; none: `agent` does
   std::vector<sock_filter> filter;
   std::vector<sock_filter> nesting_filter;  // of machines that run containers
   std::unique_ptr<os::CgroupTree> cgroups;

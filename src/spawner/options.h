@@ -13,7 +13,7 @@ namespace sandbar::spawner {
 
 struct Options {
   std::string data, images, guest;
-  std::string stage;       // for tests with another agent: the real one, which enters machines and then becomes that
+  std::string stage;       // for tests: the real agent, which enters machines and then becomes `guest`
   std::string kernel;      // directory with the guest kernel of microVMs
   std::string qemu;        // QEMU's program; empty: Debian's
   bool vm_restore = true;  // microVMs start from templates; false: each one boots

@@ -1,12 +1,12 @@
 // The daemon's end of one machine's agent: frames over a reconnectable stream, multiplexed.
-// Single loop. The agent is hostile: every id and number from it is checked, a violation closes the link (kProtocol).
-// So do bytes that belong to no frame, and a frame that begins and does not end.
+// Single loop. The agent is hostile. Every id and number from it is checked. A violation, bytes that belong to no
+// frame, or a frame that does not end close the link (kProtocol).
 //
 // Output and exits arrive through GuestEvents for commands of this and of earlier connections (after a daemon restart
-// the agent replays what was not acknowledged). The receiver stores the bytes, then calls Ack; a withheld Ack is
-// back-pressure for the command. A replay starts at the last Ack that the agent got, which may lie before what the
-// receiver has stored, for OnGap too: it keeps what is new and acknowledges what it has (never more than it was sent;
-// the link cuts that off). Gaps are acknowledged like bytes, AckExit frees the command.
+// the agent replays what was not acknowledged). The receiver stores the bytes, then calls Ack. A withheld Ack slows the
+// command down. A replay starts at the last Ack that the agent received, which may be before the end of the stored
+// bytes. The receiver then keeps only the new bytes and acknowledges all that it has. Gaps are acknowledged like bytes.
+// The link never acknowledges more than was sent. AckExit frees the command.
 //
 // A pending call fails with kUnavailable when the link closes; it and an open FileStream may outlive the link.
 #pragma once
@@ -101,8 +101,8 @@ class GuestLink {
   // A connected, non-blocking byte stream to a server in the machine, through the agent; it ends with the link. Errors
   // as for Machine::Dial, and kTooMany.
   virtual Task<Fd> Dial(uint16_t port) = 0;
-  // Ends the programs and writes the files out. That may take long, but an agent that gives no sign of life for
-  // `silence` meanwhile (0: LinkDeadlines::silence) is not waited for: kTimeout.
+  // Ends the programs and writes the files out. This may take long. kTimeout when the agent sends nothing for `silence`
+  // (0: LinkDeadlines::silence).
   virtual Task<protocol::Quiesced> Quiesce(std::chrono::milliseconds grace,
                                            std::chrono::milliseconds silence = std::chrono::milliseconds(0)) = 0;
   // Writes the files out; the programs go on. Gives up on a silent agent as Quiesce does.
@@ -110,7 +110,7 @@ class GuestLink {
   // For a machine that went on from a saved memory: see protocol/guest_frames.h. Close the link afterwards and open
   // another.
   virtual Task<> Renew(protocol::Renew request) = 0;
-  // While the machine stands still by the daemon's own wish, silence in the middle of a frame is nobody's fault.
+  // While the daemon itself has paused the machine, silence inside a frame does not break the link.
   virtual void SetPaused(bool paused) = 0;
   // Ends the connection and joins its tasks; the machine goes on. Must be awaited before destruction.
   virtual asio::awaitable<void> Close() = 0;

@@ -262,7 +262,7 @@ TEST_F(LinkTest, RubbishInAStreamEndsTheLink) {
       LinkDeadlines limits;
       auto opened = co_await OpenGuestLink(std::move(ours), &events, limits);
       EXPECT_TRUE(opened);
-      // Somebody waits for the agent: it is told at once, not when its patience ends.
+      // Somebody waits for the agent: it is told at once, not at its timeout.
       std::optional<Result<protocol::Quiesced>> quiesced;
       auto call = (*opened)->Quiesce(std::chrono::hours(1));
       t->group_.Spawn(t->Into(std::move(call), &quiesced));

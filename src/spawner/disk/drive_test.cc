@@ -1,4 +1,4 @@
-// Drives: directories that outlive machines, one writer at a time, and states of them for any number of readers.
+// Drives: directories that outlive machines, one writer at a time, and drive snapshots for any number of readers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -116,7 +116,7 @@ TEST_P(DriveTest, ReadersSeeTheStateAndNotTheWriter) {
     EXPECT_THAT(Run(id, "echo x > /data/f"), HasSubstr("Read-only file system"));
     EXPECT_THAT(Run(id, "mount -o remount,rw /data; umount /data; touch /data/x"), HasSubstr("exit:1"));
   }
-  // A FIFO of the state is each machine's own: what one writes, the other does not read.
+  // A FIFO of a drive snapshot is each machine's own: what one writes, the other does not read.
   EXPECT_EQ(Run("r1", "sleep 100 <>/data/p >/dev/null 2>&1 & echo held"), "held\nexit:0\n");
   EXPECT_EQ(Run("r2", "echo secret 1<>/data/p"), "exit:0\n");
   EXPECT_EQ(Run("r1", "echo own 1<>/data/p; timeout 1 cat /data/p"), "own\nexit:143\n");

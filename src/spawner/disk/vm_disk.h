@@ -58,9 +58,9 @@ struct DriveDevice {
   bool copy = false;   // it is empty, and becomes a copy
   uint64_t bytes = 0;
 };
-// One that was never used becomes a device; one with files in it is kConflict. A machine that may only read gets a copy
-// in its slot that shares everything: a filesystem that was not unmounted has to be mended before it can be read, and
-// nobody mends the original.
+// A drive that was never used becomes a device. A drive with files in a directory is kConflict. A read-only mount gets
+// a copy in the machine's slot that shares all blocks, because a filesystem that was not unmounted must be repaired
+// before it can be read, and the original stays unchanged.
 Result<DriveDevice> OpenVmDrive(const HostResources& host, const DiskSlot& slot, const DriveMount& mount);
 // Makes the filesystem, or the copy; takes as long as either does. A drive has its filesystem when it is whole.
 Result<> FinishVmDrive(const DriveDevice& drive);

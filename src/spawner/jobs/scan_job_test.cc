@@ -75,13 +75,13 @@ TEST_F(ScanTest, AManifestNoticesEveryChange) {
   EXPECT_TRUE(InStore("grep -q '^/data/hole .* sparse:' manifests/snap_1"));
 
   // A file whose content changed and nothing else.
-  const std::string open = "btrfs property set -f snapshots/snap_1 ro false; cd snapshots/snap_1/upper/data; ";
+  const std::string open = MakeWritable("snap_1") + "cd snapshots/snap_1/upper/data; ";
   ASSERT_TRUE(InStore(open + "touch -r a keep; printf O | dd of=a conv=notrunc; touch -r keep a; rm keep; "
                              "touch -d @1000 ."));
   std::string found = Scan(ManifestReq{"snap_1", true});
   EXPECT_THAT(found, HasSubstr("differs changed /data/a\n"));
   EXPECT_THAT(found, HasSubstr(" 2 " + DigestOf(written))) << found;  // the directory's time is the other one
-  ASSERT_TRUE(InStore(open + "rm 'b c'; echo new > z"));
+  ASSERT_TRUE(InStore("cd snapshots/snap_1/upper/data; rm 'b c'; echo new > z"));
   EXPECT_THAT(Scan(ManifestReq{"snap_1", true}),
               AllOf(HasSubstr("differs missing /data/b%20c\n"), HasSubstr("differs unknown /data/z\n")));
   // A manifest that was changed has another digest, which is what the database remembers.

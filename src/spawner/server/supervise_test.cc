@@ -225,10 +225,10 @@ TEST_F(SuperviseTest, FrozenMachinesStandStillAndDie) {
   ASSERT_NO_FATAL_FAILURE(Begin());
   ASSERT_NO_FATAL_FAILURE(StartMachine());
   ASSERT_TRUE(host_->Run("m1", "(while true; do echo x >> /ticks; sleep 0.01; done) > /dev/null 2>&1 &"));
-  ASSERT_TRUE(client_->Call(PauseReq{"m1", true}));
+  ASSERT_TRUE(client_->Pause("m1"));
   ASSERT_TRUE(client_->Call(PauseReq{"m1", false}));
   EXPECT_EQ(*host_->Run("m1", "echo alive"), "alive\nexit:0\n");
-  ASSERT_TRUE(client_->Call(PauseReq{"m1", true}));
+  ASSERT_TRUE(client_->Pause("m1"));
   ASSERT_TRUE(client_->Call(DestroyReq{"m1"}));
   EXPECT_EQ(StateOf("m1"), -1);
 }

@@ -75,6 +75,20 @@ void TestClient::Send(Request request, uint32_t tag) {
   SB_CHECK(sent && *sent);
 }
 
+Result<> TestClient::Pause(const std::string& machine) {
+  auto done = Call(PauseReq{machine, true});
+  for (int i = 0; i < 100 && !done && done.error().code == Code::kUnavailable; ++i)
+    done = Call(PauseReq{machine, true});
+  if (!done) return std::unexpected(std::move(done).error());
+  return {};
+}
+
+std::string MakeWritable(const std::string& snapshot) {
+  const std::string path = "snapshots/" + snapshot;
+  return "until btrfs property get -t subvol " + path +
+         " ro | grep -qx ro=true; do sleep 0.02; done; btrfs property set -f " + path + " ro false; ";
+}
+
 Result<Answer> TestClient::Call(Request request) {
   uint32_t tag = next_tag_++;
   // Not Send(): a refused connection may be closed already, and that is an answer, not a bug.

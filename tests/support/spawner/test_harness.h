@@ -25,6 +25,8 @@ class TestClient {
   explicit TestClient(Fd socket) : socket_(std::move(socket)) {}
   // Waits for this request's answer; events that come first are kept for NextEvent.
   Result<Answer> Call(Request request);
+  // Pauses a machine. On a busy host its processes may need longer than the spawner waits; this asks again then.
+  Result<> Pause(const std::string& machine);
   void Send(Request request, uint32_t tag);
   Result<ExitedEvent> NextEvent();
   int fd() const { return socket_.get(); }
@@ -36,6 +38,10 @@ class TestClient {
   uint32_t next_tag_ = 1;
   std::deque<ExitedEvent> events_;
 };
+
+// Shell words, for the store's directory, that make a snapshot writable. The spawner makes a new snapshot read-only in
+// the background, so the words wait for that first.
+std::string MakeWritable(const std::string& snapshot);
 
 class TestHost {
  public:
