@@ -23,7 +23,7 @@ struct CommandSpec {
   std::map<std::string, std::string> env;
   bool sudo = false;
   std::optional<int64_t> timeout_ms;
-  bool standard_input = false;                    // a pipe that OpenInput feeds; otherwise there is nothing to read
+  bool standard_input = false;                     // a pipe that OpenInput feeds; otherwise there is nothing to read
   std::optional<protocol::TerminalSize> terminal;  // takes input too
   // The caller attaches a log reader at once and wants every byte, with back-pressure.
   bool follow_from_start = false;

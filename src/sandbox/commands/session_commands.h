@@ -24,8 +24,8 @@ struct RunningCommand {
   std::shared_ptr<CommandLog> log;
   std::shared_ptr<SharedResult<store::Command>> done;
   uint64_t acked = 0;
-  bool killed = false;  // by a caller: its 137 needs no explanation
-  bool ending = false;  // its exit is being recorded
+  bool killed = false;      // by a caller: its 137 needs no explanation
+  bool ending = false;      // its exit is being recorded
   bool has_writer = false;  // somebody writes to its standard input
 };
 
