@@ -188,6 +188,7 @@ Task<> NativeWriteInput(Call* call) {
     co_return Fail(Code::kTooLarge, "at most 1 MiB of standard input in one request: send several");
   if (!bytes) co_return std::unexpected(std::move(bytes).error());
   piece.bytes = *std::move(bytes);
+  const uint64_t end = piece.offset + piece.bytes.size();
   std::string session = call->Param("session");
   std::string id = call->Param("command");
   auto writer = co_await call->domain->commands->OpenInput(call->scope, std::move(session), std::move(id));
@@ -199,6 +200,8 @@ Task<> NativeWriteInput(Call* call) {
   if (first.index() == 1) co_return Fail(Code::kClosed, "the client went away");
   if (auto& written = std::get<0>(first); !written) co_return std::unexpected(std::move(written).error());
   SB_CO_TRY(protocol::StdinState state, (*writer)->State());
+  // A command that has ended since does not say what it got.
+  state.accepted = std::max(state.accepted, end);
   co_return co_await call->Reply(InputJson(state));
 }
 

@@ -27,25 +27,26 @@ constexpr std::chrono::seconds kStartTimeout{10};
 constexpr size_t kMaxPending = 1 << 20;  // bytes that were typed and not read yet; beyond that the client waits
 constexpr int kCannotStart = 127;
 
-struct StartMessage {
+// A start or a resize.
+struct ClientMessage {
   std::string type;
-  std::string command;
+  std::optional<std::string> command;
   std::vector<std::string> args, env;
   std::optional<std::string> cwd;
   std::optional<int64_t> cols, rows;
 };
-BOOST_DESCRIBE_STRUCT(StartMessage, (), (type, command, args, env, cwd, cols, rows))
+BOOST_DESCRIBE_STRUCT(ClientMessage, (), (type, command, args, env, cwd, cols, rows))
 
 // What a client says of a size may be absent or absurd; a terminal has one in any case.
-protocol::TerminalSize SizeOf(const StartMessage& m) {
+protocol::TerminalSize SizeOf(const ClientMessage& m) {
   auto side = [](std::optional<int64_t> n) {
     return static_cast<uint32_t>(std::clamp<int64_t>(n.value_or(0), 0, protocol::kMaxTerminalSide));
   };
   return {side(m.cols), side(m.rows)};
 }
 
-Result<StartMessage> Decode(std::string_view text) {
-  return wire::DecodeJson<StartMessage>(text, wire::JsonLimits{1 << 20, 8});
+Result<ClientMessage> Decode(std::string_view text) {
+  return wire::DecodeJson<ClientMessage>(text, wire::JsonLimits{1 << 20, 8});
 }
 
 // One terminal of one WebSocket. Lives in the handler's frame.
@@ -69,10 +70,11 @@ class Terminal {
     Task<WebSocketMessage> reading = ws_->Read();
     SB_CO_TRY(WebSocketMessage first, co_await WithTimeout(std::move(reading), kStartTimeout));
     if (first.kind != WebSocketKind::kText) co_return Fail(Code::kBadRequest, "the first message must be a start");
-    SB_CO_TRY(StartMessage start, Decode(first.data));
-    if (start.type != "start") co_return Fail(Code::kBadRequest, "the first message must be a start");
+    SB_CO_TRY(ClientMessage start, Decode(first.data));
+    if (start.type != "start" || !start.command)
+      co_return Fail(Code::kBadRequest, "the first message must be a start with a command");
     sandbox::CommandSpec spec;
-    spec.command = std::move(start.command);
+    spec.command = *std::move(start.command);
     spec.args = std::move(start.args);
     spec.cwd = std::move(start.cwd);
     for (const std::string& pair : start.env) {
@@ -196,7 +198,7 @@ Task<> OpenInteractive(Call* call) {
 Task<> ServeTerminal(Call* call) {
   if (!call->exchange->wants_upgrade())
     co_return Fail(Code::kBadRequest, "this path speaks WebSocket only: Connection: Upgrade, Upgrade: websocket");
-  auto ticket = call->terminal_tickets->Redeem(call->query.Get("token").value_or(""));
+  auto ticket = call->terminal_tickets->Redeem(std::string(call->query.Get("token").value_or("")));
   if (!ticket)
     co_return Fail(Code::kUnauthenticated,
                    "the ticket is unknown, was used, or is older than 30 seconds: ask for another one");
