@@ -131,8 +131,13 @@ if (!globalThis[installed]) {
     return { ...init, body: JSON.stringify(body.networkPolicy == null ? { ...body, networkPolicy: { mode: net } } : body) };
   };
 
+  // The official CLI asks the host of a terminal whether it is up, always over https and on port 443.
+  const isProbe = (url) =>
+    (look(), ours) && url.protocol === "https:" && !url.port && url.pathname === "/health" && url.hostname === ours.hostname;
+
   globalThis.fetch = async function fetch(input, init) {
     const url = target(input);
+    if (url && isProbe(url)) return realFetch(`${base}/health`, init);
     if (url && !isVendor(url.hostname)) tokens.check(url, headerValues(input, init));
     if (!url || !isVendor(url.hostname)) return realFetch(input, init);
     // Usage statistics have no place here; their sender ignores the answer.
