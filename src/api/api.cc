@@ -12,6 +12,7 @@
 #include "api/mcp/calls.h"
 #include "api/openapi.h"
 #include "api/shares.h"
+#include "api/terminal_tickets.h"
 #include "api/web/preview.h"
 #include "api/web/web_guard.h"
 #include "assets/assets.h"
@@ -63,6 +64,7 @@ Api::Api(const sandbox::Roles* domain, images::Catalog* catalog, ApiConfig confi
       shares_(std::make_unique<Shares>(kCallsInAll, kCallsWeight)),
       create_answers_(std::make_unique<CreateAnswers>()),
       fresh_shells_(std::make_unique<FreshShells>()),
+      terminal_tickets_(std::make_unique<TerminalTickets>()),
       mcp_calls_(std::make_unique<McpCalls>()) {
   SB_CHECK(config_.jwt_key.size() >= 32);
   config_.openapi = OpenApiText(RouteTable(), assets::kOpenApiJson, config_.version);
@@ -143,6 +145,7 @@ Task<> Api::Dispatch(http::HttpExchange* exchange) {
   call.config = &config_;
   call.create_answers = create_answers_.get();
   call.fresh_shells = fresh_shells_.get();
+  call.terminal_tickets = terminal_tickets_.get();
   auto ex = co_await asio::this_coro::executor;
   if (!cells_) cells_ = std::make_unique<mcp::Cells>(ex);
   call.cells = cells_.get();

@@ -36,6 +36,7 @@ namespace sandbar::api {
 
 class CreateAnswers;
 class FreshShells;
+class TerminalTickets;
 class McpCalls;
 class Previews;
 class Shares;
@@ -101,6 +102,7 @@ class Api {
   std::unique_ptr<Shares> shares_;  // of calls with a token
   std::unique_ptr<CreateAnswers> create_answers_;
   std::unique_ptr<FreshShells> fresh_shells_;
+  std::unique_ptr<TerminalTickets> terminal_tickets_;
   std::unique_ptr<McpCalls> mcp_calls_;
   std::unique_ptr<mcp::Cells> cells_;  // made with the first request, on its loop
 };

@@ -27,6 +27,7 @@ struct ApiConfig;
 class CreateAnswers;
 class FreshShells;
 class McpCalls;
+class TerminalTickets;
 
 inline constexpr size_t kMaxJsonBody = 4 << 20;
 
@@ -37,6 +38,7 @@ struct Call {
   const ApiConfig* config = nullptr;
   CreateAnswers* create_answers = nullptr;
   FreshShells* fresh_shells = nullptr;
+  TerminalTickets* terminal_tickets = nullptr;
   mcp::Cells* cells = nullptr;
   McpCalls* mcp_calls = nullptr;
   std::string base_url;  // of this server, without a slash at its end

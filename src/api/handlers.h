@@ -49,8 +49,16 @@ Task<> GetSnapshot(Call* call);
 Task<> DeleteSnapshot(Call* call);
 Task<> GetSnapshotTree(Call* call);
 
-// vercel/unsupported.cc: what this server does not have yet. Refused, never pretended.
+// vercel/interactive.cc
 Task<> OpenInteractive(Call* call);
+Task<> ServeTerminal(Call* call);
+
+// native/commands.cc
+Task<> NativeStartCommand(Call* call);
+Task<> NativeFollowOutput(Call* call);
+Task<> NativeGetInput(Call* call);
+Task<> NativeWriteInput(Call* call);
+Task<> NativeResize(Call* call);
 
 // vercel/drives.cc
 Task<> ListDrives(Call* call);

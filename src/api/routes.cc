@@ -107,6 +107,12 @@ constexpr Route kRoutes[] = {
     {"DELETE", "/x/v1/sandboxes/{name}/contexts/{context}", DeleteContext},
     {"POST", "/x/v1/sandboxes/{name}/contexts/{context}/interrupt", InterruptContext},
     {"POST", "/x/v1/sandboxes/{name}/contexts/{context}/restart", RestartContext},
+    {"GET", "/x/v1/terminal", ServeTerminal, Access::kOpen},  // a ticket opens it
+    {"POST", "/x/v1/sessions/{session}/commands", NativeStartCommand},
+    {"GET", "/x/v1/sessions/{session}/commands/{command}/output", NativeFollowOutput},
+    {"GET", "/x/v1/sessions/{session}/commands/{command}/stdin", NativeGetInput},
+    {"POST", "/x/v1/sessions/{session}/commands/{command}/stdin", NativeWriteInput},
+    {"POST", "/x/v1/sessions/{session}/commands/{command}/resize", NativeResize},
     {"GET", "/x/v1/sessions/{session}/denials", NativeDenials},
     {"GET", "/x/v1/sessions/{session}/network/log", NativeNetworkLog},
     {"GET", "/x/v1/sessions/{session}/network/suggest", NativeNetworkSuggest},

@@ -54,6 +54,7 @@ struct Command {
   std::optional<int> exit_code;
   std::optional<int64_t> duration_ms;
   bool timed_out = false, oom_killed = false;
+  bool terminal = false;  // its standard streams are a terminal
 };
 
 // A machine booted ahead of any sandbox. Recorded before it is booted, destroyed at the next start, never adopted.

@@ -22,7 +22,7 @@ const std::string kSessionColumns =
     "snapshot_expiration_ms, "
     "mounts, nesting, snapshot_memory";
 const std::string kCommandColumns =
-    "id, session, name, cwd, args, started_at, exit_code, duration_ms, timed_out, oom_killed";
+    "id, session, name, cwd, args, started_at, exit_code, duration_ms, timed_out, oom_killed, terminal";
 
 const std::string kSnapshotColumns =
     "id, team, project, sandbox, session, parent, deleted, manual, region, size_bytes, created_at, updated_at, "
@@ -106,7 +106,7 @@ void Bind(Query& q, const Drive& d) {
 
 void Bind(Query& q, const Command& c) {
   q.Bind(c.id).Bind(c.session).Bind(c.name).Bind(c.cwd).Bind(ToJson(c.args)).Bind(c.started_at).Bind(c.exit_code);
-  q.Bind(c.duration_ms).Bind(c.timed_out).Bind(c.oom_killed);
+  q.Bind(c.duration_ms).Bind(c.timed_out).Bind(c.oom_killed).Bind(c.terminal);
 }
 
 namespace {
@@ -229,7 +229,7 @@ Result<Command> ReadCommand(const Query& q, int first) {
   Columns c(q, first);
   c.All(cmd.id, cmd.session, cmd.name, cmd.cwd);
   c.Json(cmd.args);
-  c.All(cmd.started_at, cmd.exit_code, cmd.duration_ms, cmd.timed_out, cmd.oom_killed);
+  c.All(cmd.started_at, cmd.exit_code, cmd.duration_ms, cmd.timed_out, cmd.oom_killed, cmd.terminal);
   SB_TRYV(c.result());
   return cmd;
 }

@@ -178,6 +178,9 @@ ALTER TABLE sandboxes ADD COLUMN version INTEGER NOT NULL DEFAULT 1;
 UPDATE sandboxes SET id = 'sbid_' || lower(hex(randomblob(16)));
 CREATE UNIQUE INDEX sandboxes_by_id ON sandboxes (id);
 )sql",
+    R"sql(
+ALTER TABLE commands ADD COLUMN terminal INTEGER NOT NULL DEFAULT 0;
+)sql",
 };
 
 }  // namespace sandbar::store

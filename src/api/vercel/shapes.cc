@@ -170,6 +170,7 @@ json::object CommandJson(const store::Command& c, bool v1) {
   // Ours: why it ended when it did not end by itself.
   if (c.timed_out) out["timedOut"] = true;
   if (c.oom_killed) out["oomKilled"] = true;
+  if (c.terminal) out["terminal"] = true;
   return out;
 }
 

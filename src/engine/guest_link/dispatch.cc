@@ -107,6 +107,8 @@ Result<> LinkCore::On(protocol::Exit& m) {
   if (c->seen && m.final_offset != c->received) return Broken("exit before the end of the output");
   if (!c->seen && m.final_offset < c->produced) return Broken("exit before the end of the output");
   c->exited = true;
+  // Nobody reads its input any more: who waits for credit goes on and discards.
+  if (c->input && !std::exchange(c->input->closed, true)) c->input->changed->NotifyAll();
   if (c->abandoned) return AckExit(m.id), Result<>{};
   events_->OnExit(m);
   return {};

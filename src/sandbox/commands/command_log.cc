@@ -255,7 +255,8 @@ void CommandLog::Moved() {
 }
 
 void CommandLog::Trim() {
-  const size_t head = std::max<uint64_t>(1, core_->config.log_head_bytes / core_->config.log_segment_bytes);
+  const size_t head =
+      tail_only_ ? 0 : std::max<uint64_t>(1, core_->config.log_head_bytes / core_->config.log_segment_bytes);
   const size_t tail = std::max<uint64_t>(2, core_->config.log_tail_bytes / core_->config.log_segment_bytes);
   while (segments_.size() > head + tail) {
     auto victim = segments_.begin() + static_cast<std::ptrdiff_t>(head);
@@ -273,8 +274,11 @@ void CommandLog::Trim() {
 // One reader's position: which segment, where in its file, how much of the current record is left.
 class SegmentReader final : public LogReader {
  public:
-  SegmentReader(std::shared_ptr<CommandLog> log, bool pinned) : log_(std::move(log)) {
-    if (pinned) log_->pins_.insert(&position_);
+  SegmentReader(std::shared_ptr<CommandLog> log, ReadFrom from) : log_(std::move(log)), since_(from.since) {
+    // Records have to be read from the beginning of their segment.
+    auto after = std::ranges::upper_bound(log_->segments_, since_);
+    if (after != log_->segments_.begin()) position_ = *std::prev(after);
+    if (from.pinned && !log_->finished_) log_->pins_.insert(&position_);
   }
   SegmentReader(const SegmentReader&) = delete;
   SegmentReader& operator=(const SegmentReader&) = delete;
@@ -290,6 +294,7 @@ class SegmentReader final : public LogReader {
         auto chunk = co_await ReadSome();
         if (!chunk) co_return std::unexpected(std::move(chunk).error());
         if (log_->pins_.contains(&position_)) log_->Moved();
+        SkipEarly(*chunk);
         if (chunk->gap > 0 || !chunk->bytes.empty()) co_return chunk;
         continue;
       }
@@ -301,6 +306,17 @@ class SegmentReader final : public LogReader {
 
  private:
   static constexpr size_t kChunk = 64 << 10;
+
+  // Takes away what lies before the position that the reader was asked for. A chunk is a gap or bytes, not both.
+  void SkipEarly(LogChunk& chunk) const {
+    const uint64_t begin = position_ - chunk.gap - chunk.bytes.size();
+    if (begin >= since_) return;
+    if (chunk.gap > 0) {
+      chunk.gap -= std::min(chunk.gap, since_ - begin);
+    } else {
+      chunk.bytes.erase(0, since_ - begin);
+    }
+  }
 
   // Jumps to the next segment that exists; the bytes between are missing.
   Result<uint64_t> EnterSegment() {
@@ -391,6 +407,7 @@ class SegmentReader final : public LogReader {
   }
 
   std::shared_ptr<CommandLog> log_;
+  uint64_t since_;
   uint64_t position_ = 0;
   Fd file_;
   bool entered_ = false;
@@ -400,8 +417,10 @@ class SegmentReader final : public LogReader {
   uint32_t record_left_ = 0;
 };
 
-std::unique_ptr<LogReader> CommandLog::NewReader(bool pinned) {
-  return std::make_unique<SegmentReader>(shared_from_this(), pinned && !finished_);
+Result<std::unique_ptr<LogReader>> CommandLog::NewReader(ReadFrom from) {
+  if (from.since > end_)
+    return Fail(Code::kBadRequest, fmt::format("`since`: the command has written {} bytes so far", end_));
+  return std::make_unique<SegmentReader>(shared_from_this(), from);
 }
 
 }  // namespace sandbar::sandbox

@@ -59,7 +59,10 @@ class CommandLog : public std::enable_shared_from_this<CommandLog> {
   void OnProgress(std::function<void()> f) { on_progress_ = std::move(f); }
   // Pinned readers become ordinary ones: a stop must not wait for a client that does not read.
   void ReleasePins();
-  std::unique_ptr<LogReader> NewReader(bool pinned);
+  // Of a terminal only the last part is of use.
+  void KeepTailOnly() { tail_only_ = true; }
+  // kBadRequest: `from` lies behind the end.
+  Result<std::unique_ptr<LogReader>> NewReader(ReadFrom from);
 
  private:
   friend class SegmentReader;
@@ -81,6 +84,7 @@ class CommandLog : public std::enable_shared_from_this<CommandLog> {
   uint64_t lost_ = 0;  // received but not written (disk full): becomes a hole at the next write
   bool held_ = false;  // caps leave the output alone
   bool finished_ = false;
+  bool tail_only_ = false;
   Fd tail_;
   Event changed_;
   std::set<const uint64_t*> pins_;  // positions of pinned readers

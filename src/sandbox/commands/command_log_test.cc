@@ -258,7 +258,7 @@ class CommandLogTest : public testing::Test {
     return std::make_shared<CommandLog>(&core_, dir_, *state);
   }
   World::Text Read(const std::shared_ptr<CommandLog>& log) {
-    auto reader = log->NewReader(false);
+    auto reader = log->NewReader({}).value();
     return world_.ReadLog(reader.get());
   }
   World world_;
@@ -361,7 +361,7 @@ TEST_F(CommandLogTest, AFullDiskBecomesAHole) {
 
 TEST_F(CommandLogTest, PinsLimitAcknowledgements) {
   auto log = Open();
-  auto slow = log->NewReader(true);
+  auto slow = log->NewReader({.pinned = true}).value();
   log->Append(0, 1, "0123456789");
   EXPECT_EQ(log->AckLimit(), 0U);
   auto chunk = world_.Run(slow->Next());

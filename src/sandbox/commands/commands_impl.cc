@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "sandbox/commands/command_log.h"
+#include "sandbox/commands/input_writer.h"
 #include "sandbox/validate.h"
 
 namespace sandbar::sandbox {
@@ -59,15 +60,41 @@ Task<store::Command> CommandsImpl::Kill(Scope scope, std::string session, std::s
   co_return row;
 }
 
-Task<std::unique_ptr<LogReader>> CommandsImpl::OpenLog(Scope scope, std::string session, std::string command) {
+Task<std::unique_ptr<LogReader>> CommandsImpl::OpenLog(Scope scope, std::string session, std::string command,
+                                                       ReadFrom from) {
   SB_CO_TRY(auto row, co_await Get(std::move(scope), session, command));
   auto run = FindRunning(session, command);
-  if (run) co_return run->log->NewReader(false);
+  if (run) co_return run->log->NewReader(from);
   auto scan = [dir = core_->LogDir(row.session, row.id)] { return CommandLog::Scan(dir); };
   SB_CO_TRY(auto state, co_await core_->Files(std::move(scan)));
   auto log = std::make_shared<CommandLog>(core_, core_->LogDir(row.session, row.id), std::move(state));
   log->Finish();
-  co_return log->NewReader(false);
+  co_return log->NewReader(from);
+}
+
+Task<protocol::StdinState> CommandsImpl::GetInput(Scope scope, std::string session, std::string command) {
+  SB_CO_TRY(auto row, co_await Get(std::move(scope), session, command));
+  const auto active = active_->Find(session);
+  if (!active) co_return EndedInput(row.id);
+  co_return active->commands().InputState(row.id);
+}
+
+Task<std::unique_ptr<InputWriter>> CommandsImpl::OpenInput(Scope scope, std::string session, std::string command) {
+  SB_CO_TRY(auto row, co_await Get(std::move(scope), session, command));
+  const auto active = active_->Find(session);
+  // The writer keeps the whole session, of which the commands are a part.
+  std::shared_ptr<SessionCommands> commands;
+  if (active) commands = std::shared_ptr<SessionCommands>(active, &active->commands());
+  co_return OpenInputWriter(std::move(commands), row.id);
+}
+
+Task<> CommandsImpl::Resize(Scope scope, std::string session, std::string command, protocol::TerminalSize size) {
+  SB_CO_TRY(auto row, co_await Get(std::move(scope), session, command));
+  if (!row.terminal) co_return Fail(Code::kConflict, "the command has no terminal");
+  const auto active = active_->Find(session);
+  // One that has ended has nothing to resize; the caller could not know.
+  if (row.exit_code || !active) co_return Result<>{};
+  co_return co_await active->commands().Resize(row.id, size);
 }
 
 }  // namespace sandbar::sandbox

@@ -19,7 +19,11 @@ class CommandsImpl final : public Commands {
   Task<store::Command> Wait(Scope scope, std::string session, std::string command) override;
   Task<std::vector<store::Command>> List(Scope scope, std::string session) override;
   Task<store::Command> Kill(Scope scope, std::string session, std::string command, int signal) override;
-  Task<std::unique_ptr<LogReader>> OpenLog(Scope scope, std::string session, std::string command) override;
+  Task<std::unique_ptr<LogReader>> OpenLog(Scope scope, std::string session, std::string command,
+                                           ReadFrom from = {}) override;
+  Task<protocol::StdinState> GetInput(Scope scope, std::string session, std::string command) override;
+  Task<std::unique_ptr<InputWriter>> OpenInput(Scope scope, std::string session, std::string command) override;
+  Task<> Resize(Scope scope, std::string session, std::string command, protocol::TerminalSize size) override;
 
  private:
   // Null when it has ended, or there is none.

@@ -6,6 +6,7 @@
 
 #include "base/ids.h"
 #include "base/log.h"
+#include "sandbox/commands/input_writer.h"
 #include "sandbox/commands/log_files.h"
 #include "sandbox/validate.h"
 
@@ -27,6 +28,7 @@ std::shared_ptr<RunningCommand> SessionCommands::Track(store::Command row, Comma
   auto run = std::make_shared<RunningCommand>();
   run->log = std::make_shared<CommandLog>(state_->core, state_->core->LogDir(state_->row.id, row.id), std::move(state));
   run->log->Account(state_->row.id, row.id);
+  if (row.terminal) run->log->KeepTailOnly();
   run->done = std::make_shared<SharedResult<store::Command>>(state_->core->ex);
   run->row = std::move(row);
   // A raw pointer is enough: the callback goes when the command ends, which is before `run` does.
@@ -80,6 +82,7 @@ Task<StartedCommand> SessionCommands::Start(CommandSpec spec) {
   row.name = spec.command;
   row.args = spec.args;
   row.started_at = NowMs();
+  row.terminal = spec.terminal.has_value();
   protocol::Exec request = state_->MakeExec(spec, row.id);
   SB_CO_TRYV(CheckExecSize(request.argv, request.env));
   row.cwd = request.cwd;
@@ -87,7 +90,7 @@ Task<StartedCommand> SessionCommands::Start(CommandSpec spec) {
   auto run = Track(row, {});
   StartedCommand started;
   started.command = row;
-  if (spec.follow_from_start) started.log = run->log->NewReader(true);
+  if (spec.follow_from_start) started.log = run->log->NewReader({.since = 0, .pinned = true}).value();
   // The row and the process at the same time: neither waits for the other, and the call returns when both are there.
   auto insert = InsertRow(row);
   auto exec = WithTimeout(link->Exec(std::move(request)), state_->core->config.agent_timeout);
@@ -124,6 +127,23 @@ Result<> SessionCommands::Kill(const std::string& command, int signal) {
   run->killed = true;
   link->Kill(command, signal);
   return {};
+}
+
+Result<protocol::StdinState> SessionCommands::InputState(const std::string& command) const {
+  auto run = Find(command);
+  if (!run || run->ending) return EndedInput(command);
+  SB_TRY(auto link, state_->Link());
+  auto state = link->Stdin(command);
+  if (!state) return Fail(Code::kConflict, "the command was started without standard input");
+  return *state;
+}
+
+Task<> SessionCommands::Resize(std::string command, protocol::TerminalSize size) {
+  SB_CO_TRY(auto link, state_->Link());
+  auto done = co_await link->Resize(command, size);
+  // The command ended meanwhile.
+  if (!done && done.error().code == Code::kNotFound) co_return Result<>{};
+  co_return done;
 }
 
 void SessionCommands::Ack(RunningCommand& run, bool all) {

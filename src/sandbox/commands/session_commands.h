@@ -24,8 +24,9 @@ struct RunningCommand {
   std::shared_ptr<CommandLog> log;
   std::shared_ptr<SharedResult<store::Command>> done;
   uint64_t acked = 0;
-  bool killed = false;  // by a caller: its 137 needs no explanation
-  bool ending = false;  // its exit is being recorded
+  bool killed = false;      // by a caller: its 137 needs no explanation
+  bool ending = false;      // its exit is being recorded
+  bool has_writer = false;  // somebody writes to its standard input
 };
 
 class SessionCommands {
@@ -38,6 +39,11 @@ class SessionCommands {
   // Null when it has ended, or there is none.
   std::shared_ptr<RunningCommand> Find(const std::string& command) const;
   Result<> Kill(const std::string& command, int signal);
+  // Where its standard input continues. kConflict: it takes none.
+  Result<protocol::StdinState> InputState(const std::string& command) const;
+  Task<> Resize(std::string command, protocol::TerminalSize size);
+  // The connection to the agent, while the session is usable.
+  Result<std::shared_ptr<engine::GuestLink>> Link() const { return state_->Link(); }
   bool empty() const { return commands_.empty(); }
   std::chrono::steady_clock::time_point last_ended() const { return last_ended_; }
 

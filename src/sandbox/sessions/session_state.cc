@@ -74,6 +74,8 @@ protocol::Exec SessionState::MakeExec(const CommandSpec& spec, const std::string
   exec.gid = spec.sudo ? 0 : row.gid;
   exec.user = spec.sudo ? "root" : row.user;
   exec.timeout_ms = static_cast<uint64_t>(spec.timeout_ms.value_or(0));
+  exec.standard_input = spec.standard_input;
+  exec.terminal = spec.terminal;
   return exec;
 }
 

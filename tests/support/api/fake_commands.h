@@ -98,9 +98,21 @@ class FakeCommands : public sandbox::Commands {
     SB_CO_TRYV(state_->Begin(s, std::move(id)));
     co_return state_->command;
   }
-  Task<std::unique_ptr<sandbox::LogReader>> OpenLog(sandbox::Scope s, std::string, std::string id) override {
+  Task<std::unique_ptr<sandbox::LogReader>> OpenLog(sandbox::Scope s, std::string, std::string id,
+                                                    sandbox::ReadFrom) override {
     SB_CO_TRYV(state_->Begin(s, std::move(id)));
     co_return std::make_unique<FakeLogReader>(state_);
+  }
+  Task<protocol::StdinState> GetInput(sandbox::Scope s, std::string, std::string id) override {
+    SB_CO_TRYV(state_->Begin(s, std::move(id)));
+    co_return protocol::StdinState{};
+  }
+  Task<std::unique_ptr<sandbox::InputWriter>> OpenInput(sandbox::Scope s, std::string, std::string id) override {
+    SB_CO_TRYV(state_->Begin(s, std::move(id)));
+    co_return Fail(Code::kConflict, "the command was started without standard input");
+  }
+  Task<> Resize(sandbox::Scope s, std::string, std::string id, protocol::TerminalSize) override {
+    co_return state_->Begin(s, std::move(id));
   }
 
  private:
