@@ -1,5 +1,6 @@
 #include "cli/cli.h"
 
+#include <fcntl.h>
 #include <signal.h>
 
 #include <boost/asio/io_context.hpp>
@@ -106,7 +107,7 @@ int Somewhere(const Options& options, const std::string& staying, const ClientTa
 
 // Which option of `run` needs a server that outlives it; empty: none.
 std::string StaysFor(const RunCommand& command) {
-  if (command.keep) return "--keep";
+  if (command.keep) return command.is_sh ? "sh without --rm" : "--keep";
   if (command.persistent) return "--persistent";
   return command.from ? "--from" : "";
 }
@@ -324,6 +325,8 @@ int Version(const Options& options) {
 int Main(const Options& options, const Hooks& hooks) {
   // A closed pipe is an error value for us; a signal would skip the clean-up of sandboxes.
   ::signal(SIGPIPE, SIG_IGN);
+  // A closed standard input is an empty one. Without this, the next descriptor that is opened would get its number.
+  if (::fcntl(0, F_GETFD) < 0) static_cast<void>(::open("/dev/null", O_RDONLY));
   const Options* o = &options;
   return std::visit(
       Overloaded{
@@ -349,6 +352,9 @@ int Main(const Options& options, const Hooks& hooks) {
             return WithServer(options, task, kVerdictFailed);
           },
           [&](const ExecCommand& c) { return WithServer(options, [o, &c](ApiClient* a) { return Exec(a, o, c); }); },
+          [&](const AttachCommand& c) {
+            return WithServer(options, [o, &c](ApiClient* a) { return Attach(a, o, c); });
+          },
           [&](const LogsCommand& c) { return WithServer(options, [o, &c](ApiClient* a) { return Logs(a, o, c); }); },
           [&](const PsCommand& c) { return WithServer(options, [o, &c](ApiClient* a) { return Ps(a, o, c); }); },
           [&](const StopCommand& c) { return WithServer(options, [o, &c](ApiClient* a) { return Stop(a, o, c); }); },

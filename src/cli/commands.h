@@ -11,6 +11,8 @@
 
 namespace sandbar::cli {
 
+struct CommandHandle;
+
 // Exit codes of ours where a command's own code could come: as other tools that run commands for you.
 inline constexpr int kExitOurs = 125;
 inline constexpr int kExitNotFound = 127;
@@ -25,6 +27,7 @@ inline constexpr char kReplacedRemark[] =
 
 Task<int> Run(ApiClient* api, const Options* options, RunCommand command);
 Task<int> Exec(ApiClient* api, const Options* options, ExecCommand command);
+Task<int> Attach(ApiClient* api, const Options* options, AttachCommand command);
 Task<int> RunCode(ApiClient* api, const Options* options, CodeCommand command);
 Task<int> Logs(ApiClient* api, const Options* options, LogsCommand command);
 Task<int> Ps(ApiClient* api, const Options* options, PsCommand command);
@@ -95,19 +98,15 @@ std::string FindEvalRunner();
 // is to be kept stays, also after a signal; the signal then ends only the work and its commands. `command` and
 // `options` outlive the task.
 using SandboxWork = std::function<Task<int>(std::string name, std::string session)>;
-// `started`: where the work puts the id of its command, when it has one; may be null.
+// `started`: the command of the work, when it has one; may be null. The first Ctrl-C goes to that command. When the
+// user has left it running, the sandbox stays.
 Task<int> InFreshSandbox(ApiClient* api, const Options* options, const RunCommand* command, SandboxWork work,
-                         const std::string* started = nullptr);
+                         const CommandHandle* started = nullptr);
 
-// Used by Run and Exec: starts the command, copies its output live, returns its exit code. Says so on stderr when the
-// command did not end by itself. `command_id` is set when it has started; may be null.
-Task<int> ExecIn(ApiClient* api, bool as_json, std::string session, json::object body, std::string* command_id);
 // Paths of the API.
 std::string NamedPath(const std::string& name);
 std::string SessionPath(const std::string& session);
 const json::array& Array(const json::object& object, std::string_view key);
-json::object CommandBody(const std::vector<std::string>& argv, const std::vector<std::string>& env,
-                         const std::optional<std::string>& cwd, bool sudo, std::optional<int64_t> timeout_ms);
 // The request's `isolation`; nothing when nothing is demanded.
 void AddDemand(const IsolationOptions& isolation, json::object* body);
 // A network policy: "allow-all", "deny-all" or a JSON file in the SDK's form.

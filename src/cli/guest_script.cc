@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include "base/printable.h"
+#include "cli/attached_command.h"
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "wire/ndjson.h"
@@ -40,7 +41,8 @@ Result<> Take(const json::object& line, Running* running) {
 Task<Running> Start(ApiClient* api, std::string session, GuestScript script) {
   std::vector<std::string> argv = {"sh", "-c", std::move(script.text), "sh"};
   argv.insert(argv.end(), script.args.begin(), script.args.end());
-  json::object body = CommandBody(argv, {}, script.cwd, script.root, std::nullopt);
+  const CommandLine call{argv, {}, script.cwd, script.root, std::nullopt};
+  json::object body = CommandBody(call, Streams{});
   body["wait"] = true;
   body["logs"] = true;
   http::ClientRequest request = api->Request("POST", SessionPath(session) + "/cmd", wire::ToAsciiJson(body));

@@ -101,15 +101,5 @@ TEST(EnvFile, AddsToTheOptionsOfNode) {
   }
 }
 
-TEST(CommandBody, KeepsArgumentsApart) {
-  auto body = CommandBody({"sh", "-c", "x y"}, {"A=1=2"}, std::nullopt, true, 500);
-  EXPECT_EQ(body.at("command").as_string(), "sh");
-  EXPECT_EQ(body.at("args").as_array().size(), 2u);
-  EXPECT_EQ(body.at("env").as_object().at("A").as_string(), "1=2");
-  EXPECT_TRUE(body.at("sudo").as_bool());
-  EXPECT_EQ(body.at("timeout").as_int64(), 500);
-  EXPECT_FALSE(body.contains("cwd"));
-}
-
 }  // namespace
 }  // namespace sandbar::cli

@@ -57,30 +57,6 @@ void AddServeFlags(CLI::App* sub, ServeCommand* c) {
   sub->add_flag("--insecure-http", c->insecure_http, "allow plain HTTP on an address that is not loopback");
 }
 
-// NAME=VALUE, or NAME alone, which takes the value of that variable here: a value on the command line is in the process
-// list, where every user of this machine can read it.
-std::string CheckEnv(const std::string& text) {
-  const size_t at = text.find('=');
-  if (at == 0 || text.empty()) return "'" + text + "' is not NAME=VALUE or NAME";
-  if (at == std::string::npos && std::getenv(text.c_str()) == nullptr)
-    return "the variable " + text + " is not set here; set it, or write " + text + "=VALUE";
-  return {};
-}
-
-void AddEnv(CLI::App* sub, std::vector<std::string>* env) {
-  sub->add_option("-e,--env", *env, "NAME=VALUE; or NAME, to pass your own variable hidden from process lists")
-      ->check(CheckEnv)
-      ->take_all()
-      ->allow_extra_args(false);
-}
-
-void TakeValuesFromHere(std::vector<std::string>* env) {
-  for (std::string& pair : *env) {
-    const char* value = pair.find('=') == std::string::npos ? std::getenv(pair.c_str()) : nullptr;
-    if (value != nullptr) pair += "=" + std::string(value);
-  }
-}
-
 std::optional<int> PortNumber(std::string_view text, int least) {
   int port = 0;
   auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), port);
@@ -152,41 +128,6 @@ void AddServer(CLI::App* app, Raw* raw) {
 }
 
 void AddSandboxes(CLI::App* app, Raw* raw) {
-  auto* run = app->add_subcommand("run", "Run one command in a fresh sandbox: sandbar run -- node -e 1");
-  run->add_option("--image", raw->run.image, "image (default: the server's, vercel/sandbox/universal)");
-  run->add_option("--runtime", raw->run.runtime, "or a runtime of the older API: node24, node22, python3.13, bun");
-  auto* net = run->add_option("--net", raw->run.network, "deny-all (default) or allow-all")
-                  ->check(CLI::IsMember({"deny-all", "allow-all"}));
-  auto* allow = run->add_option("--allow", raw->run.allow, "a domain it may reach, e.g. example.com or *.example.com")
-                    ->take_all()
-                    ->allow_extra_args(false)
-                    ->excludes(net);
-  run->add_option("--policy", raw->run.policy, "network policy, a JSON file in the SDK's form")
-      ->excludes(net)
-      ->excludes(allow);
-  run->add_option("--timeout", raw->run_timeout, "life of the sandbox, e.g. 90s, 5m (default 1h)")
-      ->check(CheckDuration);
-  AddIsolation(run, &raw->run.isolation);
-  AddNesting(run, &raw->run.isolation);
-  run->add_option("--vcpus", raw->run.vcpus, "1 or an even number");
-  AddEnv(run, &raw->run.env);
-  run->add_option("-w,--cwd", raw->run.cwd, "working directory");
-  run->add_option("--name", raw->run.name, "name of the sandbox");
-  run->add_flag("--sudo", raw->run.sudo, "run as root of the sandbox");
-  run->add_option("--from", raw->run.from, "snapshot to start from, instead of an image");
-  run->add_flag("--keep", raw->run.keep, "keep the sandbox afterwards, running");
-  run->add_flag("--persistent", raw->run.persistent, "keep the sandbox afterwards, stopped: its files are a snapshot")
-      ->excludes("--keep");
-  run->prefix_command();
-  auto* exec = app->add_subcommand("exec", "Run a command in a sandbox: sandbar exec NAME -- ls -la");
-  exec->add_option("NAME", raw->exec.name)->required();
-  AddEnv(exec, &raw->exec.env);
-  exec->add_option("-w,--cwd", raw->exec.cwd, "working directory");
-  exec->add_option("--timeout", raw->exec_timeout, "kill the command after this")->check(CheckDuration);
-  exec->add_flag("--sudo", raw->exec.sudo, "run as root of the sandbox");
-  exec->add_flag("-k,--kill", raw->exec.kill, "Ctrl-C ends the command too (without: it goes on)");
-  exec->add_flag("-d,--detach", raw->exec.detach, "do not wait; prints the command's id");
-  exec->prefix_command();
   auto* ps = app->add_subcommand("ps", "List sandboxes");
   ps->add_flag("-a,--all", raw->ps.all, "stopped ones too");
   auto* logs = app->add_subcommand("logs", "Output of a command; without one, list the commands");
@@ -297,6 +238,8 @@ Command Choose(const CLI::App* sub, Raw* raw) {
   if (name == "run") return raw->run;
   if (name == "code") return raw->code;
   if (name == "exec") return raw->exec;
+  if (name == "sh") return ChooseSh(raw->sh);
+  if (name == "attach") return raw->attach;
   if (name == "ps") return raw->ps;
   if (name == "logs") return raw->logs;
   if (name == "cp") return raw->cp;
@@ -395,6 +338,7 @@ Parsed Parse(int argc, const char* const* argv) {
   AddCommon(&app, &raw);
   app.footer("Environment: SANDBAR_URL, SANDBAR_TOKEN, SANDBAR_DATA, NO_COLOR. Documentation: docs/operations.md");
   AddServer(&app, &raw);
+  AddCommands(&app, &raw);
   AddSandboxes(&app, &raw);
   AddCode(&app, &raw);
   AddNet(&app, &raw);
@@ -433,11 +377,8 @@ Parsed Parse(int argc, const char* const* argv) {
   raw.run.argv = rest;
   raw.exec.argv = rest;
   raw.race.argv = rest;
-  TakeValuesFromHere(&raw.run.env);
-  TakeValuesFromHere(&raw.exec.env);
   raw.env.argv = rest;
   raw.env.aliases = !raw.env_no_aliases;
-  if (!raw.run_timeout.empty()) raw.run.timeout_ms = ParseDuration(raw.run_timeout);
   if (!raw.import_timeout.empty()) raw.import_.timeout_ms = ParseDuration(raw.import_timeout);
   raw.agent.options.engine = raw.agent_isolation.engine;
   raw.agent.options.min_class = raw.agent_isolation.min_class;
@@ -449,21 +390,22 @@ Parsed Parse(int argc, const char* const* argv) {
     return Usage("no model given", "sandbar agent --model anthropic:ID … (or set SANDBAR_MODEL)", as_json);
   if (!raw.worker_timeout.empty()) raw.claude_worker.options.timeout_ms = *ParseDuration(raw.worker_timeout);
   if (!raw.worker_idle.empty()) raw.claude_worker.options.max_idle_ms = *ParseDuration(raw.worker_idle);
-  if (!raw.exec_timeout.empty()) raw.exec.timeout_ms = ParseDuration(raw.exec_timeout);
-  bool wants_command = sub->get_prefix_command();
-  if (wants_command && rest.empty())
-    return Usage("no command given",
-                 sub->get_name() == "run" ? "sandbar run -- node -e 'console.log(6*7)'" : "sandbar exec NAME -- ls -la",
-                 as_json);
+  const bool wants_command = sub->get_prefix_command();
+  if (sub->get_name() == "race" && rest.empty())
+    return Usage("no command given", "sandbar race NAME -n 4 -- make", as_json);
+  if (auto wrong = ArrangeCommands(sub, &raw); !wrong.empty())
+    return Usage(wrong, "sandbar " + sub->get_name() + " --help", as_json);
   if (sub->get_name() == "env" && !inner.empty() && raw.env.write)
     return Usage("--write and a program exclude each other",
                  "first sandbar env --write FILE, then sandbar env -- PROGRAM", as_json);
   if (!wants_command && !rest.empty() && (sub->get_name() != "env" || inner.empty()))
     return Usage("unexpected argument '" + rest.front() + "'", "sandbar " + sub->get_name() + " --help", as_json);
-  if (raw.run.from && (raw.run.image || raw.run.runtime))
-    return Usage("--from brings its own image", "leave --image and --runtime out", as_json);
-  if (raw.run.image && raw.run.runtime)
-    return Usage("--image and --runtime exclude each other", "give one of them", as_json);
+  for (const RunCommand* made : {&raw.run, &raw.sh.fresh}) {
+    if (made->from && (made->image || made->runtime))
+      return Usage("--from brings its own image", "leave --image and --runtime out", as_json);
+    if (made->image && made->runtime)
+      return Usage("--image and --runtime exclude each other", "give one of them", as_json);
+  }
 
   if (!raw.code_timeout.empty()) raw.code.timeout_ms = ParseDuration(raw.code_timeout);
   if (sub->get_name() == "code") {

@@ -18,6 +18,8 @@ struct Raw {
   std::vector<std::string> code_words;
   PsCommand ps;
   ExecCommand exec;
+  ShCommand sh;
+  AttachCommand attach;
   LogsCommand logs;
   CpCommand cp;
   StopCommand stop;
@@ -45,8 +47,8 @@ struct Raw {
   ClaudeWorkerCommand claude_worker;
   EvalCommand eval;
   IsolationOptions eval_isolation;
-  std::string agent_timeout, worker_timeout, worker_idle, run_timeout, exec_timeout, code_timeout, import_timeout,
-      forward_port;
+  std::string agent_timeout, worker_timeout, worker_idle, run_timeout, sh_timeout, exec_timeout, code_timeout,
+      import_timeout, forward_port;
 };
 
 // For CLI11's ->check(): what is wrong with the text, else empty.
@@ -55,6 +57,13 @@ std::string CheckDuration(const std::string& text);
 // --isolation and --min-class.
 void AddIsolation(CLI::App* sub, IsolationOptions* isolation);
 void AddNesting(CLI::App* sub, IsolationOptions* isolation);
+
+// parse_commands.cc: run, exec, sh, attach.
+void AddCommands(CLI::App* app, Raw* raw);
+// What was said about those commands, completed. What is wrong, else empty.
+std::string ArrangeCommands(const CLI::App* sub, Raw* raw);
+// `sh` is one of the two others.
+Command ChooseSh(const ShCommand& sh);
 
 // parse_agents.cc
 void AddMcp(CLI::App* app, Raw* raw);

@@ -56,6 +56,45 @@ TEST(Parse, RunWithoutDashesStopsAtTheFirstForeignWord) {
   EXPECT_TRUE(run.sudo);
 }
 
+TEST(Parse, InputAndTerminals) {
+  auto run = std::get<RunCommand>(ParseWords({"run", "-it", "--", "vi"}).options->command);
+  EXPECT_TRUE(run.io.interactive);
+  EXPECT_TRUE(run.io.terminal);
+  EXPECT_FALSE(run.io.no_input);
+  auto exec = std::get<ExecCommand>(ParseWords({"exec", "-n", "box", "cat", "-n"}).options->command);
+  EXPECT_TRUE(exec.io.no_input);
+  EXPECT_THAT(exec.argv, ElementsAre("cat", "-n"));
+  EXPECT_EQ(ParseWords({"run", "-i", "-n", "--", "cat"}).exit_code, 2);
+  EXPECT_TRUE(std::get<RunCommand>(ParseWords({"run"}).options->command).argv.empty()) << "a shell";
+  EXPECT_TRUE(std::get<ExecCommand>(ParseWords({"exec", "box"}).options->command).argv.empty());
+}
+
+TEST(Parse, ShIsRunOrExec) {
+  auto fresh = std::get<RunCommand>(ParseWords({"sh", "--image", "i", "-e", "A=1"}).options->command);
+  EXPECT_TRUE(fresh.keep);
+  EXPECT_TRUE(fresh.is_sh);
+  EXPECT_EQ(fresh.image, "i");
+  EXPECT_THAT(fresh.env, ElementsAre("A=1"));
+  EXPECT_FALSE(std::get<RunCommand>(ParseWords({"sh", "--rm", "--timeout", "5m"}).options->command).keep);
+  EXPECT_EQ(std::get<RunCommand>(ParseWords({"sh", "--timeout", "5m"}).options->command).timeout_ms, 300'000);
+  auto there = std::get<ExecCommand>(ParseWords({"sh", "box", "--sudo", "-w", "/tmp"}).options->command);
+  EXPECT_EQ(there.name, "box");
+  EXPECT_EQ(there.cwd, "/tmp");
+  EXPECT_TRUE(there.sudo);
+  EXPECT_TRUE(there.argv.empty());
+  EXPECT_EQ(ParseWords({"sh", "box", "--rm"}).exit_code, 2) << "only a new one is removed";
+  EXPECT_EQ(ParseWords({"sh", "box", "--image", "i"}).exit_code, 2);
+  EXPECT_EQ(ParseWords({"sh", "box", "ls"}).exit_code, 2);
+}
+
+TEST(Parse, Attach) {
+  auto attach = std::get<AttachCommand>(ParseWords({"attach", "box", "cmd_1", "-n"}).options->command);
+  EXPECT_EQ(attach.name, "box");
+  EXPECT_EQ(attach.command, "cmd_1");
+  EXPECT_TRUE(attach.io.no_input);
+  EXPECT_EQ(ParseWords({"attach"}).exit_code, 2);
+}
+
 TEST(Parse, DenyAllIsTheDefaultOfRun) {
   auto p = ParseWords({"run", "--", "true"});
   ASSERT_TRUE(p.options);
@@ -219,7 +258,8 @@ TEST(Parse, UsageErrorsNameTheFixAndSpeakJsonWhenAsked) {
 TEST(Parse, UsageErrorsExitTwo) {
   EXPECT_EQ(ParseWords({}).exit_code, 2);
   EXPECT_EQ(ParseWords({"frobnicate"}).exit_code, 2);
-  EXPECT_EQ(ParseWords({"run"}).exit_code, 2);
+  EXPECT_EQ(ParseWords({"race", "box"}).exit_code, 2);
+  EXPECT_EQ(ParseWords({"exec", "-d", "box"}).exit_code, 2);
   EXPECT_EQ(ParseWords({"run", "--net", "maybe", "--", "true"}).exit_code, 2);
   EXPECT_EQ(ParseWords({"run", "--timeout", "soon", "--", "true"}).exit_code, 2);
   EXPECT_EQ(ParseWords({"run", "--image", "a", "--runtime", "b", "--", "true"}).exit_code, 2);

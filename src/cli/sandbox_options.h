@@ -18,6 +18,13 @@ struct IsolationOptions {
   bool nesting = false;
 };
 
+// What a command gets of the terminal or the pipes that sandbar was started with.
+struct IoOptions {
+  bool interactive = false;  // -i: standard input, also when it is a terminal
+  bool terminal = false;     // -t
+  bool no_input = false;     // -n
+};
+
 struct RunCommand {
   std::optional<std::string> image, runtime, name, cwd;
   std::string network = "deny-all";  // unless one of the two below is given
@@ -31,7 +38,9 @@ struct RunCommand {
   bool sudo = false;
   bool keep = false;
   bool persistent = false;
-  std::vector<std::string> argv;
+  bool is_sh = false;  // of `sandbar sh`
+  IoOptions io;
+  std::vector<std::string> argv;  // empty: a shell
 };
 struct CodeCommand {
   std::string name;  // empty: a sandbox that is gone afterwards
@@ -56,8 +65,18 @@ struct ExecCommand {
   std::vector<std::string> env;
   bool sudo = false;
   bool detach = false;
-  bool kill = false;  // Ctrl-C ends the command too
-  std::vector<std::string> argv;
+  bool kill = false;  // leaving ends the command too
+  IoOptions io;
+  std::vector<std::string> argv;  // empty: a shell
+};
+struct AttachCommand {
+  std::string name, command;  // command empty: the newest that runs
+  IoOptions io;
+};
+struct ShCommand {
+  std::string name;  // empty: a new sandbox
+  bool remove = false;
+  RunCommand fresh;
 };
 struct LogsCommand {
   std::string name, command;  // command empty: list them

@@ -1,10 +1,6 @@
-#include <signal.h>
-
 #include "base/ids.h"
 #include "cli/commands.h"
 #include "cli/output.h"
-#include "cli/signals.h"
-#include "cli/stdin_remark.h"
 #include "wire/ndjson.h"
 #include "wire/url.h"
 
@@ -99,30 +95,6 @@ Task<json::object> StopOne(ApiClient* api, std::string name) {
   co_return co_await api->Call("POST", SessionPath(session) + "/stop", std::nullopt);
 }
 
-Task<int> ExecAttached(ApiClient* api, const Options* options, std::string session, ExecCommand command) {
-  using namespace asio::experimental::awaitable_operators;
-  json::object body = CommandBody(command.argv, command.env, command.cwd, command.sudo, command.timeout_ms);
-  std::string id;
-  Task<int> work = ExecIn(api, options->json, session, std::move(body), &id);
-  auto ex = co_await asio::this_coro::executor;
-  Signals signals(ex, {SIGINT, SIGTERM, SIGHUP});
-  Task<int> signal = signals.Wait();
-  auto first = co_await (std::move(work) || std::move(signal));
-  if (first.index() == 0) co_return std::get<0>(std::move(first));
-  SB_CO_TRY(int number, std::get<1>(std::move(first)));
-  if (command.kill && !id.empty()) {
-    json::value kill = json::object{{"signal", SIGTERM}};
-    std::string path = SessionPath(session) + "/cmd/" + wire::EncodeComponent(id) + "/kill";
-    auto killed = co_await api->Call("POST", std::move(path), std::move(kill));
-    Note(killed ? "the command was told to end" : "the command could not be ended: " + killed.error().message);
-  } else if (!id.empty()) {
-    Note(fmt::format("the command goes on in {}; its output: sandbar logs -f {} {}", command.name, command.name, id));
-  } else {
-    Note(fmt::format("the command may go on in {}; look for it: sandbar logs {}", command.name, command.name));
-  }
-  co_return 128 + number;
-}
-
 Task<json::object> RemoveOne(ApiClient* api, std::string name) {
   auto gone = co_await api->Call("DELETE", NamedPath(name), std::nullopt);
   if (!gone) co_return std::unexpected(WithListHint(std::move(gone).error()));
@@ -157,23 +129,6 @@ Task<std::string> SessionOf(ApiClient* api, std::string name, bool resume) {
   std::string id = Text(Object(*got, "session"), "id");
   if (id.empty()) co_return Fail(Code::kNotFound, name + " has no session");
   co_return id;
-}
-
-Task<int> Exec(ApiClient* api, const Options* options, ExecCommand command) {
-  StdinRemark remark;
-  SB_CO_TRY(std::string session, co_await SessionOf(api, command.name, true));
-  if (!command.detach) {
-    auto ran = co_await ExecAttached(api, options, std::move(session), std::move(command));
-    remark.Look();
-    co_return ran;
-  }
-  json::object body = CommandBody(command.argv, command.env, command.cwd, command.sudo, command.timeout_ms);
-  json::value detached = std::move(body);
-  SB_CO_TRY(json::object got, co_await api->Call("POST", SessionPath(session) + "/cmd", std::move(detached)));
-  std::string line = Text(Object(got, "command"), "id") + "\n";
-  if (options->json) line = wire::NdjsonLine(got);
-  SB_CO_TRYV(Out(line));
-  co_return 0;
 }
 
 Task<int> Logs(ApiClient* api, const Options* options, LogsCommand command) {
