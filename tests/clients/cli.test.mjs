@@ -1,9 +1,9 @@
 // The protocol's own command line, unmodified, against this server.
 import assert from "node:assert/strict";
-import { execFile } from "node:child_process";
+import { execFile, spawn } from "node:child_process";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { binary, repo, startServer } from "../support/server.mjs";
+import { binary, repo, startServer, until } from "../support/server.mjs";
 
 let server, environment;
 before(async () => {
@@ -17,9 +17,10 @@ before(async () => {
 });
 after(() => server?.stop());
 
+const cli = join(repo, "tests/clients/node_modules/sandbox/bin/sandbox.mjs");
 const sandbox = (...args) =>
   new Promise((done) => {
-    const child = execFile(process.execPath, [join(repo, "tests/clients/node_modules/sandbox/bin/sandbox.mjs"), ...args],
+    const child = execFile(process.execPath, [cli, ...args],
       { env: environment }, (error, stdout, stderr) => done({ code: error ? error.code : 0, stdout, stderr }));
     child.stdin.end();
   });
@@ -34,22 +35,44 @@ test("create, exec, remove work; nothing but their answers names a port for shel
   assert.equal("interactivePort" in session, false);
 });
 
-test("sh: refused with the reason, and no sandbox is left running", async () => {
-  const sh = await sandbox("sh", "--name", "shell", "--timeout", "5m");
-  assert.notEqual(sh.code, 0);
-  assert.match(sh.stderr + sh.stdout, /interactive shells are not available/);
-  assert.equal((await list()).find((s) => s.name === "shell").status, "stopped");
-  const gone = await sandbox("sh", "--rm", "--timeout", "5m");
-  assert.match(gone.stderr + gone.stdout, /interactive shells are not available/);
-  assert.deepEqual((await list()).map((s) => s.name).sort(), ["made", "shell"]);
+// The same in a real terminal of 99 columns and 33 rows. `steps`: [what the screen shows, what is typed then].
+async function inTerminal(args, steps) {
+  const child = spawn("python3", [join(repo, "tests/support/pseudo_terminal.py"), "99", "33", process.execPath, cli, ...args],
+    { env: { ...environment, CI: "", TERM: "xterm", SANDBOX_SKIP_VERSION_CHECK: "1" }, stdio: ["pipe", "pipe", "pipe", "pipe"] });
+  const seen = { text: "" };
+  child.stdout.on("data", (data) => (seen.text += data));
+  child.stderr.resume();
+  const gone = new Promise((done) => child.on("close", done));
+  for (const [shown, typed] of steps) {
+    await until(() => shown.test(seen.text), `${args}: ${shown}`).catch((e) => assert.fail(`${e.message}\n${seen.text}`));
+    child.stdin.write(typed);
+  }
+  seen.code = await gone;
+  return seen;
+}
+
+test("sh: a terminal of the right size, and the exit code of the shell", async () => {
+  const sh = await inTerminal(["sh", "--name", "shell", "--timeout", "5m"],
+    [[/vercel\/? ?[^\n]*$/, "stty size\n"], [/33 99/, "echo $((40+2))\n"], [/\r\n42\r\n/, "exit 7\n"]]);
+  assert.equal(sh.code, 7, sh.text);
+  assert.equal((await list()).find((s) => s.name === "shell").status, "running");
 });
 
-test("connect to a sandbox that is in use: refused, and it goes on", async () => {
-  const connect = await sandbox("connect", "made");
-  assert.notEqual(connect.code, 0);
-  assert.match(connect.stderr + connect.stdout, /interactive shells are not available/);
-  assert.equal((await list()).find((s) => s.name === "made").status, "running");
-  assert.equal((await sandbox("rm", "made")).code, 0);
+test("connect and exec -i: Ctrl-C ends the program, not the shell; sudo works", async () => {
+  const connect = await inTerminal(["connect", "shell"],
+    [[/vercel\/? ?[^\n]*$/, "sleep 1000\n"], [/sleep 1000\r\n/, "\x03"], [/\^C/, "echo still $((40+2))\n"], [/still 42/, "exit 3\n"]]);
+  assert.equal(connect.code, 3, connect.text);
+  const exec = await inTerminal(["exec", "-i", "--sudo", "shell", "--", "sh", "-c", "id -u; tty; exit 9"], []);
+  assert.match(exec.text, /\b0\r\n\/dev\/pts\/\d+/);
+  assert.equal(exec.code, 9, exec.text);
+});
+
+test("a shell that cannot start: told, and the sandbox that was made for it does not go on", async () => {
+  const made = await inTerminal(["run", "-i", "--timeout", "5m", "--", "no-such-program"], []);
+  assert.notEqual(made.code, 0);
+  assert.match(made.text, /executable file not found/);
+  assert.deepEqual((await list()).filter((s) => s.status === "running").map((s) => s.name).sort(), ["made", "shell"]);
+  assert.equal((await sandbox("rm", "made", "shell")).code, 0);
 });
 
 test("a name that is undefined gets a hint", async () => {
