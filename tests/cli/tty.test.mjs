@@ -143,6 +143,10 @@ test("leave with Ctrl-P Ctrl-Q, attach again: the screen is drawn anew, others m
   await back.see("size 20 70");
   const watcher = new Terminal(["attach", "-n", "box", id], { cols: 70, rows: 20 });
   await watcher.see("got first");
+  const same = new Terminal(["attach", "box", id], { cols: 70, rows: 20 });
+  await same.see(/size 20 69[^]*size 20 70[^]*size 20 69[^]*size 20 70/);
+  same.type("\x10\x11");
+  await same.left(0);
   back.type("second\n");
   await back.see("got second");
   await watcher.see("got second");
