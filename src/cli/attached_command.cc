@@ -20,6 +20,8 @@ constexpr std::string_view kClearScreen = "\033[!p\033[2J\033[H";
 constexpr std::string_view kLeaveScreen =
     "\033[?1047l\033[?1000l\033[?1002l\033[?1003l\033[?1006l\033[?2004l\033[?25h\033[0m\r\n";
 
+constexpr std::chrono::milliseconds kNudge{200};
+
 struct RawModeEnd {
   RawMode* raw;
   ~RawModeEnd() { raw->Leave(); }
@@ -127,15 +129,16 @@ Task<> AttachedCommand::Resize(LocalSize size) {
 // Tells the command the size of our window, whenever it changes.
 Task<> AttachedCommand::Resizes() {
   while (!running_) SB_CO_TRYV(co_await started_.Wait());
-  if (!settings_.io.terminal || ::isatty(1) == 0) {
+  if (!settings_.io.terminal || settings_.watch_only || ::isatty(1) == 0) {
     for (;;) SB_CO_TRYV(co_await started_.Wait());
   }
   if (joined_) {
-    // Two changes: a program that fills the screen draws it anew.
+    // Two changes: a program that fills the screen draws it anew. It must see the first one before the second comes.
     const LocalSize size = LocalTerminalSize();
     LocalSize other = size;
     other.cols = std::max(1, size.cols - 1);
     SB_CO_TRYV(co_await Resize(other));
+    SB_CO_TRYV(co_await Sleep(kNudge));
     SB_CO_TRYV(co_await Resize(size));
   }
   for (int seen = 0;;) {

@@ -122,11 +122,13 @@ test("a command that did not end by itself: why is on stderr", async () => {
   assert.match(victim.seen.stderr, /the sandbox has stopped \(requested\)/);
 });
 
-test("Ctrl-C on exec: the command goes on unless -k was given", async () => {
+test("Ctrl-C on exec: the command hears the first; after the second it goes on unless -k was given", async () => {
   assert.equal((await cli(["run", "--keep", "--name", "busy", "--", "true"])).code, 0);
   const ctrlC = async (...flags) => {
-    const { child, seen, ended } = start(["exec", ...flags, "busy", "--", "sh", "-c", "echo up; exec sleep 1000"]);
+    const { child, seen, ended } = start(["exec", ...flags, "busy", "--", "sh", "-c", "trap 'echo heard' INT; echo up; while :; do sleep 0.1; done"]);
     await until(() => seen.stdout.includes("up"), "it runs");
+    child.kill("SIGINT");
+    await until(() => seen.stdout.includes("heard"), "it was told");
     child.kill("SIGINT");
     return { code: await ended, stderr: seen.stderr };
   };
