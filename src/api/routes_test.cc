@@ -76,7 +76,8 @@ TEST(Routes, OnlyTheseAreOpen) {
     if (!row.needs_token) open.insert(row.method + " " + row.pattern);
   }
   EXPECT_EQ(open, (std::set<std::string>{"GET /health", "HEAD /health", "GET /sdk/register.mjs", "GET /sdk/sandbar.py",
-                                         "GET /llms.txt", "GET /openapi.json", "GET /.well-known/jwks"}));
+                                         "GET /llms.txt", "GET /openapi.json", "GET /.well-known/jwks",
+                                         "GET /x/v1/terminal"}));
 }
 
 }  // namespace

@@ -17,6 +17,7 @@ namespace {
 
 using std::chrono::milliseconds;
 constexpr milliseconds kTick{20};
+constexpr milliseconds kHangUpAgain{500};
 constexpr milliseconds kMaxKill{5000};  // a process in an uninterruptible sleep may outlast SIGKILL
 constexpr milliseconds kMaxSync{20000};
 constexpr milliseconds kMaxReport{3000};  // for a daemon that takes no output
@@ -38,6 +39,7 @@ void Quiescer::Start(milliseconds grace) {
   until_ = Clock::now() + std::clamp(grace, milliseconds(0), milliseconds(3600 * 1000));
   SignalEverything(SIGTERM);
   commands_->HangUp();
+  hang_up_at_ = Clock::now() + kHangUpAgain;
   SignalEverything(SIGCONT);  // a stopped process could not act on it
   Tick();
 }
@@ -83,6 +85,11 @@ void Quiescer::Tick() {
     return Kill();
   }
   if (phase_ == Phase::kKill) SignalEverything(SIGKILL);
+  // A shell that was just about to read when the signal came would notice it at the next key only.
+  if (phase_ == Phase::kTerm && Clock::now() >= hang_up_at_) {
+    commands_->HangUp();
+    hang_up_at_ = Clock::now() + kHangUpAgain;
+  }
   timer_ = loop_->After(kTick, [this] { Tick(); });
 }
 

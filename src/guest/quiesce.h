@@ -42,6 +42,7 @@ class Quiescer {
   bool own_kernel_;
   Phase phase_ = Phase::kIdle;
   Clock::time_point until_;
+  Clock::time_point hang_up_at_;  // when shells on terminals are told again
   uint32_t killed_ = 0;
   bool clean_ = true;
   pid_t sync_pid_ = 0;
