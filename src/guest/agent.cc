@@ -73,6 +73,7 @@ Agent::Agent(AgentOptions options)
       dials_(&loop_, this),
       quiescer_(&loop_, &commands_, this, options_.own_kernel),
       elevations_(&loop_, &setup_),
+      statfs_(&loop_, &setup_, std::move(options_.statfs)),
       children_(WatchChildren()) {
   SB_CHECK(children_);
   setup_.written = std::move(options_.written);
@@ -229,6 +230,7 @@ void Agent::Dispatch(protocol::HostFrame& frame) {
           if (m.go_on) return quiescer_.WriteOut();
           commands_.RefuseNew();
           files_.RefuseNew();
+          statfs_.EndWhenIdle();
           quiescer_.Start(std::chrono::milliseconds(std::min<uint64_t>(m.grace_ms, 3600 * 1000)));
         }
       },
@@ -261,7 +263,7 @@ void Agent::Reap() {
     if (pid <= 0) break;
     if (quiescer_.OnReapedPid(pid)) continue;
     ++ended;
-    if (elevations_.OnReaped(pid)) continue;
+    if (elevations_.OnReaped(pid) || statfs_.OnReaped(pid)) continue;
     if (!commands_.OnReaped(pid, status)) files_.OnReaped(pid);
   }
   // One signal may stand for many children; after a full batch others get their turn first.
