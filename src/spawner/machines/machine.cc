@@ -4,11 +4,15 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <array>
+
 #include "base/ids.h"
 #include "base/log.h"
 #include "os/openat.h"
+#include "os/process.h"
 #include "os/unix_socket.h"
 #include "protocol/vm_config.h"
+#include "spawner/disk/drive_dir.h"
 #include "spawner/disk/vm_disk.h"
 #include "spawner/jobs/memory_snapshot_job.h"
 
@@ -95,7 +99,7 @@ Result<bool> Machine::NeedsCopy(const ConfigureReq& request) {
   }
   job_owner_ = request.owner;
   drives_.clear();
-  for (const DriveMount& mount : request.mounts) drives_.push_back(mount.drive);
+  for (const DriveMount& mount : request.mounts) drives_.push_back({mount.drive, mount.writable});
   return copies;
 }
 
@@ -110,6 +114,9 @@ Result<> Machine::Configure(const ConfigureReq& request) {
   input.limits = limits_;
   input.listener = listener_.get();
   input.cpus = cpus ? &*cpus : nullptr;
+  // What to show if nobody ever gets to measure it.
+  const std::array unmeasured = {protocol::DiskFigures{limits_.disk_bytes, limits_.disk_bytes, limits_.disk_bytes}};
+  if (resources_.figures) resources_.figures.Write(unmeasured, 0);
   auto child = launch_->Start(input, request);
   if (!child) {
     launch_->LetGo();
@@ -167,6 +174,30 @@ Result<UsageResp> Machine::Usage() const {
   SB_TRY(os::CgroupUsage g, resources_.group->Usage());
   SB_TRY(uint64_t disk_bytes, disk_.Usage());
   return UsageResp{g.cpu_ns, g.memory_bytes, g.memory_peak_bytes, disk_bytes, g.pids, g.oom_kills};
+}
+
+Result<protocol::DiskFigures> Machine::FiguresOf(const UsedDrive& drive) const {
+  if (!drive.writable) {
+    // A drive snapshot is as full as a disc: nothing can be written.
+    SB_TRY(std::string path, host_->disk->DrivePath(drive.name));
+    return protocol::DiskFigures{DriveDir::Size(path), 0, 0};
+  }
+  SB_TRY(DiskRoom room, host_->disk->DriveRoom(drive.name));
+  return protocol::DiskFigures{room.limit != 0 ? room.limit : room.held + room.left, room.left, room.left};
+}
+
+Result<> Machine::TellFigures() {
+  resources_.figures.Answered();
+  SB_TRY(DiskRoom room, host_->disk->Room(resources_.disk));
+  // The room is of the machine's own bytes, of which a copy has fewer than the sandbox's limit.
+  std::vector<protocol::DiskFigures> figures = {
+      {limits_.disk_bytes != 0 ? limits_.disk_bytes : room.held + room.left, room.left, room.left}};
+  for (const UsedDrive& drive : drives_) {
+    SB_TRY(protocol::DiskFigures of_drive, FiguresOf(drive));
+    figures.push_back(of_drive);
+  }
+  resources_.figures.Write(figures, os::BootTimeMs());
+  return {};
 }
 
 Result<> Machine::Pause(bool paused) {

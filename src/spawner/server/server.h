@@ -23,6 +23,7 @@
 #include "spawner/machines/resources.h"
 #include "spawner/protocol.h"
 #include "spawner/server/daemon_connection.h"
+#include "spawner/server/disk_figures.h"
 #include "spawner/server/disk_limits.h"
 #include "spawner/server/disk_requests.h"
 
@@ -102,6 +103,7 @@ class Server {
   Jobs jobs_;
   DiskLimits disk_limits_;
   DiskRequests disk_requests_;
+  DiskFiguresTeller disk_figures_;
   Fd timer_, signals_;
   FdWatch timer_watch_, signals_watch_;
   std::map<uint64_t, Slot> slots_;
