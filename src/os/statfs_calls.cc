@@ -4,6 +4,7 @@
 #include <sys/ioctl.h>
 #include <sys/random.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -65,6 +66,13 @@ Result<StatfsCalls> TakeStatfsCalls() {
   calls.listener = Fd(static_cast<int>(::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &program)));
   if (!calls.listener) return FailErrno("take over statfs");
   return calls;
+}
+
+bool CanTakeStatfsCalls() {
+  const pid_t pid = ::fork();
+  if (pid == 0) ::_exit(TakeStatfsCalls() ? 0 : 1);
+  int status = 0;
+  return pid > 0 && ::waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
 bool ReceiveCall(int listener, seccomp_notif* call) {

@@ -31,6 +31,8 @@ struct StatfsCalls {
 
 std::vector<sock_filter> StatfsFilter(const StatfsKey& key);
 Result<StatfsCalls> TakeStatfsCalls();
+// Whether a process here can. It cannot below another such filter: some container managers have one.
+bool CanTakeStatfsCalls();
 
 // The next call that waits. False: it is gone, or a signal came. `call` must be zero.
 bool ReceiveCall(int listener, seccomp_notif* call);

@@ -60,6 +60,17 @@ TEST(StatfsCallsTest, TheHolderAnswersBothCallsAndNoOther) {
   EXPECT_EQ(status, 0);
 }
 
+TEST(StatfsCallsTest, ASecondHolderIsRefused) {
+  const int status = InChild([] {
+    ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    if (!CanTakeStatfsCalls()) return 1;
+    auto calls = TakeStatfsCalls();
+    if (!calls) return 2;
+    return CanTakeStatfsCalls() ? 3 : 0;
+  });
+  EXPECT_EQ(status, 0);
+}
+
 TEST(StatfsCallsTest, OnlyTheKeyReachesTheKernel) {
   const int status = InChild([] {
     ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);

@@ -20,6 +20,7 @@
 #include "os/openat.h"
 #include "os/process.h"
 #include "os/seccomp.h"
+#include "os/statfs_calls.h"
 #include "spawner/machines/nesting_watch.h"
 
 namespace sandbar::spawner {
@@ -156,11 +157,16 @@ Result<> BuildMountTree(HostResources& h) {
   return CopyAgent(h);
 }
 
-// A process that answers statfs for others has to read their memory, which a host can forbid to everybody (Yama, 3).
-// The agents of tests answer nothing.
+// Whether agents can answer statfs. The agents of tests do not.
 bool TellsDiskFigures(const HostResources& h) {
+  if (!h.options.disk_limits || h.stage) return false;
+  const char* why_not = nullptr;
+  // A process that answers others has to read their memory.
   auto scope = os::ReadFile("/proc/sys/kernel/yama/ptrace_scope", 16);
-  return h.options.disk_limits && !h.stage && !(scope && scope->starts_with('3'));
+  if (scope && scope->starts_with('3')) why_not = "kernel.yama.ptrace_scope is 3";
+  if (!os::CanTakeStatfsCalls()) why_not = "the kernel lets nobody here answer system calls";
+  if (why_not != nullptr) log::Warn("df in class 1 machines shows the store that all share: {}", why_not);
+  return why_not == nullptr;
 }
 
 void FindCpus(HostResources& h) {
