@@ -178,6 +178,7 @@ Result<DiskRoom> StoreGroups::Room(uint64_t subvolume, uint64_t group) const {
     SB_TRY(os::QuotaGroupState state, os::ReadQuotaGroup(root_, above));
     bound(state);
   }
+  if (room.left == UINT64_MAX) return Fail(Code::kUnavailable, "the store has no limit yet");
   return room;
 }
 

@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 
 #include "base/ids.h"
@@ -176,6 +177,17 @@ Result<UsageResp> Machine::Usage() const {
   return UsageResp{g.cpu_ns, g.memory_bytes, g.memory_peak_bytes, disk_bytes, g.pids, g.oom_kills};
 }
 
+namespace {
+
+// `total` 0: there is no limit. It can be more than the limit of the room, which does not count what a snapshot
+// brought.
+protocol::DiskFigures Figures(const DiskRoom& room, uint64_t total) {
+  const uint64_t free = room.limit != 0 ? room.limit - std::min(room.limit, room.held) : room.left;
+  return {total != 0 ? total : room.held + room.left, free, room.left};
+}
+
+}  // namespace
+
 Result<protocol::DiskFigures> Machine::FiguresOf(const UsedDrive& drive) const {
   if (!drive.writable) {
     // A drive snapshot is as full as a disc: nothing can be written.
@@ -183,15 +195,13 @@ Result<protocol::DiskFigures> Machine::FiguresOf(const UsedDrive& drive) const {
     return protocol::DiskFigures{DriveDir::Size(path), 0, 0};
   }
   SB_TRY(DiskRoom room, host_->disk->DriveRoom(drive.name));
-  return protocol::DiskFigures{room.limit != 0 ? room.limit : room.held + room.left, room.left, room.left};
+  return Figures(room, room.limit);
 }
 
 Result<> Machine::TellFigures() {
   resources_.figures.Answered();
   SB_TRY(DiskRoom room, host_->disk->Room(resources_.disk));
-  // The room is of the machine's own bytes, of which a copy has fewer than the sandbox's limit.
-  std::vector<protocol::DiskFigures> figures = {
-      {limits_.disk_bytes != 0 ? limits_.disk_bytes : room.held + room.left, room.left, room.left}};
+  std::vector<protocol::DiskFigures> figures = {Figures(room, limits_.disk_bytes)};
   for (const UsedDrive& drive : drives_) {
     SB_TRY(protocol::DiskFigures of_drive, FiguresOf(drive));
     figures.push_back(of_drive);

@@ -2,12 +2,20 @@
 
 #include <sys/epoll.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "base/log.h"
 #include "protocol/disk_figures.h"
 
 namespace sandbar::spawner {
+namespace {
+
+using std::chrono::milliseconds;
+constexpr milliseconds kPause(protocol::kFiguresMs), kMaxPause(5000);
+constexpr size_t kShare = 20;  // one part in so many of the spawner's time
+
+}  // namespace
 
 void DiskFiguresTeller::Begin(uint64_t serial, Machine* machine) {
   const int ask = machine->figures_asked();
@@ -24,12 +32,27 @@ void DiskFiguresTeller::OnAsked(uint64_t serial) {
   auto it = entries_.find(serial);
   if (it == entries_.end()) return;
   Entry& entry = it->second;
-  if (auto told = entry.machine->TellFigures(); !told)
-    log::Warn("disk figures of {}: {}", entry.machine->id(), told.error().message);
+  const auto began = EventLoop::Clock::now();
+  auto told = entry.machine->TellFigures();
+  const auto took = EventLoop::Clock::now() - began;
+  if (!told && !entry.failed) log::Warn("disk figures of {}: {}", entry.machine->id(), told.error().message);
+  entry.failed = !told;
   entry.asked.Set(0);
-  entry.again = loop_->After(std::chrono::milliseconds(protocol::kFiguresMs), [this, serial] {
-    if (auto at = entries_.find(serial); at != entries_.end()) at->second.asked.Set(EPOLLIN);
+  entry.rests = true;
+  ++resting_;
+  const auto pause = std::chrono::ceil<milliseconds>(kShare * resting_ * took);
+  entry.again = loop_->After(std::clamp(pause, kPause, kMaxPause), [this, &entry] {
+    entry.rests = false;
+    --resting_;
+    entry.asked.Set(EPOLLIN);
   });
+}
+
+void DiskFiguresTeller::End(uint64_t serial) {
+  auto it = entries_.find(serial);
+  if (it == entries_.end()) return;
+  if (it->second.rests) --resting_;
+  entries_.erase(it);
 }
 
 }  // namespace sandbar::spawner

@@ -103,11 +103,11 @@ class Server {
   Jobs jobs_;
   DiskLimits disk_limits_;
   DiskRequests disk_requests_;
-  DiskFiguresTeller disk_figures_;
   Fd timer_, signals_;
   FdWatch timer_watch_, signals_watch_;
   std::map<uint64_t, Slot> slots_;
-  std::deque<uint64_t> copies_;  // machines whose copy waits for its turn, by serial
+  DiskFiguresTeller disk_figures_;  // watches descriptors of the machines
+  std::deque<uint64_t> copies_;     // machines whose copy waits for its turn, by serial
   std::map<std::string, uint64_t> by_id_;
   uint64_t next_serial_ = 1;
   bool busy_ = false;       // a machine is starting or ending
