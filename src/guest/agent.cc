@@ -254,6 +254,7 @@ void Agent::Reap() {
   std::array<signalfd_siginfo, 8> info{};
   while (::read(children_.get(), info.data(), sizeof info) > 0) {
   }
+  statfs_.KillStoppedServer();
   uint32_t ended = 0;
   int i = 0;
   for (; i < kReapBatch; ++i) {
@@ -263,7 +264,7 @@ void Agent::Reap() {
     if (pid <= 0) break;
     if (quiescer_.OnReapedPid(pid)) continue;
     ++ended;
-    if (elevations_.OnReaped(pid) || statfs_.OnReaped(pid)) continue;
+    if (elevations_.OnReaped(pid) || statfs_.OnReaped(pid, status)) continue;
     if (!commands_.OnReaped(pid, status)) files_.OnReaped(pid);
   }
   // One signal may stand for many children; after a full batch others get their turn first.

@@ -32,6 +32,8 @@ namespace sandbar::guest {
 namespace {
 
 constexpr int64_t kWaitMs = 100;        // for new figures
+constexpr int64_t kFirstWaitMs = 3000;  // for the first
+constexpr int64_t kAskAgainMs = 2000;   // when the spawner has not answered
 constexpr size_t kShortPath = 256;      // read at first
 constexpr size_t kMaxStatus = 1 << 20;  // of /proc/PID/status: 65,536 groups fit
 
@@ -143,14 +145,15 @@ class StatfsServer {
     const std::string thread = std::to_string(call.pid);
     Fd memory(::openat(proc_.get(), (thread + "/mem").c_str(), O_RDWR | O_CLOEXEC));
     if (!memory) return errno == ENOENT || errno == ESRCH ? -EINTR : -EACCES;
-    // The number of the process may be another's by now; what is opened before this is its own.
-    if (!os::CallWaits(duty_.calls.listener.get(), call.id)) return -EINTR;
     const bool by_path = call.data.nr == SYS_statfs;
     auto target = by_path ? OpenPath(thread, memory.get(), call.data.args[0])
                           : OpenDescriptor(thread, static_cast<int>(call.data.args[0]));
     if (!target) return target.error();
     auto answer = Figures(target->get());
     if (!answer) return answer.error();
+    // The thread's number may have become another's meanwhile. While the call waits it has not, so everything above was
+    // looked up for the caller, and this is the caller's memory. From here on the call can end only with its process.
+    if (!os::CallWaits(duty_.calls.listener.get(), call.id)) return -EINTR;
     const auto size = static_cast<ssize_t>(sizeof *answer);
     const auto at = static_cast<off_t>(call.data.args[1]);
     return ::pwrite(memory.get(), &*answer, sizeof *answer, at) == size ? 0 : -EFAULT;
@@ -268,14 +271,24 @@ class StatfsServer {
     return fd;
   }
 
+  // Filesystems without a size, such as /proc, have no figures anyway. All others are shared with the host or with
+  // other machines, and tell about them: files that cover parts of /proc, or this process's own executable, which a
+  // path through /proc/self leads to when this process looks it up.
+  static struct statfs WithoutFigures(struct statfs fs) {
+    fs.f_blocks = fs.f_bfree = fs.f_bavail = 0;
+    fs.f_files = fs.f_ffree = 0;
+    return fs;
+  }
+
   Found<struct statfs> Figures(int fd) {
     struct statfs out{};
     auto place = PlaceOf(fd);
     if (!place) return std::unexpected(place.error());
     if (os::RealFstatfs(fd, &out, duty_.calls.key) != 0) return Refuse(errno);
-    const auto at = std::ranges::find(duty_.mounts, place->mount);
-    if (at == duty_.mounts.end()) return out;
-    const auto index = static_cast<size_t>(at - duty_.mounts.begin());
+    if (std::ranges::find(duty_.others, place->mount) != duty_.others.end()) return out;
+    const auto at = std::ranges::find(duty_.disks, place->mount);
+    if (at == duty_.disks.end()) return WithoutFigures(out);
+    const auto index = static_cast<size_t>(at - duty_.disks.begin());
     const protocol::DiskFigures figures =
         index < protocol::kMaxFigures ? Fresh().figures[index] : protocol::DiskFigures{};
     const auto block = static_cast<uint64_t>(std::max<long>(out.f_bsize, 512));
@@ -291,19 +304,21 @@ class StatfsServer {
     }
   }
 
-  // At most as old as the spawner makes them. When it does not answer in time, the last ones, and they have to do for a
-  // while.
+  // Asks for new figures when the last are old, and waits a moment. The spawner may answer later when many machines
+  // ask; until then the last figures have to do.
   protocol::FiguresReading Fresh() {
     protocol::FiguresReading reading = Read();
+    const uint32_t before = reading.sequence;
     const int64_t began = NowMs();
-    if (reading.at_ms + protocol::kFiguresMs > began || asked_ms_ + protocol::kFiguresMs > began) return reading;
+    const bool waits = asked_sequence_ == before && asked_ms_ + kAskAgainMs > began;
+    if (reading.at_ms + protocol::kFiguresMs > began || waits) return reading;
+    const int64_t until = began + (reading.at_ms == 0 ? kFirstWaitMs : kWaitMs);
+    asked_sequence_ = before;
     asked_ms_ = began;
     const uint64_t one = 1;
     if (::write(duty_.ask.get(), &one, sizeof one) != sizeof one) return reading;
-    const uint32_t before = reading.sequence;
-    for (int64_t now = began; reading.sequence == before && now < began + kWaitMs; now = NowMs()) {
-      const int64_t left = began + kWaitMs - now;
-      const timespec wait{left / 1000, left % 1000 * 1'000'000};
+    for (int64_t now = began; reading.sequence == before && now < until; now = NowMs()) {
+      const timespec wait{(until - now) / 1000, (until - now) % 1000 * 1'000'000};
       ::syscall(SYS_futex, &page_->sequence, FUTEX_WAIT, before, &wait, nullptr, 0);
       reading = Read();
     }
@@ -315,7 +330,8 @@ class StatfsServer {
   Fd proc_, root_;
   Place root_place_;
   const protocol::FiguresPage* page_ = nullptr;
-  int64_t asked_ms_ = -protocol::kFiguresMs;
+  uint32_t asked_sequence_ = 1;  // of the page when it asked; odd: it has not
+  int64_t asked_ms_ = 0;
 };
 
 }  // namespace

@@ -2,9 +2,11 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -63,24 +65,32 @@ void StatfsService::OnCall() {
   }
   if (server_ > 0) return watch_.Set(0);
   server_ = 0;
-  RefuseCalls();
+  RefuseCall();
 }
 
-// There is no memory for a process.
-void StatfsService::RefuseCalls() {
+// There is no memory for a process. One call at a time: callers that try again for ever must not hold up the agent.
+void StatfsService::RefuseCall() {
   const int listener = duty_->calls.listener.get();
   pollfd p{listener, POLLIN, 0};
-  while (::poll(&p, 1, 0) == 1 && (p.revents & POLLIN) != 0) {
-    seccomp_notif call{};
-    if (os::ReceiveCall(listener, &call)) os::AnswerCall(listener, call.id, -ENOMEM);
-  }
+  seccomp_notif call{};
+  if (::poll(&p, 1, 0) == 1 && (p.revents & POLLIN) != 0 && os::ReceiveCall(listener, &call))
+    os::AnswerCall(listener, call.id, -ENOMEM);
 }
 
-bool StatfsService::OnReaped(pid_t pid) {
+void StatfsService::KillStoppedServer() const {
+  siginfo_t info{};
+  if (server_ != 0 && ::waitid(P_PID, static_cast<id_t>(server_), &info, WSTOPPED | WNOHANG | WNOWAIT) == 0 &&
+      info.si_pid == server_)
+    ::kill(server_, SIGKILL);
+}
+
+bool StatfsService::OnReaped(pid_t pid, int status) {
   if (server_ == 0 || pid != server_) return false;
   server_ = 0;
   if (shared_->id != 0) os::AnswerCall(duty_->calls.listener.get(), shared_->id, -EINTR);
   *shared_ = {};
+  // It could not even begin, and the next one may not either.
+  if (WIFEXITED(status) && WEXITSTATUS(status) != 0) RefuseCall();
   watch_.Set(EPOLLIN);
   return true;
 }

@@ -1,8 +1,8 @@
 // The agent's part in answering statfs (statfs_server.h): waits for the first call, forks the server, and again when
-// calls wait and the server has ended. The agent itself must never call statfs: nobody would answer.
+// calls wait and the server has ended. The agent itself must never call statfs or fstatfs: it would wait for itself.
 //
-// Loop thread; owned by Agent. An idle machine has no server. A server that guests killed leaves one call unanswered,
-// which then fails with EINTR; one that guests stopped holds up statfs in its own machine only.
+// Loop thread; owned by Agent. No call here waits. An idle machine has no server. Root of the machine can kill or stop
+// the server. The service kills a stopped server, and the call that the server was about to answer fails with EINTR.
 #pragma once
 
 #include <linux/seccomp.h>
@@ -24,12 +24,14 @@ class StatfsService {
 
   // The machine is stopping: a server ends when no call waits, so that nobody waits for it.
   void EndWhenIdle() { ending_ = true; }
+  // Call it at each SIGCHLD. A stopped server would keep its callers waiting, in a sleep that no freezer can end.
+  void KillStoppedServer() const;
   // True: it was the server.
-  bool OnReaped(pid_t pid);
+  bool OnReaped(pid_t pid, int status);
 
  private:
   void OnCall();
-  void RefuseCalls();
+  void RefuseCall();
   bool MakeShared();
 
   Loop* loop_;

@@ -202,24 +202,31 @@ Result<> EnterRoot(const InitPlan& plan) {
   return {};
 }
 
-// The agent reads the arguments of a call from the caller's memory, for which the kernel wants this capability in the
-// machine's user namespace. It stays out of the effective and the bounding set: no program that is executed in the
-// machine gets it.
+// The process that answers statfs reads its caller's path from the caller's memory. The kernel demands this capability
+// in the machine's user namespace for that, because the caller may be another user's or closed to its own. It stays out
+// of the effective and the bounding set: no program that is executed in the machine gets it.
 constexpr uint64_t kToAnswerStatfs = uint64_t{1} << CAP_SYS_PTRACE;
 
-// The mounts that the figures are of: the root first, then the drives.
-Result<std::vector<uint64_t>> MountIds(const InitPlan& plan) {
-  std::vector<uint64_t> ids;
-  auto add = [&ids](int mount) {
-    struct statx st{};
-    if (::statx(mount, "", AT_EMPTY_PATH, STATX_MNT_ID, &st) != 0 || (st.stx_mask & STATX_MNT_ID) == 0) return false;
-    ids.push_back(st.stx_mnt_id);
-    return true;
-  };
-  bool ok = add(plan.root);
-  for (const GuestMount& m : plan.mounts) ok = ok && add(m.mount);
-  SB_TRYV(Must(ok, "identify the mounts"));
-  return ids;
+Result<uint64_t> MountId(int mount) {
+  constexpr const char* kStep = "identify a mount";
+  struct statx st{};
+  SB_TRYV(Must(::statx(mount, "", AT_EMPTY_PATH, STATX_MNT_ID, &st) == 0, kStep));
+  if ((st.stx_mask & STATX_MNT_ID) == 0) return Fail(Code::kUnsupported, std::string("cannot ") + kStep);
+  return st.stx_mnt_id;
+}
+
+Result<> FindMounts(const InitPlan& plan, StatfsDuty& duty) {
+  std::vector<int> disks = {plan.root};
+  for (const GuestMount& m : plan.mounts) disks.push_back(m.mount);
+  for (int mount : disks) {
+    SB_TRY(uint64_t id, MountId(mount));
+    duty.disks.push_back(id);
+  }
+  for (int mount : {plan.dev, plan.shm}) {
+    SB_TRY(uint64_t id, MountId(mount));
+    duty.others.push_back(id);
+  }
+  return {};
 }
 
 Result<> BecomeGuest(const InitPlan& plan, const InitSetup& setup, uint64_t reserved) {
@@ -279,9 +286,7 @@ Result<EnteredMachine> EnterMachine(int control) {
   if (plan.cpus) SB_TRYV(Must(::sched_setaffinity(0, sizeof *plan.cpus, &*plan.cpus) == 0, "set the cpu affinity"));
   SB_TRYV(BuildRoot(plan, proc.get()));
   SB_TRYV(EnterRoot(plan));
-  if (entered.statfs) {
-    SB_TRY(entered.statfs->mounts, MountIds(plan));
-  }
+  if (entered.statfs) SB_TRYV(FindMounts(plan, *entered.statfs));
   SB_TRYV(BecomeGuest(plan, setup, entered.statfs ? kToAnswerStatfs : 0));
   if (plan.agent >= 0) SB_TRYV(BecomeProgram(plan));
   for (Fd& fd : second.fds) {

@@ -32,7 +32,8 @@ using protocol::ProcCover;
 struct StatfsDuty {
   StatfsCalls calls;
   Fd figures, ask;               // see protocol::FiguresFds
-  std::vector<uint64_t> mounts;  // the ids of the mounts that the figures are of, in their order
+  std::vector<uint64_t> disks;   // the ids of the mounts that the figures are of, in their order
+  std::vector<uint64_t> others;  // of the machine's own mounts in memory, whose figures the kernel knows
 };
 
 struct EnteredMachine {
@@ -40,8 +41,8 @@ struct EnteredMachine {
   std::optional<StatfsDuty> statfs;
 };
 
-// Reads both messages from `control` and carries them out. Executes the program that the plan names, if there is one, and
-// does not return then. All other descriptors that it made or received stay open, close-on-exec.
+// Reads both messages from `control` and carries them out. Executes the program that the plan names, if there is one,
+// and does not return then. All other descriptors that it made or received stay open, close-on-exec.
 Result<EnteredMachine> EnterMachine(int control);
 // To whoever started this process: what went wrong. Closing `status` without it says that the agent runs.
 void ReportInitError(int status, const Error& error);
