@@ -158,7 +158,8 @@ function(sb_guest_program)
   endforeach()
   list(APPEND sources ${CMAKE_SOURCE_DIR}/src/os/openat.cc ${CMAKE_SOURCE_DIR}/src/os/overlay_view.cc
        ${CMAKE_SOURCE_DIR}/src/os/unix_socket.cc ${CMAKE_SOURCE_DIR}/src/os/machine_init.cc
-       ${CMAKE_SOURCE_DIR}/src/os/caps.cc ${CMAKE_SOURCE_DIR}/src/os/seccomp_load.cc)
+       ${CMAKE_SOURCE_DIR}/src/os/statfs_calls.cc ${CMAKE_SOURCE_DIR}/src/os/caps.cc
+       ${CMAKE_SOURCE_DIR}/src/os/seccomp_load.cc)
   # Only codecs that the agent speaks: keeps Boost.JSON, HTTP and OpenSSL out of it.
   list(FILTER sources EXCLUDE REGEX "/wire/(http|json|ndjson|client_hello|dns|websocket)")
   if(SB_UNITY)

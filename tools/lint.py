@@ -4,6 +4,7 @@
 - no absolute paths of somebody's machine, no mirror or registry hosts: tools use their configured defaults
 - no stubs left behind, no detached coroutines outside src/async
 - connect(2) only in the one guarded dialler and in local unix-socket code (a second dialler is a hole in the policy)
+- src/guest/ calls no statfs, nor a function that does: in class 1 the agent is who answers, and would wait for itself
 - source files stay below 500 lines, headers of src/ below 220; a header starts with a comment that says what it is
 - a test macro under an `if` is in braces: it holds an if of its own, and g++ asks whose the else is
 - InScope, the comparison of a caller's scope with a row, is used in sandbox/records.cc only: records are reached there
@@ -29,6 +30,8 @@ BARE_MACRO = re.compile(r"\bif (?:constexpr )?\([^{};]*\)\s+(?:EXPECT|ASSERT)_")
 CONNECT_OK = re.compile(r"^src/(egress/guarded_connect|http/client|engine/|spawner/|guest/|os/)")
 MAX_HEADER = 220
 SCOPE_OK = "src/sandbox/records.cc"
+STATFS = re.compile(r"\b(?:f?stat(?:fs|vfs)|f?pathconf|filesystem::space|fs::space)\(")
+STATFS_OK = {"src/guest/vm_init.cc"}  # has a kernel of its own
 CONNECT = re.compile(r"(?:::connect\(|(?<![\w.])connect\(|async_connect\()")
 
 
@@ -59,6 +62,8 @@ def lint(name, text):
             bad(number, "detached task; spawn it in a TaskGroup")
         if product and CONNECT.search(line.split("//")[0]) and not CONNECT_OK.match(name):
             bad(number, "connect outside the guarded dialler")
+        if product and name.startswith("src/guest/") and STATFS.search(line.split("//")[0]) and name not in STATFS_OK:
+            bad(number, "statfs in the agent; see guest/statfs_service.h")
         if code and name != SCOPE_OK and re.search(r"\bInScope\b", line):
             bad(number, f"InScope outside {SCOPE_OK}; ask Records for the row")
     for m in BARE_MACRO.finditer(text) if code else ():
@@ -186,6 +191,7 @@ def self_test():
     assert link_problems("docs/a.md", "[a](nowhere.md)\n") and link_problems("docs/a.md", "[a](engines.md#nowhere)\n")
     assert not link_problems("docs/a.md", "[a](engines.md#formats)\n")
     assert lint("src/api/a.cc", "if (InScope(a, b)) {}\n") and not lint(SCOPE_OK, "bool InScope(int a) {\n")
+    assert lint("src/guest/a.cc", "if (::fstatfs(fd, &fs) == 0) {}\n") and not lint("src/os/a.cc", "::fstatfs(fd, &fs);\n")
     label = "// native/usage.cc\n"
     assert not label_problems("src/api/a.h", label + "Task<> NativeUsage(Call* call);\n")
     assert label_problems("src/api/a.h", label + "// What.\nTask<std::pair<int, A>> Health(Call* call,\n  int a = 1);\n")

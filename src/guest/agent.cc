@@ -73,6 +73,7 @@ Agent::Agent(AgentOptions options)
       dials_(&loop_, this),
       quiescer_(&loop_, &commands_, this, options_.own_kernel),
       elevations_(&loop_, &setup_),
+      statfs_(&loop_, &setup_, std::move(options_.statfs)),
       children_(WatchChildren()) {
   SB_CHECK(children_);
   setup_.written = std::move(options_.written);
@@ -229,6 +230,7 @@ void Agent::Dispatch(protocol::HostFrame& frame) {
           if (m.go_on) return quiescer_.WriteOut();
           commands_.RefuseNew();
           files_.RefuseNew();
+          statfs_.EndWhenIdle();
           quiescer_.Start(std::chrono::milliseconds(std::min<uint64_t>(m.grace_ms, 3600 * 1000)));
         }
       },
@@ -252,6 +254,7 @@ void Agent::Reap() {
   std::array<signalfd_siginfo, 8> info{};
   while (::read(children_.get(), info.data(), sizeof info) > 0) {
   }
+  statfs_.KillStoppedServer();
   uint32_t ended = 0;
   int i = 0;
   for (; i < kReapBatch; ++i) {
@@ -261,7 +264,7 @@ void Agent::Reap() {
     if (pid <= 0) break;
     if (quiescer_.OnReapedPid(pid)) continue;
     ++ended;
-    if (elevations_.OnReaped(pid)) continue;
+    if (elevations_.OnReaped(pid) || statfs_.OnReaped(pid, status)) continue;
     if (!commands_.OnReaped(pid, status)) files_.OnReaped(pid);
   }
   // One signal may stand for many children; after a full batch others get their turn first.

@@ -11,6 +11,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 
 #include "base/fd.h"
 #include "guest/commands.h"
@@ -21,18 +22,20 @@
 #include "guest/launch.h"
 #include "guest/loop.h"
 #include "guest/quiesce.h"
+#include "guest/statfs_service.h"
 
 namespace sandbar::guest {
 
 struct AgentOptions {
   Fd listener;  // a listening unix stream socket
   Fd stream;    // or one byte stream that all daemons use in turn; the agent ends when a socket here is closed
-  std::vector<Fd> join_fds;  // see ChildSetup
-  std::string elevated;      // see ChildSetup
-  std::string elevate_at;    // where processes ask for it: a socket's path; empty: nowhere
-  bool own_kernel = false;   // the machine is a virtual one
-  Fd written;                // see ChildSetup
-  std::string machine_key;   // see protocol::HelloAck
+  std::vector<Fd> join_fds;              // see ChildSetup
+  std::string elevated;                  // see ChildSetup
+  std::string elevate_at;                // where processes ask for it: a socket's path; empty: nowhere
+  bool own_kernel = false;               // the machine is a virtual one
+  Fd written;                            // see ChildSetup
+  std::string machine_key;               // see protocol::HelloAck
+  std::optional<os::StatfsDuty> statfs;  // the agent answers statfs in the machine
   std::chrono::milliseconds worker_stall{20000};
 };
 
@@ -73,6 +76,7 @@ class Agent : private Outlet {
   Dials dials_;
   Quiescer quiescer_;
   Elevations elevations_;
+  StatfsService statfs_;
   Fd children_;  // signalfd
   Watch children_watch_, listen_watch_;
   Timer reap_again_, accept_again_;

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <grp.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -78,7 +79,8 @@ bool BecomeUser(uint32_t uid, uint32_t gid, const std::vector<uint32_t>& groups,
     // A group that has no mapping in this user namespace spoils the whole list; the user keeps at least its own.
     if (errno != EINVAL || ::setgroups(1, &gid) != 0) return false;
   }
-  return ::setresgid(gid, gid, gid) == 0 && ::setresuid(uid, uid, saved) == 0;
+  // After a change of ids the host's fs.suid_dumpable decides who may look into this memory, a copy of the agent's.
+  return ::setresgid(gid, gid, gid) == 0 && ::setresuid(uid, uid, saved) == 0 && ::prctl(PR_SET_DUMPABLE, 0) == 0;
 }
 
 }  // namespace sandbar::guest

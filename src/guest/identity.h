@@ -1,7 +1,8 @@
 // Who a command or a file worker runs as. Own bounded reader of the guest's /etc/group: the agent is static (no NSS),
 // and the file belongs to the guest.
 //
-// ParseGroups is pure. BecomeUser runs in a forked child only, still as root; on failure it sets errno.
+// ParseGroups is pure. BecomeUser runs in a forked child only, still as root; on failure it sets errno. Nobody in the
+// machine can trace the child then, until it executes a program.
 #pragma once
 
 #include <cstdint>

@@ -92,18 +92,23 @@ int RunEntered(int control, int told) {
   int status = ::fcntl(told, F_DUPFD_CLOEXEC, 512);
   if (status < 0) status = told;
   if (status != told) ::close(told);
-  auto kept = sandbar::os::EnterMachine(control);
-  if (kept && kept->empty()) kept = sandbar::Fail(sandbar::Code::kProtocol, "no socket to listen on");
-  if (!kept) {
-    sandbar::os::ReportInitError(status, kept.error());
+  auto entered = sandbar::os::EnterMachine(control);
+  if (entered && entered->kept.empty()) entered = sandbar::Fail(sandbar::Code::kProtocol, "no socket to listen on");
+  if (!entered) {
+    sandbar::os::ReportInitError(status, entered.error());
     return 127;
   }
   std::vector<int> keep = {status};
-  for (const sandbar::Fd& fd : *kept) keep.push_back(fd.get());
+  for (const sandbar::Fd& fd : entered->kept) keep.push_back(fd.get());
+  if (entered->statfs) {
+    const sandbar::os::StatfsDuty& duty = *entered->statfs;
+    for (const sandbar::Fd* fd : {&duty.calls.listener, &duty.figures, &duty.ask}) keep.push_back(fd->get());
+  }
   CloseAllBut(std::move(keep));
   sandbar::guest::AgentOptions options;
-  options.listener = std::move(kept->front());
-  for (size_t i = 1; i < kept->size(); ++i) options.join_fds.push_back(std::move(kept->at(i)));
+  options.listener = std::move(entered->kept.front());
+  for (size_t i = 1; i < entered->kept.size(); ++i) options.join_fds.push_back(std::move(entered->kept[i]));
+  options.statfs = std::move(entered->statfs);
   sandbar::guest::Agent agent(std::move(options));
   ::close(status);
   agent.Run();

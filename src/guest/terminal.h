@@ -19,7 +19,7 @@
 
 namespace sandbar::guest {
 
-// The directory /dev/pts; empty when that is not a devpts.
+// The directory /dev/pts; empty when it has no ptmx, through which terminals are made.
 Fd OpenPtsDir();
 
 struct Terminal {

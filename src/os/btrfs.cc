@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstddef>
 #include <cstring>
 #include <fstream>
@@ -234,11 +235,42 @@ Result<bool> SubvolumeExists(int root, uint64_t id) {
   return found;
 }
 
-Result<uint64_t> QuotaGroupUsage(int root, uint64_t group) {
+namespace {
+
+Result<std::string> GroupPath(int root, uint64_t group) {
   SB_TRY(std::string path, BtrfsSysPath(root));
   const uint64_t number = group & ((1ULL << 48) - 1);
-  std::ifstream file(path + "/qgroups/" + std::to_string(GroupLevel(group)) + "_" + std::to_string(number) +
-                     "/referenced");
+  return path + "/qgroups/" + std::to_string(GroupLevel(group)) + "_" + std::to_string(number) + "/";
+}
+
+Result<uint64_t> ReadNumber(const std::string& path) {
+  Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  std::array<char, 32> text{};
+  uint64_t value = 0;
+  const ssize_t n = file ? ::read(file.get(), text.data(), text.size()) : -1;
+  if (n <= 0 || std::from_chars(text.data(), text.data() + n, value).ec != std::errc{})
+    return Fail(Code::kUnsupported, "the kernel does not show " + path);
+  return value;
+}
+
+}  // namespace
+
+Result<QuotaGroupState> ReadQuotaGroup(int root, uint64_t group) {
+  SB_TRY(const std::string path, GroupPath(root, group));
+  QuotaGroupState state;
+  for (const char* name : {"referenced", "rsv_data", "rsv_meta_pertrans", "rsv_meta_prealloc"}) {
+    SB_TRY(uint64_t bytes, ReadNumber(path + name));
+    state.held += bytes;
+  }
+  SB_TRY(uint64_t flags, ReadNumber(path + "limit_flags"));
+  if ((flags & BTRFS_QGROUP_LIMIT_MAX_RFER) == 0) return state;
+  SB_TRY(state.limit, ReadNumber(path + "max_referenced"));
+  return state;
+}
+
+Result<uint64_t> QuotaGroupUsage(int root, uint64_t group) {
+  SB_TRY(const std::string path, GroupPath(root, group));
+  std::ifstream file(path + "referenced");
   uint64_t bytes = 0;
   if (file >> bytes) return bytes;
   return SubvolumeUsage(root, group);  // as of the last commit

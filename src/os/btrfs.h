@@ -63,6 +63,12 @@ Result<std::vector<uint64_t>> ListQuotaGroups(int root);
 Result<bool> SubvolumeExists(int root, uint64_t id);
 // Of this moment, without what is promised to writes that are under way.
 Result<uint64_t> QuotaGroupUsage(int root, uint64_t group);
+struct QuotaGroupState {
+  uint64_t limit = 0;  // 0: none
+  uint64_t held = 0;   // what the kernel compares with the limit: with what is promised to writes
+};
+// Of this moment. kUnsupported where the kernel does not show it.
+Result<QuotaGroupState> ReadQuotaGroup(int root, uint64_t group);
 
 // What a filesystem on one device has. Space is handed to data or to metadata in large chunks.
 struct BtrfsSpace {

@@ -28,7 +28,17 @@ const uint64_t kGuestCapabilities = Bit(CAP_CHOWN) | Bit(CAP_DAC_OVERRIDE) | Bit
 const uint64_t kNestingCapabilities =
     kGuestCapabilities | Bit(CAP_SYS_ADMIN) | Bit(CAP_NET_ADMIN) | Bit(CAP_MKNOD) | Bit(CAP_AUDIT_WRITE);
 
-int LimitCapabilitiesRaw(uint64_t kept) {
+int SetCapabilitiesRaw(uint64_t permitted, uint64_t effective) {
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct data[2] = {};
+  data[0].permitted = static_cast<uint32_t>(permitted);
+  data[1].permitted = static_cast<uint32_t>(permitted >> 32);
+  data[0].effective = static_cast<uint32_t>(effective);
+  data[1].effective = static_cast<uint32_t>(effective >> 32);
+  return ::syscall(SYS_capset, &header, data) == 0 ? 0 : -errno;
+}
+
+int LimitCapabilitiesRaw(uint64_t kept, uint64_t reserved) {
   // The kernel may know more capabilities than our headers: drop up to the first that it does not know.
   for (unsigned long c = 0; c < 64; ++c) {
     if ((kept >> c & 1) != 0) continue;
@@ -38,12 +48,7 @@ int LimitCapabilitiesRaw(uint64_t kept) {
   }
   if (::prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) != 0) return -errno;
   // Inheritable stays empty: nothing but root's own exec rule hands capabilities on.
-  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
-  __user_cap_data_struct data[2] = {};
-  data[0].effective = data[0].permitted = static_cast<uint32_t>(kept);
-  data[1].effective = data[1].permitted = static_cast<uint32_t>(kept >> 32);
-  if (::syscall(SYS_capset, &header, data) != 0) return -errno;
-  return 0;
+  return SetCapabilitiesRaw(kept | reserved, kept);
 }
 
 }  // namespace sandbar::os

@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <sys/syscall.h>
 #include <sys/sysinfo.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -79,6 +80,37 @@ int KillListed(const CgroupFs& fs, const std::string& procs_file, const std::str
     if (::syscall(SYS_pidfd_send_signal, pidfd.get(), SIGKILL, nullptr, 0) == 0) ++killed;
   }
   return killed;
+}
+
+namespace {
+
+void Rest(int half_milliseconds) {
+  const timespec pause{0, half_milliseconds * 500'000L};
+  ::nanosleep(&pause, nullptr);
+}
+
+}  // namespace
+
+Result<bool> TryFreeze(const Freezer& freezer, bool frozen, int tries) {
+  SB_TRYV(freezer.set(frozen));
+  for (int i = 0; i < tries; ++i) {
+    SB_TRY(bool now, freezer.frozen());
+    if (now == frozen) return true;
+    Rest(1);
+  }
+  return false;
+}
+
+Result<> FreezeInTurns(const Freezer& freezer, bool frozen) {
+  constexpr int kShort = 20, kLong = 160;  // long: for a process that waits for a disk
+  for (int tries : {kShort, kShort, kLong}) {
+    SB_TRY(bool done, TryFreeze(freezer, frozen, tries));
+    if (done) return {};
+    if (!frozen || tries == kLong) continue;
+    SB_TRYV(freezer.set(false));
+    Rest(4);
+  }
+  return Fail(Code::kUnavailable, frozen ? "the machine is not paused yet" : "the machine does not go on yet");
 }
 
 Result<> MakeDelegated(CgroupFs& fs, const std::string& dir, uint32_t owner) {

@@ -1,7 +1,6 @@
 // Version 1: one hierarchy per controller (or a few co-mounted). Only those with memory or pids are split into agent
 // and cmds; in the others a machine is one group, so a command has to join two groups and not six.
 #include <fmt/format.h>
-#include <time.h>
 
 #include <algorithm>
 
@@ -110,30 +109,21 @@ class Machine1 final : public MachineCgroup {
   Result<> Freeze(bool frozen) override {
     const auto* h = layout_->Find("freezer");
     if (h == nullptr) return Fail(Code::kUnsupported, "this host has no freezer controller");
-    const std::string file = Dir(*h) + "/freezer.state";
-    const std::string_view want = frozen ? "FROZEN" : "THAWED";
-    SB_TRYV(fs().Write(file, want));
-    // A process that is just forking or in the kernel needs a moment; reading makes the kernel look again.
-    for (int i = 0; i < 200; ++i) {
-      SB_TRY(std::string state, fs().Read(file));
-      if (state.starts_with(want)) return {};
-      timespec pause{0, 500'000};
-      ::nanosleep(&pause, nullptr);
-    }
-    return Fail(Code::kUnavailable, "the machine is not paused yet");
+    return FreezeInTurns(FreezerOf(*h), frozen);
   }
 
   Result<> KillAll() override {
-    // Frozen members cannot fork away between the listing and the signal. A hung one must not stop the others' end.
-    bool can_freeze = layout_->Find("freezer") != nullptr;
+    // Frozen members cannot fork away between the listing and the signal. A hung one must not stop the others' end, and
+    // the caller's other machines do not wait for it long.
+    const auto* freezer = layout_->Find("freezer");
     for (int round = 0; round < 20; ++round) {
-      if (can_freeze) (void)Freeze(true);
+      if (freezer != nullptr) (void)TryFreeze(FreezerOf(*freezer), true, 20);
       int killed = 0;
       for (const auto& h : layout_->hierarchies) {
         const std::string group = "/sandbar/" + layout_->instance + "/" + name_;
         for (const auto& dir : Leaves(h)) killed += KillListed(fs(), dir + "/cgroup.procs", h.controllers[0], group);
       }
-      if (can_freeze) SB_TRYV(Freeze(false));
+      if (freezer != nullptr) SB_TRYV(FreezeInTurns(FreezerOf(*freezer), false));
       if (killed == 0) return {};
     }
     return {};
@@ -204,6 +194,18 @@ class Machine1 final : public MachineCgroup {
  private:
   CgroupFs& fs() const { return *layout_->fs; }
   std::string Dir(const Hierarchy& h) const { return h.dir + "/" + name_; }
+
+  Freezer FreezerOf(const Hierarchy& h) const {
+    const std::string file = Dir(h) + "/freezer.state";
+    Freezer out;
+    out.set = [this, file](bool on) { return fs().Write(file, on ? "FROZEN" : "THAWED"); };
+    // Reading makes the kernel look again.
+    out.frozen = [this, file]() -> Result<bool> {
+      SB_TRY(std::string state, fs().Read(file));
+      return state.starts_with("FROZEN");
+    };
+    return out;
+  }
 
   std::vector<std::string> Leaves(const Hierarchy& h) const {
     if (!h.IsSplit()) return {Dir(h)};

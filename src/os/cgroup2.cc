@@ -1,6 +1,5 @@
 // Version 2: one tree. A group with controllers for its children holds no processes itself, hence agent/ and cmds/.
 #include <fmt/format.h>
-#include <time.h>
 
 #include <algorithm>
 
@@ -55,14 +54,13 @@ class Machine2 final : public MachineCgroup {
   }
 
   Result<> Freeze(bool frozen) override {
-    SB_TRYV(fs_->Write(dir_ + "/cgroup.freeze", frozen ? "1" : "0"));
-    for (int i = 0; i < 200; ++i) {
+    Freezer freezer;
+    freezer.set = [this](bool on) { return fs_->Write(dir_ + "/cgroup.freeze", on ? "1" : "0"); };
+    freezer.frozen = [this]() -> Result<bool> {
       SB_TRY(uint64_t now, fs_->ReadNumber(dir_ + "/cgroup.events", "frozen"));
-      if ((now != 0) == frozen) return {};
-      timespec pause{0, 500'000};
-      ::nanosleep(&pause, nullptr);
-    }
-    return Fail(Code::kUnavailable, "the machine is not paused yet");
+      return now != 0;
+    };
+    return FreezeInTurns(freezer, frozen);
   }
 
   Result<> KillAll() override { return fs_->Write(dir_ + "/cgroup.kill", "1"); }

@@ -8,6 +8,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,6 +18,7 @@
 #include <functional>
 
 #include "os/cgroup_trees.h"
+#include "os/statfs_calls.h"
 
 namespace sandbar::os {
 namespace {
@@ -280,6 +282,36 @@ TEST_F(HostCgroups, FreezeStopsAndKillEndsFrozenMembers) {
   EXPECT_EQ(group_->Remove().error().code, Code::kConflict);
   ASSERT_TRUE(group_->KillAll());
   EXPECT_EQ(Wait(ticker), 1000 + SIGKILL);
+}
+
+// The caller of a statfs that is being answered cannot be frozen, and who answers it is frozen already.
+TEST_F(HostCgroups, FreezesAProcessThatWaitsForAnother) {
+  Make({.vcpus = 1, .memory_bytes = 64 << 20, .pids = 16});
+  int ends[2];
+  ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+  Fd in(ends[0]), out(ends[1]);
+  pid_t server = Spawn(BothJoins(), [&]() -> int {
+    ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);  // for a test without root
+    auto calls = TakeStatfsCalls();
+    if (!calls) return 1;
+    if (::fork() == 0) {
+      struct statfs fs{};
+      ::statfs("/", &fs);
+      for (;;) ::pause();
+    }
+    seccomp_notif call{};
+    if (!ReceiveCall(calls->listener.get(), &call)) return 2;
+    (void)!::write(out.get(), "r", 1);
+    ::usleep(15'000);
+    AnswerCall(calls->listener.get(), call.id, 0);
+    for (;;) ::pause();
+  });
+  out.Reset();
+  char received = 0;
+  ASSERT_EQ(::read(in.get(), &received, 1), 1);
+  EXPECT_TRUE(group_->Freeze(true));
+  ASSERT_TRUE(group_->KillAll());
+  EXPECT_EQ(Wait(server), 1000 + SIGKILL);
 }
 
 TEST_F(HostCgroups, OnlyHarmlessDevicesOpen) {

@@ -1,6 +1,7 @@
 // The two implementations behind CgroupTree, and what they share. Not for use outside os/ and its tests.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -42,6 +43,18 @@ Result<> MakeDelegated(CgroupFs& fs, const std::string& dir, uint32_t owner);
 // (numbers are reused). Returns how many were signalled.
 int KillListed(const CgroupFs& fs, const std::string& procs_file, const std::string& controller,
                const std::string& group);
+
+// How a group is frozen and thawed, and whether all its processes are frozen now.
+struct Freezer {
+  std::function<Result<>(bool frozen)> set;
+  std::function<Result<bool>()> frozen;
+};
+// Waits so many half milliseconds. False: some process is not there yet.
+Result<bool> TryFreeze(const Freezer& freezer, bool frozen, int tries);
+// Waits 100 ms at most. A process that waits for another one in a sleep that no freezer ends stops only when that other
+// one goes on; a call of statfs that is being answered (guest/statfs_server.h) is such a sleep. So this lets all go on
+// for a moment, and tries again. kUnavailable: some process is not there yet.
+Result<> FreezeInTurns(const Freezer& freezer, bool frozen);
 
 Result<std::unique_ptr<CgroupTree>> OpenCgroup1(std::unique_ptr<CgroupFs> fs, const CgroupMounts& mounts,
                                                 const CgroupTreeOptions& options);

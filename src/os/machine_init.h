@@ -12,10 +12,13 @@
 //   if (!entered) ReportInitError(status, entered.error());
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "base/fd.h"
 #include "base/result.h"
+#include "os/statfs_calls.h"
 #include "protocol/machine_init.h"
 
 namespace sandbar::os {
@@ -25,10 +28,22 @@ using protocol::InitPlan;
 using protocol::InitSetup;
 using protocol::ProcCover;
 
-// Reads both messages from `control` and carries them out. Returns the descriptors of InitPlan::keep, or executes the
-// program that the plan names and does not return. All other descriptors that it made or received stay open,
-// close-on-exec.
-Result<std::vector<Fd>> EnterMachine(int control);
+// What an agent needs to answer statfs (guest/statfs_service.h).
+struct StatfsDuty {
+  StatfsCalls calls;
+  Fd figures, ask;               // see protocol::FiguresFds
+  std::vector<uint64_t> disks;   // the ids of the mounts that the figures are of, in their order
+  std::vector<uint64_t> others;  // of the machine's own mounts in memory, whose figures the kernel knows
+};
+
+struct EnteredMachine {
+  std::vector<Fd> kept;  // InitPlan::keep
+  std::optional<StatfsDuty> statfs;
+};
+
+// Reads both messages from `control` and carries them out. Executes the program that the plan names, if there is one,
+// and does not return then. All other descriptors that it made or received stay open, close-on-exec.
+Result<EnteredMachine> EnterMachine(int control);
 // To whoever started this process: what went wrong. Closing `status` without it says that the agent runs.
 void ReportInitError(int status, const Error& error);
 

@@ -61,7 +61,7 @@ constexpr int kAllowed[] = {
     SYS_sched_get_priority_max, SYS_sched_get_priority_min, SYS_sched_rr_get_interval, SYS_sched_setaffinity,
     SYS_sched_getaffinity, SYS_sched_setattr, SYS_sched_getattr, SYS_getpriority, SYS_setpriority, SYS_ioprio_set,
     SYS_ioprio_get, SYS_getcpu, SYS_prctl, SYS_arch_prctl,
-    // Debuggers. The agent cannot be traced: its file is not readable in the machine and CAP_SYS_PTRACE is gone.
+    // Debuggers. The agent cannot be traced: its memory is the host's, and no program here gets CAP_SYS_PTRACE.
     SYS_ptrace,
     // identity, limits, system facts
     SYS_getuid, SYS_getgid, SYS_geteuid, SYS_getegid, SYS_setuid, SYS_setgid, SYS_setreuid, SYS_setregid,

@@ -86,6 +86,7 @@ void Fields(A& a, Is<InitSetup> auto& m) {
   a.List(m.read_only, kMaxItems, kMaxInitPath);
   a(m.open_files), Plain(a, m.filter, kMaxInitBytes), a(m.capabilities), a(m.nesting);
   Descriptors(a, m.group_root), Descriptors(a, m.group_home);
+  a.Appended(m.figures, [&] { a.Descriptor(m.figures.page), a.Descriptor(m.figures.ask); });
 }
 template <class A>
 void Fields(A& a, Is<InitPlan> auto& m) {

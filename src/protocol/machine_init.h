@@ -29,6 +29,13 @@ struct GuestMount {
   std::string path;
 };
 
+// With these the agent answers statfs in the machine; without, the kernel does.
+struct FiguresFds {
+  int page = -1;  // protocol/disk_figures.h
+  int ask = -1;   // an eventfd: asks the spawner for new figures
+  bool operator==(const FiguresFds&) const = default;
+};
+
 // What does not depend on the image. Numbers of descriptors are the sender's.
 struct InitSetup {
   std::vector<int> join;  // cgroup files to write "0" to; by the starter, no part of the message
@@ -45,6 +52,7 @@ struct InitSetup {
   bool nesting = false;
   std::vector<int> group_root;  // cgroup files: where the cgroup namespace is made
   std::vector<int> group_home;  // and where the agent goes then
+  FiguresFds figures;
 };
 
 struct InitPlan {

@@ -50,6 +50,20 @@ TEST(MachineInitTest, TheStartArrivesAsItWas) {
   EXPECT_EQ(start->group_home, (std::vector<int>{fds[2].get(), fds[3].get()}));
 }
 
+TEST(MachineInitTest, ThePageOfDiskFiguresArrives) {
+  InitSetup setup = SomeStart();
+  auto none = DecodeInitSetup(Encode(setup).bytes, Received(4));
+  ASSERT_TRUE(none);
+  EXPECT_EQ(none->figures, FiguresFds{});
+  setup.figures = {16, 17};
+  const InitMessage message = Encode(setup);
+  EXPECT_EQ(message.fds, (std::vector<int>{12, 13, 14, 15, 16, 17}));
+  const auto fds = Received(6);
+  auto start = DecodeInitSetup(message.bytes, fds);
+  ASSERT_TRUE(start) << start.error().message;
+  EXPECT_EQ(start->figures, (FiguresFds{fds[4].get(), fds[5].get()}));
+}
+
 TEST(MachineInitTest, ThePlanArrivesAsItWas) {
   InitPlan plan;
   plan.userns = 20;
@@ -79,12 +93,16 @@ TEST(MachineInitTest, ThePlanArrivesAsItWas) {
 }
 
 TEST(MachineInitTest, WhatIsNotSuchAMessageIsRefused) {
-  const InitMessage message = Encode(SomeStart());
-  const auto fds = Received(4), few = Received(3);
+  InitSetup setup = SomeStart();
+  setup.figures = {16, 17};
+  const InitMessage message = Encode(setup);
+  const auto fds = Received(6), few = Received(5);
   EXPECT_FALSE(DecodeInitSetup(message.bytes, few));
   EXPECT_FALSE(DecodeInitPlan(message.bytes, fds));
   EXPECT_TRUE(DecodeInitSetup(message.bytes + "later", fds));
-  for (size_t n = 0; n < message.bytes.size(); ++n) EXPECT_FALSE(DecodeInitSetup(message.bytes.substr(0, n), fds)) << n;
+  const size_t without_figures = Encode(SomeStart()).bytes.size();
+  for (size_t n = 0; n < message.bytes.size(); ++n)
+    EXPECT_EQ(DecodeInitSetup(message.bytes.substr(0, n), fds).has_value(), n == without_figures) << n;
 }
 
 }  // namespace

@@ -20,6 +20,7 @@
 #include "os/openat.h"
 #include "os/process.h"
 #include "os/seccomp.h"
+#include "os/statfs_calls.h"
 #include "spawner/machines/nesting_watch.h"
 
 namespace sandbar::spawner {
@@ -156,6 +157,18 @@ Result<> BuildMountTree(HostResources& h) {
   return CopyAgent(h);
 }
 
+// Whether agents can answer statfs. The agents of tests do not.
+bool TellsDiskFigures(const HostResources& h) {
+  if (!h.options.disk_limits || h.stage) return false;
+  const char* why_not = nullptr;
+  // A process that answers others has to read their memory.
+  auto scope = os::ReadFile("/proc/sys/kernel/yama/ptrace_scope", 16);
+  if (scope && scope->starts_with('3')) why_not = "kernel.yama.ptrace_scope is 3";
+  if (!os::CanTakeStatfsCalls()) why_not = "the kernel lets nobody here answer system calls";
+  if (why_not != nullptr) log::Warn("df in class 1 machines shows the store that all share: {}", why_not);
+  return why_not == nullptr;
+}
+
 void FindCpus(HostResources& h) {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -281,6 +294,7 @@ Result<std::unique_ptr<HostResources>> PrepareHost(Options options) {
   layers.extra_ca = h->options.extra_ca;
   layers.force_loop = h->options.force_fallback.contains("erofs");
   h->layers = std::make_unique<Layers>(std::move(layers));
+  h->tells_disk_figures = TellsDiskFigures(*h);
   FindCpus(*h);
   h->gvisor = FindGvisor(*h);
   FindMicrovm(*h);

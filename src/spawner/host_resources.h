@@ -53,6 +53,7 @@ struct HostResources {
   std::unique_ptr<Microvm> microvm;  // null when it does not work
   std::string no_microvm;            // and why
   bool map_dev = true;               // /dev can be id-mapped (tmpfs, kernel 6.3)
+  bool tells_disk_figures = false;   // to class 1 machines (machines/figures_page.h)
 };
 
 // kConflict when another spawner holds the data directory. Errors are meant for the operator: what, why, what to do.

@@ -41,6 +41,14 @@ struct SlotCopy {
 // snapshot.
 uint64_t OwnLimit(uint64_t limit, uint64_t inherited);
 
+// What a slot or a drive holds, and what may still be written to it: by its own limit, its owner's budget and the free
+// space of the store.
+struct DiskRoom {
+  uint64_t limit = 0;  // of what it writes itself; 0: none
+  uint64_t held = 0;
+  uint64_t left = 0;
+};
+
 class SlotStore {
  public:
   virtual ~SlotStore() = default;
@@ -69,6 +77,8 @@ class SlotStore {
   // Whether the kernel counts only the bytes that a copy writes. Then SetLimit needs `inherited`.
   virtual bool limits_own_bytes() const = 0;
   virtual Result<uint64_t> Usage(const DiskSlot& slot) const = 0;
+  // Of this moment. kUnsupported where nothing is limited.
+  virtual Result<DiskRoom> Room(const DiskSlot& slot) const = 0;
 };
 
 // Snapshots are slots that no machine writes to any more.
@@ -119,6 +129,8 @@ class DriveStore {
   virtual Result<> CreateDrive(const std::string& drive, uint64_t max_bytes, const DiskOwner& owner) = 0;
   // The directory of a drive or a drive snapshot; kNotFound when there is none.
   virtual Result<std::string> DrivePath(const std::string& name) const = 0;
+  // Like Room of a slot.
+  virtual Result<DiskRoom> DriveRoom(const std::string& drive) const = 0;
   virtual Result<std::vector<std::string>> ListDrives(const std::string& after, size_t max) const = 0;
   // Takes as long as there are bytes to write or copy: call it in a process of its own, which needs no descriptor but
   // drives_fd(). The drive snapshot appears whole or not at all.

@@ -102,6 +102,7 @@ class BtrfsDisk : public Disk {
   }
   bool limits_own_bytes() const override { return groups_.mode() == os::QuotaMode::kSimple; }
   Result<uint64_t> Usage(const DiskSlot& slot) const override { return os::SubvolumeUsage(root_.get(), slot.id); }
+  Result<DiskRoom> Room(const DiskSlot& slot) const override { return groups_.Room(slot.id, slot.group); }
 
   Result<> Destroy(const DiskSlot& slot) override {
     SB_TRYV(Remove(machines_.get(), slot.name));
@@ -214,6 +215,12 @@ class BtrfsDisk : public Disk {
     return os::SetSubvolumeLimit(root_.get(), id, block ? VmSlotLimit(max_bytes) : max_bytes);
   }
   Result<std::string> DrivePath(const std::string& name) const override { return drives_->Path(name); }
+  Result<DiskRoom> DriveRoom(const std::string& drive) const override {
+    SB_TRY(Fd dir, os::OpenInside(drives_->fd(), drive, O_RDONLY | O_DIRECTORY));
+    SB_TRY(uint64_t id, os::SubvolumeId(dir.get()));
+    SB_TRY(auto above, os::QuotaGroupsAbove(root_.get(), id));
+    return groups_.Room(id, above.empty() ? 0 : above.front());
+  }
   Result<std::vector<std::string>> ListDrives(const std::string& after, size_t max) const override {
     return drives_->List(after, max);
   }

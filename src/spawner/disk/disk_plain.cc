@@ -75,6 +75,7 @@ class PlainDisk : public Disk {
   }
   bool limits_own_bytes() const override { return false; }
   Result<uint64_t> Usage(const DiskSlot&) const override { return 0; }
+  Result<DiskRoom> Room(const DiskSlot&) const override { return NoRoom(); }
 
   Result<> Destroy(const DiskSlot& slot) override { return MoveToTrash(machines_.get(), slot.name); }
 
@@ -116,6 +117,7 @@ class PlainDisk : public Disk {
     return DriveDir::Fill(dir.get());
   }
   Result<std::string> DrivePath(const std::string& name) const override { return drives_->Path(name); }
+  Result<DiskRoom> DriveRoom(const std::string&) const override { return NoRoom(); }
   Result<std::vector<std::string>> ListDrives(const std::string& after, size_t max) const override {
     return drives_->List(after, max);
   }
@@ -155,6 +157,7 @@ class PlainDisk : public Disk {
   void MarkTrash() { trash_full_ = true; }
 
  private:
+  static Result<DiskRoom> NoRoom() { return Fail(Code::kUnsupported, "plain directories have no limits"); }
   static std::unexpected<Error> NoCopies() {
     return Fail(Code::kUnsupported, "memory is kept on the btrfs store only (disk_limit = \"btrfs\")");
   }

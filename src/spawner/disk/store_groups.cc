@@ -165,6 +165,23 @@ Result<> StoreGroups::CheckSpace(const DiskOwner& owner, uint64_t wanted) const 
                                 " MiB; delete sandboxes, snapshots or drives of it, and try again");
 }
 
+Result<DiskRoom> StoreGroups::Room(uint64_t subvolume, uint64_t group) const {
+  SB_TRY(os::QuotaGroupState own, os::ReadQuotaGroup(root_, subvolume));
+  DiskRoom room{own.limit, own.held, UINT64_MAX};
+  auto bound = [&room](const os::QuotaGroupState& by) {
+    if (by.limit != 0) room.left = std::min(room.left, Less(by.limit, by.held));
+  };
+  bound(own);
+  // A copy may be in no group but the one of all guests, or in none.
+  for (uint64_t above : {group, kAll}) {
+    if (above == 0) continue;
+    SB_TRY(os::QuotaGroupState state, os::ReadQuotaGroup(root_, above));
+    bound(state);
+  }
+  if (room.left == UINT64_MAX) return Fail(Code::kUnavailable, "the store has no limit yet");
+  return room;
+}
+
 void StoreGroups::Adjust() {
   auto room = Space();
   auto used = os::QuotaGroupUsage(root_, kAll);

@@ -49,6 +49,8 @@ class StoreGroups {
   // Puts one subvolume where the other is.
   Result<> JoinLike(uint64_t subvolume, uint64_t like);
   Result<> CheckSpace(const DiskOwner& owner, uint64_t wanted) const;
+  // What a subvolume in that project's group holds, and what may still be written to it. `group` 0: in none.
+  Result<DiskRoom> Room(uint64_t subvolume, uint64_t group) const;
   // Lets the limit of all guests follow what is free. Cheap; to be called every second or so.
   void Adjust();
   // The subvolume was destroyed.

@@ -4,11 +4,16 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
+
 #include "base/ids.h"
 #include "base/log.h"
 #include "os/openat.h"
+#include "os/process.h"
 #include "os/unix_socket.h"
 #include "protocol/vm_config.h"
+#include "spawner/disk/drive_dir.h"
 #include "spawner/disk/vm_disk.h"
 #include "spawner/jobs/memory_snapshot_job.h"
 
@@ -95,7 +100,7 @@ Result<bool> Machine::NeedsCopy(const ConfigureReq& request) {
   }
   job_owner_ = request.owner;
   drives_.clear();
-  for (const DriveMount& mount : request.mounts) drives_.push_back(mount.drive);
+  for (const DriveMount& mount : request.mounts) drives_.push_back({mount.drive, mount.writable});
   return copies;
 }
 
@@ -110,6 +115,9 @@ Result<> Machine::Configure(const ConfigureReq& request) {
   input.limits = limits_;
   input.listener = listener_.get();
   input.cpus = cpus ? &*cpus : nullptr;
+  // What to show if nobody ever gets to measure it.
+  const std::array unmeasured = {protocol::DiskFigures{limits_.disk_bytes, limits_.disk_bytes, limits_.disk_bytes}};
+  if (resources_.figures) resources_.figures.Write(unmeasured, 0);
   auto child = launch_->Start(input, request);
   if (!child) {
     launch_->LetGo();
@@ -167,6 +175,39 @@ Result<UsageResp> Machine::Usage() const {
   SB_TRY(os::CgroupUsage g, resources_.group->Usage());
   SB_TRY(uint64_t disk_bytes, disk_.Usage());
   return UsageResp{g.cpu_ns, g.memory_bytes, g.memory_peak_bytes, disk_bytes, g.pids, g.oom_kills};
+}
+
+namespace {
+
+// `total` 0: there is no limit. It can be more than the limit of the room, which does not count what a snapshot
+// brought.
+protocol::DiskFigures Figures(const DiskRoom& room, uint64_t total) {
+  const uint64_t free = room.limit != 0 ? room.limit - std::min(room.limit, room.held) : room.left;
+  return {total != 0 ? total : room.held + room.left, free, room.left};
+}
+
+}  // namespace
+
+Result<protocol::DiskFigures> Machine::FiguresOf(const UsedDrive& drive) const {
+  if (!drive.writable) {
+    // A drive snapshot is as full as a disc: nothing can be written.
+    SB_TRY(std::string path, host_->disk->DrivePath(drive.name));
+    return protocol::DiskFigures{DriveDir::Size(path), 0, 0};
+  }
+  SB_TRY(DiskRoom room, host_->disk->DriveRoom(drive.name));
+  return Figures(room, room.limit);
+}
+
+Result<> Machine::TellFigures() {
+  resources_.figures.Answered();
+  SB_TRY(DiskRoom room, host_->disk->Room(resources_.disk));
+  std::vector<protocol::DiskFigures> figures = {Figures(room, limits_.disk_bytes)};
+  for (const UsedDrive& drive : drives_) {
+    SB_TRY(protocol::DiskFigures of_drive, FiguresOf(drive));
+    figures.push_back(of_drive);
+  }
+  resources_.figures.Write(figures, os::BootTimeMs());
+  return {};
 }
 
 Result<> Machine::Pause(bool paused) {

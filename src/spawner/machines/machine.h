@@ -65,7 +65,13 @@ class Machine {
   const MachineProcess& process() const { return process_; }
 
   // The machine mounts this drive or this drive snapshot.
-  bool Uses(const std::string& drive) const { return std::ranges::find(drives_, drive) != drives_.end(); }
+  bool Uses(const std::string& drive) const {
+    return std::ranges::any_of(drives_, [&](const UsedDrive& used) { return used.name == drive; });
+  }
+
+  // Readable when the machine asks for the figures of its disks; -1: it does not.
+  int figures_asked() const { return resources_.figures ? resources_.figures.ask() : -1; }
+  Result<> TellFigures();
 
   // `inherited`: how much of the disk limit the snapshot takes that the machine began with.
   Result<> SetLimits(const Limits& limits, uint64_t inherited);
@@ -96,7 +102,12 @@ class Machine {
 
  private:
   explicit Machine(HostResources* host) : host_(host), disk_(host->disk.get(), &resources_.disk), cpus_(host) {}
+  struct UsedDrive {
+    std::string name;
+    bool writable = false;
+  };
   Result<> CheckLimits(const Limits& limits) const;
+  Result<protocol::DiskFigures> FiguresOf(const UsedDrive& drive) const;
   Result<> Listen();
 
   HostResources* host_;
@@ -113,7 +124,7 @@ class Machine {
   UsageResp final_usage_;
   std::string keep_as_;
   Result<> kept_;
-  std::vector<std::string> drives_;  // names
+  std::vector<UsedDrive> drives_;  // in the order of the request
   std::string job_owner_;
 };
 

@@ -30,13 +30,14 @@ int ProgramOf(const HostResources& host) {
 }  // namespace
 
 Result<os::PrestartedInit> StartInit(const HostResources& host, const os::MachineCgroup& group,
-                                     const os::MachineNet& net) {
+                                     const os::MachineNet& net, const protocol::FiguresFds& figures) {
   os::InitSetup setup = CommonSetup();
   SB_TRY(const std::vector<Fd> join, group.OpenAgentJoin());
   setup.join = NumbersOf(join);
   setup.netns = net.netns.get();
   setup.filter = host.filter;
   setup.capabilities = os::kGuestCapabilities;
+  setup.figures = figures;
   return os::PrestartedInit::Start(ProgramOf(host), setup);
 }
 

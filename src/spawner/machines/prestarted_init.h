@@ -8,9 +8,9 @@
 
 namespace sandbar::spawner {
 
-// In this control group and this network.
+// In this control group and this network, with this page of disk figures or none.
 Result<os::PrestartedInit> StartInit(const HostResources& host, const os::MachineCgroup& group,
-                                     const os::MachineNet& net);
+                                     const os::MachineNet& net, const protocol::FiguresFds& figures);
 // For a machine that runs containers.
 Result<os::PrestartedInit> StartNestingInit(const HostResources& host, const MachineResources& resources,
                                             const os::CgroupDelegation& groups);

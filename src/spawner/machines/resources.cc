@@ -58,7 +58,11 @@ Result<MachineResources> ResourcePool::MakeWithInit() {
   auto fill = [&]() -> Result<> {
     SB_TRY(resources.net, TakeOr(nets_, [] { return os::CreateLocalNet(); }));
     SB_TRY(resources.group, TakeOr(groups_, [this] { return MakeGroup(); }));
-    SB_TRY(resources.init, StartInit(*host_, *resources.group, resources.net));
+    if (host_->tells_disk_figures) {
+      SB_TRY(resources.figures, FiguresPage::Make());
+    }
+    SB_TRY(resources.init, StartInit(*host_, *resources.group, resources.net, resources.figures.fds()));
+    resources.figures.CloseFile();
     return {};
   };
   if (auto r = fill(); !r) {
@@ -124,6 +128,7 @@ bool ResourcePool::Refill() {
 
 bool ResourcePool::Remove(MachineResources& resources) const {
   resources.init = {};
+  resources.figures = {};
   if (resources.group) {
     auto removed = resources.group->Remove();
     if (!removed && removed.error().code == Code::kConflict) return false;

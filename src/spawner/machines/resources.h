@@ -21,6 +21,7 @@
 #include "os/netns.h"
 #include "os/uid_lease.h"
 #include "spawner/disk/disk.h"
+#include "spawner/machines/figures_page.h"
 #include "spawner/protocol.h"
 
 namespace sandbar::spawner {
@@ -39,6 +40,7 @@ struct MachineResources {
   std::unique_ptr<os::MachineCgroup> group;
   DiskSlot disk;
   os::PrestartedInit init;  // of engines that prestart it, until the machine starts; in the group and the network
+  FiguresPage figures;      // of a machine whose agent answers statfs
 };
 
 class ResourcePool {

@@ -38,7 +38,8 @@ Server::Server(HostResources* host)
       disk_limits_(&loop_, &jobs_),
       disk_requests_(host, &daemon_, &jobs_,
                      {.drive_in_use = [this](const std::string& name) { return DriveInUse(name); },
-                      .freed = [this] { background_ = true; }}) {}
+                      .freed = [this] { background_ = true; }}),
+      disk_figures_(&loop_) {}
 
 Result<> Server::Start() {
   timer_ = Fd(::timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK));
@@ -155,6 +156,7 @@ void Server::OnStatus(Slot& slot, bool ended) {
   if (owed) daemon_.ReplyTo(*owed, running ? Response(OkResp{}) : Response(ToResponse(running.error())));
   slot.machine->AfterStart();
   disk_limits_.Begin(slot.serial, slot.machine.get());
+  disk_figures_.Begin(slot.serial, slot.machine.get());
 }
 
 Result<> Server::WatchStatus(Slot& slot) {
@@ -170,6 +172,7 @@ Result<> Server::BeginDestroy(Slot& slot, const std::string& keep_as) {
   SB_TRYV(slot.machine->BeginDestroy(keep_as));
   slot.waits.reset();
   disk_limits_.End(slot.serial);
+  disk_figures_.End(slot.serial);
   if (auto owed = std::exchange(slot.configure, std::nullopt))
     daemon_.ReplyTo(*owed, ErrorResp{static_cast<int32_t>(Code::kStopped), "the machine was destroyed", 0});
   slot.start_limit = 0;

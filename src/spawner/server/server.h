@@ -23,6 +23,7 @@
 #include "spawner/machines/resources.h"
 #include "spawner/protocol.h"
 #include "spawner/server/daemon_connection.h"
+#include "spawner/server/disk_figures.h"
 #include "spawner/server/disk_limits.h"
 #include "spawner/server/disk_requests.h"
 
@@ -105,7 +106,8 @@ class Server {
   Fd timer_, signals_;
   FdWatch timer_watch_, signals_watch_;
   std::map<uint64_t, Slot> slots_;
-  std::deque<uint64_t> copies_;  // machines whose copy waits for its turn, by serial
+  DiskFiguresTeller disk_figures_;  // watches descriptors of the machines
+  std::deque<uint64_t> copies_;     // machines whose copy waits for its turn, by serial
   std::map<std::string, uint64_t> by_id_;
   uint64_t next_serial_ = 1;
   bool busy_ = false;       // a machine is starting or ending
