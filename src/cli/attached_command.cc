@@ -164,7 +164,7 @@ Error AttachedCommand::WithAttachHint(Error error) const {
 }
 
 // Why the command did not end by itself, and what it could not reach.
-Task<> AttachedCommand::Explain(const json::object& command) {
+Task<> AttachedCommand::Explain(json::object command) {
   const int code = ExitCodeIn(command).value_or(0);
   // A denied connection often looks like something else to the program that made it.
   if (code != 0) co_await NoteDenials(api_, settings_.session, Number(command, "startedAt"));
@@ -187,8 +187,9 @@ Task<int> AttachedCommand::Attach(Task<json::object> following) {
   if (first.index() == 0) {
     auto ended = std::get<0>(std::move(first));
     if (!ended) co_return std::unexpected(WithAttachHint(std::move(ended).error()));
-    co_await Explain(*ended);
-    co_return ExitCodeIn(*ended).value_or(kExitOurs);
+    const int code = ExitCodeIn(*ended).value_or(kExitOurs);
+    co_await Explain(*std::move(ended));
+    co_return code;
   }
   Result<> side = first.index() == 1 ? std::get<1>(std::move(first)) : std::get<2>(std::move(first));
   if (!side) co_return std::unexpected(WithAttachHint(std::move(side).error()));

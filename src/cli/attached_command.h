@@ -68,7 +68,7 @@ class AttachedCommand {
   Task<int> Attach(Task<json::object> following);
   Task<> Resizes();
   Task<> Resize(LocalSize size);
-  Task<> Explain(const json::object& command);
+  Task<> Explain(json::object command);
   Error WithAttachHint(Error error) const;
 
   ApiClient* api_;
