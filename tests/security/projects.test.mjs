@@ -58,6 +58,8 @@ const bodies = {
   "/network-policy": { mode: "allow-all" },
   "/snapshot": {},
   "/cmd": { command: "cat", args: ["secret"], env: {}, sudo: false },
+  "/commands": { command: "cat", args: ["secret"] },
+  "/resize": { cols: 80, rows: 24 },
   "/kill": { signal: 9 },
   "/fs/read": { path: "secret" },
   "/fs/mkdir": { path: "made" },
@@ -100,10 +102,11 @@ test("a token of another project reaches nothing by any route with an id in it",
       if (!template.includes("{") || makes) continue;
       const path = template.replace(/\{(\w+)\}/g, (_, name) => encodeURIComponent(records[name] ?? assert.fail(`${template}: what is ${name}?`)));
       const body = bodyOf(method, template, operation);
+      const query = template.endsWith("/stdin") && method === "POST" ? "?offset=0" : "";
       // The session of a running sandbox, and the one that the command ran in.
       for (const target of template.includes("{command}") ? [path.replace(session.id, first), path] : [path]) {
         for (const prefix of ["", "/api"]) {
-          const call = template.endsWith("/ports/{port}") ? upgrade(stranger, prefix + target) : ask(stranger, method, prefix + target, body);
+          const call = template.endsWith("/ports/{port}") ? upgrade(stranger, prefix + target) : ask(stranger, method, prefix + target + query, body);
           const { status, text } = await call;
           const said = `${method} ${prefix}${target}: ${status} ${text.slice(0, 300)}`;
           assert.ok(!text.includes(SECRET) && !text.includes(snapshot.id), said);

@@ -58,7 +58,7 @@ test("every route refuses every bad credential", async () => {
 test("what the open routes are is a short, known list", async () => {
   const { routes } = await server.call("GET", "/x/v1/routes");
   const open = routes.filter((r) => r.auth === false || r.auth === "none").map((r) => `${r.method} ${r.pattern}`).sort();
-  assert.deepEqual(open, ["GET /.well-known/jwks", "GET /health", "GET /llms.txt", "GET /openapi.json", "GET /sdk/register.mjs", "GET /sdk/sandbar.py", "HEAD /health"]);
+  assert.deepEqual(open, ["GET /.well-known/jwks", "GET /health", "GET /llms.txt", "GET /openapi.json", "GET /sdk/register.mjs", "GET /sdk/sandbar.py", "GET /x/v1/terminal", "HEAD /health"]);
 });
 
 test("a foreign page, a rebound name and a wrong Host are turned away", async () => {
