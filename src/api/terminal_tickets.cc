@@ -25,7 +25,7 @@ void TerminalTickets::DropOld() {
   while (!order_.empty()) {
     auto it = tickets_.find(order_.front());
     const bool used = it == tickets_.end();
-    if (!used && order_.size() <= kMax && Clock::now() - it->second.at < kLife) return;
+    if (!used && order_.size() <= kMax && Clock::now() - it->second.at < life_) return;
     if (!used) tickets_.erase(it);
     order_.pop_front();
   }

@@ -27,6 +27,8 @@ class TerminalTickets {
   static constexpr std::chrono::seconds kLife{30};
   static constexpr size_t kMax = 10'000;  // the oldest go first
 
+  explicit TerminalTickets(std::chrono::milliseconds life = kLife) : life_(life) {}
+
   std::string Issue(TerminalTicket ticket);
   std::optional<TerminalTicket> Redeem(const std::string& text);
 
@@ -38,7 +40,8 @@ class TerminalTickets {
   };
   void DropOld();
 
-  // By digest: whoever compares a guess with a key learns nothing of the ticket from the time that it takes.
+  std::chrono::milliseconds life_;
+  // The keys are digests. The time that a look-up takes tells a guesser about a digest, not about a ticket.
   std::map<std::string, Entry> tickets_;
   std::deque<std::string> order_;  // digests, oldest first; some may be used already
 };

@@ -21,6 +21,11 @@ TEST(TerminalTickets, OpenOneTerminalOnce) {
   EXPECT_TRUE(tickets.Redeem(other));
 }
 
+TEST(TerminalTickets, AnOldOneOpensNothing) {
+  TerminalTickets tickets(std::chrono::milliseconds(0));
+  EXPECT_FALSE(tickets.Redeem(tickets.Issue({})));
+}
+
 TEST(TerminalTickets, TheOldestGoWhenThereAreTooMany) {
   TerminalTickets tickets;
   const std::string first = tickets.Issue({});

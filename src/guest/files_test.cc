@@ -4,6 +4,7 @@
 
 #include "guest/gunzip.h"
 #include "support/guest/test_machine.h"
+#include "support/wire/noise.h"
 #include "wire/tar.h"
 
 namespace sandbar::guest {
@@ -30,19 +31,6 @@ std::string Gzip(std::string_view plain) {
 
 std::string File(const std::string& name, std::string_view bytes, uint32_t mode = 0644) {
   return wire::TarHeader({name, false, mode, bytes.size()}) + std::string(bytes) + wire::TarPadding(bytes.size());
-}
-
-// Bytes that do not compress, the same on every run.
-std::string Noise(size_t n) {
-  std::string out(n, '\0');
-  uint64_t x = 88172645463325252ULL;
-  for (auto& c : out) {
-    x ^= x << 13;
-    x ^= x >> 7;
-    x ^= x << 17;
-    c = static_cast<char>(x);
-  }
-  return out;
 }
 
 struct FileResult {

@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "support/guest/test_machine.h"
+#include "support/wire/noise.h"
 
 namespace sandbar::guest {
 namespace {
@@ -16,18 +17,6 @@ protocol::Exec WithStdin(const std::string& script) {
   auto e = TestClient::Command("c", {"bash", "-c", script});
   e.standard_input = true;
   return e;
-}
-
-std::string Noise(size_t n) {
-  std::string out(n, '\0');
-  uint64_t x = 88172645463325252ULL;
-  for (auto& c : out) {
-    x ^= x << 13;
-    x ^= x >> 7;
-    x ^= x << 17;
-    c = static_cast<char>(x);
-  }
-  return out;
 }
 
 // Feeds `input` from `sent` on within the window, collects the output, until the exit.

@@ -1,5 +1,6 @@
 // Standard input and terminals over the link, against the real agent.
 #include "support/guest_link/agent_fixture.h"
+#include "support/wire/noise.h"
 
 namespace sandbar::engine {
 namespace {

@@ -8,6 +8,7 @@
 
 #include "base/fd.h"
 #include "support/guest_link/agent_fixture.h"
+#include "support/wire/noise.h"
 #include "wire/tar.h"
 
 namespace sandbar::engine {

@@ -376,5 +376,50 @@ TEST_F(CommandLogTest, PinsLimitAcknowledgements) {
   EXPECT_EQ(log->AckLimit(), 11U);
 }
 
+TEST_F(CommandLogTest, AReaderBeginsAtAnyPosition) {
+  auto log = Open();
+  std::string all;
+  for (int i = 0; i < 600; ++i) {
+    const std::string piece = "line " + std::to_string(i) + "\n";
+    log->Append(all.size(), i % 2 == 0 ? 1 : 2, piece);
+    all += piece;
+  }
+  log->Hole(all.size(), 100);
+  const uint64_t end = all.size() + 100;
+  for (uint64_t since :
+       {uint64_t{0}, uint64_t{1}, uint64_t{4095}, uint64_t{4096}, all.size() - 1, all.size(), end - 7, end}) {
+    auto reader = log->NewReader({.since = since});
+    ASSERT_TRUE(reader);
+    std::string seen;
+    uint64_t gap = 0;
+    while (!(*reader)->caught_up()) {
+      auto chunk = world_.Run((*reader)->Next());
+      ASSERT_TRUE(chunk);
+      seen += chunk->bytes;
+      gap += chunk->gap;
+    }
+    EXPECT_EQ(seen, since < all.size() ? all.substr(since) : "") << since;
+    EXPECT_EQ(gap, std::min(uint64_t{100}, end - since)) << since;
+  }
+  EXPECT_EQ(log->NewReader({.since = end + 1}).error().code, Code::kBadRequest);
+}
+
+TEST_F(CommandLogTest, OfATerminalTheLastPartIsKept) {
+  auto log = Open();
+  log->KeepTailOnly();
+  std::string all;
+  for (int i = 0; i < 20'000; ++i) {
+    const std::string piece = std::to_string(i) + "\n";
+    log->Append(all.size(), 1, piece);
+    all += piece;
+  }
+  log->Finish();
+  auto text = Read(log);
+  EXPECT_GT(text.out.size(), 4096U);
+  EXPECT_LT(text.out.size(), 16'384U);
+  EXPECT_TRUE(all.ends_with(text.out));
+  EXPECT_EQ(text.gap + text.out.size(), all.size());
+}
+
 }  // namespace
 }  // namespace sandbar::sandbox

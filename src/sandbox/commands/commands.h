@@ -1,5 +1,5 @@
-// The role Commands: processes in a session, their exit codes and their output. Single loop. Every call takes the
-// caller's Scope; a session of another project answers as unknown.
+// The role Commands: processes in a session, their exit codes, their input and their output. Single loop. Every call
+// takes the caller's Scope; a session of another project answers as unknown.
 #pragma once
 
 #include <cstdint>
