@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "async/task.h"
+#include "async/unless.h"
 
 namespace sandbar {
 namespace {
@@ -50,6 +51,29 @@ Task<std::string> Quick(bool works) {
   SB_CO_TRYV(co_await Sleep(1ms));
   if (!works) co_return Fail(Code::kNotFound, "nothing there");
   co_return "there";
+}
+
+Task<int> CutOff() {
+  auto alive = std::make_shared<int>(1);
+  std::weak_ptr<int> watch = alive;
+  auto never = Never(std::move(alive));
+  auto end = Sleep(1ms);
+  auto r = co_await Unless(std::move(never), std::move(end));
+  EXPECT_TRUE(watch.expired()) << "the cancelled task must be gone when Unless returns";
+  co_return r;
+}
+
+TEST(Async, UnlessCancelsTheTaskWhenTheOtherOneCompletes) {
+  auto r = RunTask(CutOff());
+  ASSERT_FALSE(r);
+  EXPECT_EQ(r.error().code, Code::kTimeout);
+}
+
+TEST(Async, UnlessPassesOnWhatCameFirst) {
+  EXPECT_EQ(*RunTask(Unless(Quick(true), Sleep(24h))), "there");
+  auto failed = RunTask(Unless(Quick(false), Sleep(24h)));
+  ASSERT_FALSE(failed);
+  EXPECT_NE(failed.error().code, Code::kTimeout);
 }
 
 TEST(Async, WithTimeoutPassesOnWhatCameInTime) {

@@ -13,6 +13,7 @@ std::optional<int64_t> ParseDuration(std::string_view text, int64_t largest_numb
   if (unit.empty() || unit == "s") return value * 1000;
   if (unit == "m") return value * 60'000;
   if (unit == "h") return value * 3'600'000;
+  if (unit == "d") return value * 86'400'000;
   return std::nullopt;
 }
 
