@@ -33,7 +33,7 @@ sb_module(client uses base async wire http links Boost::json ZLIB::ZLIB)
 sb_module(llm uses base async wire http client links Boost::json PkgConfig::RE2 yaml-cpp)
 sb_module(evals uses base wire client llm links Boost::json PkgConfig::RE2 yaml-cpp)
 sb_module(cli uses base crypto assets async wire http client llm evals links Boost::json PkgConfig::ZSTD)
-sb_module(daemon uses base crypto wire protocol os egress images engine/spawner_client sandbox mcp api cli links Boost::json tomlplusplus::tomlplusplus)
+sb_module(daemon uses base wire protocol os egress images engine/spawner_client sandbox mcp api cli links Boost::json tomlplusplus::tomlplusplus)
 
 # Fakes, fixtures and harnesses of the unit tests: tests/support/<folder>, included as "support/<folder>/file.h".
 sb_module(support/wire)

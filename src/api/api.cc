@@ -104,21 +104,18 @@ http::HttpResponse Api::OnError(const Error& error) const {
 
 Task<> Api::Authenticate(Call* call) {
   SB_CO_TRY(std::string bearer, BearerOf(call->request()));
+  sandbox::Identity who;
   if (LooksLikeJwt(bearer)) {
     SB_CO_TRY(JwtClaims claims, VerifyJwt(config_.jwt_key, bearer, NowMs()));
-    call->token.id = "jwt";
-    call->token.team = claims.team;
-    call->token.project = claims.project;
-    call->expires_at_ms = claims.expires_at_ms;
+    SB_CO_TRY(who, IdentifyJwt(*domain_->keys, claims));
   } else {
-    auto token = co_await domain_->server->CheckToken(std::move(bearer));
-    if (!token) co_return std::unexpected(std::move(token).error());
-    call->token = *std::move(token);
+    SB_CO_TRY(who, co_await domain_->keys->Identify(std::move(bearer)));
   }
+  call->credential.emplace(who);
   call->exchange->Vouch();
   call->wanted.team = call->query.Get("teamId").value_or("");
   call->wanted.project = call->query.Get("projectId").value_or(call->query.Get("project").value_or(""));
-  SB_CO_TRY(call->scope, ResolveScope(call->token, call->wanted));
+  SB_CO_TRY(call->scope, ResolveScope(who.principal, call->wanted));
   co_return Result<>{};
 }
 
@@ -156,8 +153,9 @@ Task<> Api::Dispatch(http::HttpExchange* exchange) {
   call.version = VersionNumber(match.version);
   SB_CO_TRY(call.query, wire::ParseQuery(request.query));
   std::optional<Shares::Place> place;
-  if (match.route->access == Access::kToken) {
+  if (const auto role = RoleOf(match.route->access)) {
     SB_CO_TRYV(co_await Authenticate(&call));
+    SB_CO_TRYV(call.Need(*role));
     // The operator's own calls have a share of their own, whatever project they name.
     const bool any = call.scope.any_project;
     SB_CO_TRY(auto taken, shares_->Take(any ? "*" : call.scope.team + "/" + call.scope.project, ""));
@@ -169,10 +167,13 @@ Task<> Api::Dispatch(http::HttpExchange* exchange) {
     in_use = domain_->sessions->Use(call.scope, it->second);
   call.first_use = fresh_shells_->FirstUse(call.params);
   std::optional<ExpiringExchange> expiring;
-  if (call.expires_at_ms) call.exchange = &expiring.emplace(exchange, *call.expires_at_ms);
+  if (call.credential) call.exchange = &expiring.emplace(exchange, &*call.credential);
   auto done = co_await match.route->handler(&call);
   const bool cut = !done && (done.error().code == Code::kClosed || done.error().code == Code::kUnauthenticated);
-  if (cut && expiring && expiring->ended()) co_return co_await expiring->End(std::move(call.last_words));
+  if (cut && expiring && expiring->ended()) {
+    std::string last_words = call.last_words ? call.last_words(call.credential->Why()) : "";
+    co_return co_await expiring->End(std::move(last_words));
+  }
   if (!done && done.error().code == Code::kNotFound) done.error().message += UnsetValueHint(call.params);
   co_return done;
 }

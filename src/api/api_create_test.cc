@@ -34,7 +34,7 @@ TEST_F(ApiCreateTest, AnIdenticalCreateGetsWhatTheUnansweredOneMade) {
   Release();
   OnLoop([this] { domain_.name_taken = true; });
   EXPECT_EQ(Ask("POST", kCreate, R"({"projectId":"prj_sandbar","name":"demo","timeout":5000})").status, 400);
-  OnLoop([this] { domain_.tokens["other"] = store::Token{}; });
+  OnLoop([this] { domain_.AddKey("other"); });
   EXPECT_EQ(Ask("POST", kCreate, kNamed, "Authorization: Bearer other\r\n").status, 400) << "another caller's";
   Answer again = Ask("POST", kCreate, kNamed);
   EXPECT_EQ(again.status, 200) << again.body;

@@ -82,8 +82,27 @@ TEST(Bearer, ReadsExactlyOneCredential) {
   }
 }
 
+TEST(Jwt, NamesItsKeyAndRole) {
+  JwtClaims claims{"team_a", "prj_a", kNow + 3'600'000, "key_1", sandbox::KeyRole::kViewer};
+  auto got = VerifyJwt(kTestKey, MintJwt(kTestKey, claims, kNow), kNow);
+  ASSERT_TRUE(got.has_value());
+  EXPECT_EQ(got->key, "key_1");
+  EXPECT_EQ(got->role, sandbox::KeyRole::kViewer);
+  // One of the release before.
+  auto former = VerifyJwt(kTestKey, MintJwt(kTestKey, {"team_a", "prj_a", kNow + 3'600'000}, kNow), kNow);
+  ASSERT_TRUE(former.has_value());
+  EXPECT_EQ(former->key, "");
+  EXPECT_EQ(former->role, sandbox::KeyRole::kOperator);
+  // A claim alone, or of another form, is nothing that we have made.
+  for (const char* more : {R"(,"key":"key_1")", R"(,"role":"admin")", R"(,"key":"key_1","role":"root")",
+                           R"(,"key":7,"role":"viewer")", R"(,"key":"","role":"viewer")"})
+    EXPECT_FALSE(Accepted(Forge(kHeader, Payload(more)))) << more;
+  EXPECT_TRUE(Accepted(Forge(kHeader, Payload(R"(,"key":"key_1","role":"viewer")"))));
+}
+
 TEST(ScopeOf, AnyTokenTakesWhatTheRequestNames) {
-  store::Token any;
+  sandbox::Principal any;
+  any.team = any.project = "*";
   auto defaults = ResolveScope(any, {}).value();
   EXPECT_EQ(defaults.team, "team_sandbar");
   EXPECT_EQ(defaults.project, "prj_sandbar");
@@ -97,7 +116,7 @@ TEST(ScopeOf, AnyTokenTakesWhatTheRequestNames) {
 }
 
 TEST(ScopeOf, BoundTokenRefusesOthers) {
-  store::Token bound;
+  sandbox::Principal bound;
   bound.team = "team_a";
   bound.project = "prj_a";
   auto scope = ResolveScope(bound, {}).value();

@@ -23,7 +23,7 @@ Result<> Call::UseProject(const std::string& project) {
   if (!wanted.project.empty() && wanted.project != project)
     return Fail(Code::kBadRequest, "the query and the body name different projects");
   wanted.project = project;
-  SB_TRY(scope, ResolveScope(token, wanted));
+  SB_TRY(scope, ResolveScope(scope.caller, wanted));
   return {};
 }
 

@@ -4,12 +4,14 @@
 
 #include <boost/json/fwd.hpp>
 #include <chrono>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "api/auth.h"
+#include "api/credential.h"
 #include "api/vercel/shapes.h"
 #include "async/task.h"
 #include "http/server.h"
@@ -48,19 +50,22 @@ struct Call {
   wire::Query query;
   int version = 0;         // the N of /vN
   bool first_use = false;  // of a sandbox that was made for an interactive shell
-  store::Token token;
-  // When the caller's credential expires. `exchange` ends streams then (expiring_exchange.h); tokens that are made for
-  // the caller expire no later.
-  std::optional<int64_t> expires_at_ms;
-  std::string last_words;  // ends a stream whose credential has expired; empty: the usual error of its format
+  // Absent on open routes. `exchange` ends streams with it (expiring_exchange.h).
+  std::optional<Credential> credential;
+  // Ends a stream whose credential has ended, given the reason; empty: the usual error of its format.
+  std::function<std::string(std::string_view why)> last_words;
   Wanted wanted;
-  sandbox::Scope scope;
+  sandbox::Scope scope;  // with the caller in it
 
   bool v1() const { return version == 1; }
   const http::HttpRequest& request() const { return exchange->request(); }
   const std::string& Param(std::string_view name) const;
   bool Flag(std::string_view name) const;  // ?name=true
 
+  const sandbox::Principal& caller() const { return scope.caller; }
+
+  // For a call that does more than its route says. kForbidden when the caller's role is less.
+  Result<> Need(sandbox::KeyRole role) const { return sandbox::CheckRole(scope.caller, role); }
   // A project named by the body; the same rules as for one in the query.
   Result<> UseProject(const std::string& project);
 

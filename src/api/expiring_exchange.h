@@ -1,26 +1,27 @@
-// The exchange of a caller whose credential expires at a known time: streams that the credential opened end then. Every
-// handler of such a caller gets this exchange in place of the connection's own. Lives in the frame of Api::Dispatch.
+// The exchange of a caller with a credential: streams that the credential opened end with it, when it expires and when
+// its key is revoked. Every handler of such a caller gets this exchange in place of the connection's own. Lives in the
+// frame of Api::Dispatch.
 //
-// At the expiry, reading a body and writing a stream fail with kUnauthenticated. WaitClosed completes as if the client
-// had gone: a handler that cancels work for a client that is gone has to ask CredentialLeft() which of the two it was.
-// The handler returns, and End() writes the reason in the stream's own format. A call that is only working on its one
+// Then reading a body and writing a stream fail with kUnauthenticated. WaitClosed completes as if the client had gone:
+// a handler that cancels work for a client that is gone has to ask Credential::ended() which of the two it was. The
+// handler returns, and End() writes the reason in the stream's own format. A call that is only working on its one
 // answer is not cut off: it was allowed when it began, and it ends by itself.
 #pragma once
 
 #include <optional>
 #include <string>
 
+#include "api/credential.h"
 #include "http/server.h"
 
 namespace sandbar::api {
 
 class ExpiringExchange final : public http::HttpExchange {
  public:
-  ExpiringExchange(http::HttpExchange* inner, int64_t ends_at_ms) : inner_(inner), ends_at_ms_(ends_at_ms) {}
+  // Both outlive it.
+  ExpiringExchange(http::HttpExchange* inner, Credential* credential) : inner_(inner), credential_(credential) {}
 
-  static constexpr std::string_view kWhy = "the token that opened this has expired; get another one and ask again";
-
-  // Whether a read, a write or a wait on this exchange ended because the credential expired.
+  // Whether a read, a write or a wait on this exchange ended because the credential had.
   bool ended() const { return ended_; }
   // Call it when ended() is true and the handler has returned. Writes `last_words` to the stream, or the usual error of
   // the stream's format when `last_words` is empty. A stream whose format has no error is cut, so that the client never
@@ -39,7 +40,7 @@ class ExpiringExchange final : public http::HttpExchange {
   bool started() const override { return inner_->started(); }
   Task<> WaitClosed() override;
   bool wants_upgrade() const override { return inner_->wants_upgrade(); }
-  // The handler owns the upgraded stream and has to end it in time itself (CredentialLeft).
+  // The handler owns the upgraded stream and has to end it in time itself (Credential::Until).
   Task<http::ByteStream*> Upgrade(std::vector<http::Header> headers) override {
     return inner_->Upgrade(std::move(headers));
   }
@@ -47,19 +48,15 @@ class ExpiringExchange final : public http::HttpExchange {
   void Vouch() override { inner_->Vouch(); }
 
  private:
-  std::chrono::milliseconds Left() const;
-  Error Expired();
-  // Turns a timeout that is due to the expiry into Expired(); other errors stay as they are.
-  Error Judge(Error error);
+  // Runs a step of the exchange and notes when the credential ended first.
+  template <class T>
+  Task<T> Step(Task<T> step);
 
   http::HttpExchange* inner_;
-  int64_t ends_at_ms_;
+  Credential* credential_;
   std::string content_type_;  // of the stream
   bool whole_ = true;         // no write was left half done
   bool ended_ = false;
 };
-
-// How long a credential that expires at this time is still taken: until then and kLeewayMs more; 0 when that is over.
-std::chrono::milliseconds CredentialLeft(int64_t expires_at_ms);
 
 }  // namespace sandbar::api

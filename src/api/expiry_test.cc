@@ -46,6 +46,44 @@ TEST_F(ExpiryTest, AFollowedLogEndsWithAnErrorLineAndAnotherOneGoesOn) {
   EXPECT_EQ(OnLoop([&] { return domain_.readers; }), 1) << "nobody reads for the other one any more";
 }
 
+TEST_F(ExpiryTest, ARevokedKeyEndsWhatItAndItsTokensOpened) {
+  std::shared_ptr<sandbox::KeyLife> life = domain_.AddKey("leaked").life;
+  const int64_t now = NowMs();
+  const std::string jwt = MintJwt(kTestKey, {"t", "p", now + 600'000, "key_leaked", sandbox::KeyRole::kOperator}, now);
+  Client lasting = Connect();
+  lasting.Request("GET", std::string(kCmd) + "/cmd_1/logs");
+  EXPECT_EQ(lasting.ReadHead().status, 200);
+  Client client = Connect();
+  client.Request("GET", std::string(kCmd) + "/cmd_1/logs", "", "Authorization: Bearer leaked\r\n");
+  EXPECT_EQ(client.ReadHead().status, 200);
+  Client other = Connect();
+  other.Request("GET", std::string(kCmd) + "/cmd_1/logs", "", "Authorization: Bearer " + jwt + "\r\n");
+  EXPECT_EQ(other.ReadHead().status, 200);
+  OnLoop([&] { life->Revoke(); });
+  for (Client* each : {&client, &other}) {
+    json::object last = json::parse(each->ReadChunk()).as_object();
+    EXPECT_EQ(last.at("data").at("code"), "unauthorized");
+    EXPECT_TRUE(last.at("data").at("message").as_string().starts_with("the key that opened this was revoked"));
+    EXPECT_EQ(each->ReadChunk(), "");
+    EXPECT_FALSE(each->cut()) << "a proper end";
+  }
+  EXPECT_EQ(Ask("GET", "/v2/sandboxes", "", "Authorization: Bearer " + jwt + "\r\n").status, 401);
+  OnLoop([&] { domain_.Out(1, "B\n"); });
+  EXPECT_EQ(lasting.ReadChunk(), "{\"stream\":\"stdout\",\"data\":\"B\\n\"}\n");
+}
+
+TEST_F(ExpiryTest, AKeyThatExpiresEndsWhatItOpenedWithoutLeeway) {
+  sandbox::Identity& who = domain_.AddKey("short");
+  who.ends_at_ms = who.principal.expires_at_ms = NowMs() + 3000;
+  const int64_t ends = *who.ends_at_ms;
+  Client client = Connect();
+  client.Request("GET", std::string(kCmd) + "/cmd_1/logs", "", "Authorization: Bearer short\r\n");
+  EXPECT_EQ(client.ReadHead().status, 200);
+  json::object last = json::parse(client.ReadChunk()).as_object();
+  EXPECT_TRUE(last.at("data").at("message").as_string().starts_with(kExpired));
+  EXPECT_GE(NowMs(), ends);
+}
+
 TEST_F(ExpiryTest, AWaitedCommandEndsWithAnErrorLineAndRunsOn) {
   Client client = Connect();
   client.Request("POST", kCmd, R"({"command":"sh","args":[],"env":{},"sudo":false,"wait":true,"logs":true})", Token());

@@ -101,6 +101,12 @@ Task<> NativeUsage(Call* call);
 Task<> NativePause(Call* call);
 Task<> NativeResume(Call* call);
 
+// native/keys.cc
+Task<> NativeCreateKey(Call* call);
+Task<> NativeListKeys(Call* call);
+Task<> NativeRotateKey(Call* call);
+Task<> NativeRevokeKey(Call* call);
+
 // native/snapshots.cc
 Task<> NativeVerifySnapshot(Call* call);
 Task<> NativeNotices(Call* call);

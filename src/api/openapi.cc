@@ -71,7 +71,8 @@ json::object Operation(const RouteInfo& info, const json::object& short_form) {
     out["requestBody"] =
         json::object{{"required", Find(short_form, "bodyOptional") == nullptr}, {"content", Content(*body)}};
   out["responses"] = Responses(short_form);
-  if (!info.needs_token) out["security"] = json::array{};
+  if (!info.role) out["security"] = json::array{};
+  if (info.role) out["x-role"] = store::KeyRoleName(*info.role);
   return out;
 }
 

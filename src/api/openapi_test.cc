@@ -40,9 +40,9 @@ TEST(OpenApi, ListsEveryVersionOfARouteWithItsOwnId) {
 }
 
 TEST(OpenApi, AnOperationIsSpelledOut) {
-  const Route rows[] = {{"POST", "/v2|v3/things/{thing}/{port}", nullptr},
+  const Route rows[] = {{"POST", "/v2|v3/things/{thing}/{port}", nullptr, Access::kOperator},
                         {"GET", "/open", nullptr, Access::kOpen},
-                        {"GET", "/forgotten", nullptr}};
+                        {"GET", "/forgotten", nullptr, Access::kViewer}};
   std::string_view source = R"({"info":{},"operations":{
     "POST /v2|v3/things/{thing}/{port}": {"operationId":"make","summary":"s","query":{"q":{"type":"string"}},
       "body":{"application/json":{"type":"object"}},"status":"201","answer":{"text/plain":{"type":"string"}}},

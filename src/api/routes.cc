@@ -18,108 +18,113 @@ constexpr Route kRoutes[] = {
     {"GET", "/.well-known/jwks", Jwks, Access::kOpen},
     {"GET", "/sdk/register.mjs", SdkRegister, Access::kOpen},
     {"GET", "/sdk/sandbar.py", SdkPython, Access::kOpen},
-    {"GET", "/sdk/env.sh", SdkEnv},
+    {"GET", "/sdk/env.sh", SdkEnv, Access::kViewer},  // mints: no more role and life than the caller has
     {"GET", "/llms.txt", LlmsText, Access::kOpen},
     {"GET", "/openapi.json", OpenApi, Access::kOpen},
 
-    {"POST", SB_V2, CreateSandbox},
-    {"GET", SB_V2, ListSandboxes},
-    {"GET", SB_V2 "/{name}", GetSandbox},
-    {"PATCH", SB_V2 "/{name}", UpdateSandbox},
-    {"DELETE", SB_V2 "/{name}", DeleteSandbox},
-    {"POST", SB_V2 "/{name}/fork", ForkSandbox},
+    {"POST", SB_V2, CreateSandbox, Access::kOperator},
+    {"GET", SB_V2, ListSandboxes, Access::kViewer},
+    {"GET", SB_V2 "/{name}", GetSandbox, Access::kViewer},  // with ?resume=true: kOperator
+    {"PATCH", SB_V2 "/{name}", UpdateSandbox, Access::kOperator},
+    {"DELETE", SB_V2 "/{name}", DeleteSandbox, Access::kOperator},
+    {"POST", SB_V2 "/{name}/fork", ForkSandbox, Access::kOperator},
 
-    {"GET", SB_V2 "/sessions", ListSessions},
-    {"GET", SB_SESSION, GetSession},
-    {"POST", SB_SESSION "/stop", StopSession},
-    {"POST", SB_SESSION "/extend-timeout", ExtendTimeout},
-    {"POST", SB_SESSION "/network-policy", SetNetworkPolicy},
-    {"POST", SB_SESSION "/snapshot", TakeSnapshot},
-    {"POST", SB_SESSION "/interactive", OpenInteractive},
+    {"GET", SB_V2 "/sessions", ListSessions, Access::kViewer},
+    {"GET", SB_SESSION, GetSession, Access::kViewer},
+    {"POST", SB_SESSION "/stop", StopSession, Access::kOperator},
+    {"POST", SB_SESSION "/extend-timeout", ExtendTimeout, Access::kOperator},
+    {"POST", SB_SESSION "/network-policy", SetNetworkPolicy, Access::kOperator},
+    {"POST", SB_SESSION "/snapshot", TakeSnapshot, Access::kOperator},
+    {"POST", SB_SESSION "/interactive", OpenInteractive, Access::kOperator},
 
-    {"POST", SB_SESSION "/cmd", StartCommand},
-    {"GET", SB_SESSION "/cmd", ListCommands},
-    {"GET", SB_SESSION "/cmd/{command}", GetCommand},
-    {"GET", SB_SESSION "/cmd/{command}/logs", StreamLogs},
-    {"POST", SB_SESSION "/cmd/{command}/kill", KillCommand},
+    {"POST", SB_SESSION "/cmd", StartCommand, Access::kOperator},
+    {"GET", SB_SESSION "/cmd", ListCommands, Access::kViewer},
+    {"GET", SB_SESSION "/cmd/{command}", GetCommand, Access::kViewer},
+    {"GET", SB_SESSION "/cmd/{command}/logs", StreamLogs, Access::kViewer},
+    {"POST", SB_SESSION "/cmd/{command}/kill", KillCommand, Access::kOperator},
 
-    {"POST", SB_SESSION "/fs/read", ReadFile},
-    {"POST", SB_SESSION "/fs/write", WriteFiles},
-    {"POST", SB_SESSION "/fs/mkdir", MakeDir},
+    {"POST", SB_SESSION "/fs/read", ReadFile, Access::kViewer},
+    {"POST", SB_SESSION "/fs/write", WriteFiles, Access::kOperator},
+    {"POST", SB_SESSION "/fs/mkdir", MakeDir, Access::kOperator},
 
-    {"GET", SB_V2 "/snapshots", ListSnapshots},
-    {"GET", SB_V2 "/snapshots/tree", GetSnapshotTree},
-    {"GET", SB_V2 "/snapshots/{snapshot}", GetSnapshot},
-    {"DELETE", SB_V2 "/snapshots/{snapshot}", DeleteSnapshot},
-    {"GET", SB_V2 "/drives", ListDrives},
-    {"POST", SB_V2 "/drives/{drive}", MakeDrive},
-    {"DELETE", SB_V2 "/drives/{drive}", DeleteDrive},
-    {"GET", "/v1/drives", ListDrives},
-    {"POST", "/v1/drives/{drive}", MakeDrive},
-    {"DELETE", "/v1/drives/{drive}", DeleteDrive},
+    {"GET", SB_V2 "/snapshots", ListSnapshots, Access::kViewer},
+    {"GET", SB_V2 "/snapshots/tree", GetSnapshotTree, Access::kViewer},
+    {"GET", SB_V2 "/snapshots/{snapshot}", GetSnapshot, Access::kViewer},
+    {"DELETE", SB_V2 "/snapshots/{snapshot}", DeleteSnapshot, Access::kOperator},
+    {"GET", SB_V2 "/drives", ListDrives, Access::kViewer},
+    {"POST", SB_V2 "/drives/{drive}", MakeDrive, Access::kOperator},
+    {"DELETE", SB_V2 "/drives/{drive}", DeleteDrive, Access::kOperator},
+    {"GET", "/v1/drives", ListDrives, Access::kViewer},
+    {"POST", "/v1/drives/{drive}", MakeDrive, Access::kOperator},
+    {"DELETE", "/v1/drives/{drive}", DeleteDrive, Access::kOperator},
 
     // v1: the sandbox is the session. The kill path has no /cmd/ in it: that is what those clients send.
-    {"POST", SB_V1, CreateSandbox},
-    {"GET", SB_V1, ListSessions},
-    {"GET", SB_V1 "/{session}", GetSession},
-    {"POST", SB_V1 "/{session}/stop", StopSession},
-    {"POST", SB_V1 "/{session}/extend-timeout", ExtendTimeout},
-    {"POST", SB_V1 "/{session}/network-policy", SetNetworkPolicy},
-    {"POST", SB_V1 "/{session}/snapshot", TakeSnapshot},
-    {"POST", SB_V1 "/{session}/cmd", StartCommand},
-    {"GET", SB_V1 "/{session}/cmd", ListCommands},
-    {"GET", SB_V1 "/{session}/cmd/{command}", GetCommand},
-    {"GET", SB_V1 "/{session}/cmd/{command}/logs", StreamLogs},
-    {"POST", SB_V1 "/{session}/{command}/kill", KillCommand},
-    {"POST", SB_V1 "/{session}/fs/read", ReadFile},
-    {"POST", SB_V1 "/{session}/fs/write", WriteFiles},
-    {"POST", SB_V1 "/{session}/fs/mkdir", MakeDir},
-    {"GET", SB_V1 "/snapshots", ListSnapshots},
-    {"GET", SB_V1 "/snapshots/{snapshot}", GetSnapshot},
-    {"DELETE", SB_V1 "/snapshots/{snapshot}", DeleteSnapshot},
+    {"POST", SB_V1, CreateSandbox, Access::kOperator},
+    {"GET", SB_V1, ListSessions, Access::kViewer},
+    {"GET", SB_V1 "/{session}", GetSession, Access::kViewer},
+    {"POST", SB_V1 "/{session}/stop", StopSession, Access::kOperator},
+    {"POST", SB_V1 "/{session}/extend-timeout", ExtendTimeout, Access::kOperator},
+    {"POST", SB_V1 "/{session}/network-policy", SetNetworkPolicy, Access::kOperator},
+    {"POST", SB_V1 "/{session}/snapshot", TakeSnapshot, Access::kOperator},
+    {"POST", SB_V1 "/{session}/cmd", StartCommand, Access::kOperator},
+    {"GET", SB_V1 "/{session}/cmd", ListCommands, Access::kViewer},
+    {"GET", SB_V1 "/{session}/cmd/{command}", GetCommand, Access::kViewer},
+    {"GET", SB_V1 "/{session}/cmd/{command}/logs", StreamLogs, Access::kViewer},
+    {"POST", SB_V1 "/{session}/{command}/kill", KillCommand, Access::kOperator},
+    {"POST", SB_V1 "/{session}/fs/read", ReadFile, Access::kViewer},
+    {"POST", SB_V1 "/{session}/fs/write", WriteFiles, Access::kOperator},
+    {"POST", SB_V1 "/{session}/fs/mkdir", MakeDir, Access::kOperator},
+    {"GET", SB_V1 "/snapshots", ListSnapshots, Access::kViewer},
+    {"GET", SB_V1 "/snapshots/{snapshot}", GetSnapshot, Access::kViewer},
+    {"DELETE", SB_V1 "/snapshots/{snapshot}", DeleteSnapshot, Access::kOperator},
 
     // What the Vercel CLI asks to find out where it is.
-    {"GET", "/v2/user", GetUser},
-    {"GET", "/v2/teams", ListTeams},
-    {"GET", "/v2/teams/{team}", GetTeam},
-    {"GET", "/v2/projects/{project}", GetProject},
-    {"POST", "/v11/projects", CreateProject},
+    {"GET", "/v2/user", GetUser, Access::kViewer},
+    {"GET", "/v2/teams", ListTeams, Access::kViewer},
+    {"GET", "/v2/teams/{team}", GetTeam, Access::kViewer},
+    {"GET", "/v2/projects/{project}", GetProject, Access::kViewer},
+    {"POST", "/v11/projects", CreateProject, Access::kOperator},
 
-    {"POST", "/mcp", Mcp},
-    {"POST", "/mcp/s/{name}", Mcp},
+    {"POST", "/mcp", Mcp, Access::kOperator},
+    {"POST", "/mcp/s/{name}", Mcp, Access::kOperator},
 
-    {"GET", "/x/v1/info", NativeInfo},
-    {"GET", "/x/v1/routes", NativeRoutes},
-    {"GET", "/x/v1/images", NativeImages},
-    {"GET", "/x/v1/usage", NativeUsage},
-    {"GET", "/x/v1/sandboxes/{name}", NativeInspect},
-    {"POST", "/x/v1/sandboxes/{name}/promote", NativePromote},
-    {"POST", "/x/v1/sandboxes/{name}/fork", ForkSandbox},
-    {"POST", "/x/v1/sandboxes/{name}/pause", NativePause},
-    {"POST", "/x/v1/sandboxes/{name}/resume", NativeResume},
-    {"POST", "/x/v1/snapshots/{snapshot}/verify", NativeVerifySnapshot},
-    {"GET", "/x/v1/notices", NativeNotices},
-    {"GET", "/x/v1/diff", NativeDiff},
-    {"POST", "/x/v1/race", NativeRace},
-    {"POST", "/x/v1/sandboxes/{name}/code", RunCode},
-    {"GET", "/x/v1/sandboxes/{name}/contexts", ListContexts},
-    {"POST", "/x/v1/sandboxes/{name}/contexts", CreateContext},
-    {"DELETE", "/x/v1/sandboxes/{name}/contexts/{context}", DeleteContext},
-    {"POST", "/x/v1/sandboxes/{name}/contexts/{context}/interrupt", InterruptContext},
-    {"POST", "/x/v1/sandboxes/{name}/contexts/{context}/restart", RestartContext},
+    {"POST", "/x/v1/keys", NativeCreateKey, Access::kAdmin},
+    {"GET", "/x/v1/keys", NativeListKeys, Access::kAdmin},
+    {"POST", "/x/v1/keys/{key}/rotate", NativeRotateKey, Access::kAdmin},
+    {"DELETE", "/x/v1/keys/{key}", NativeRevokeKey, Access::kAdmin},
+
+    {"GET", "/x/v1/info", NativeInfo, Access::kViewer},
+    {"GET", "/x/v1/routes", NativeRoutes, Access::kViewer},
+    {"GET", "/x/v1/images", NativeImages, Access::kViewer},
+    {"GET", "/x/v1/usage", NativeUsage, Access::kViewer},
+    {"GET", "/x/v1/sandboxes/{name}", NativeInspect, Access::kViewer},
+    {"POST", "/x/v1/sandboxes/{name}/promote", NativePromote, Access::kOperator},
+    {"POST", "/x/v1/sandboxes/{name}/fork", ForkSandbox, Access::kOperator},
+    {"POST", "/x/v1/sandboxes/{name}/pause", NativePause, Access::kOperator},
+    {"POST", "/x/v1/sandboxes/{name}/resume", NativeResume, Access::kOperator},
+    {"POST", "/x/v1/snapshots/{snapshot}/verify", NativeVerifySnapshot, Access::kOperator},
+    {"GET", "/x/v1/notices", NativeNotices, Access::kViewer},
+    {"GET", "/x/v1/diff", NativeDiff, Access::kViewer},
+    {"POST", "/x/v1/race", NativeRace, Access::kOperator},
+    {"POST", "/x/v1/sandboxes/{name}/code", RunCode, Access::kOperator},
+    {"GET", "/x/v1/sandboxes/{name}/contexts", ListContexts, Access::kViewer},
+    {"POST", "/x/v1/sandboxes/{name}/contexts", CreateContext, Access::kOperator},
+    {"DELETE", "/x/v1/sandboxes/{name}/contexts/{context}", DeleteContext, Access::kOperator},
+    {"POST", "/x/v1/sandboxes/{name}/contexts/{context}/interrupt", InterruptContext, Access::kOperator},
+    {"POST", "/x/v1/sandboxes/{name}/contexts/{context}/restart", RestartContext, Access::kOperator},
     {"GET", "/x/v1/terminal", ServeTerminal, Access::kOpen},  // a ticket opens it
-    {"POST", "/x/v1/sessions/{session}/commands", NativeStartCommand},
-    {"GET", "/x/v1/sessions/{session}/commands/{command}/output", NativeFollowOutput},
-    {"GET", "/x/v1/sessions/{session}/commands/{command}/stdin", NativeGetInput},
-    {"POST", "/x/v1/sessions/{session}/commands/{command}/stdin", NativeWriteInput},
-    {"POST", "/x/v1/sessions/{session}/commands/{command}/resize", NativeResize},
-    {"GET", "/x/v1/sessions/{session}/denials", NativeDenials},
-    {"GET", "/x/v1/sessions/{session}/network/log", NativeNetworkLog},
-    {"GET", "/x/v1/sessions/{session}/network/suggest", NativeNetworkSuggest},
-    {"POST", "/x/v1/sessions/{session}/network/test", NativeNetworkTest},
-    {"POST", "/x/v1/sandboxes/{name}/routes/{port}/token", MakeRouteToken},
-    {"DELETE", "/x/v1/sandboxes/{name}/routes/{port}/token", RemoveRouteToken},
-    {"GET", "/x/v1/sessions/{session}/ports/{port}", ForwardPort},
+    {"POST", "/x/v1/sessions/{session}/commands", NativeStartCommand, Access::kOperator},
+    {"GET", "/x/v1/sessions/{session}/commands/{command}/output", NativeFollowOutput, Access::kViewer},
+    {"GET", "/x/v1/sessions/{session}/commands/{command}/stdin", NativeGetInput, Access::kViewer},
+    {"POST", "/x/v1/sessions/{session}/commands/{command}/stdin", NativeWriteInput, Access::kOperator},
+    {"POST", "/x/v1/sessions/{session}/commands/{command}/resize", NativeResize, Access::kOperator},
+    {"GET", "/x/v1/sessions/{session}/denials", NativeDenials, Access::kViewer},
+    {"GET", "/x/v1/sessions/{session}/network/log", NativeNetworkLog, Access::kViewer},
+    {"GET", "/x/v1/sessions/{session}/network/suggest", NativeNetworkSuggest, Access::kViewer},
+    {"POST", "/x/v1/sessions/{session}/network/test", NativeNetworkTest, Access::kViewer},
+    {"POST", "/x/v1/sandboxes/{name}/routes/{port}/token", MakeRouteToken, Access::kOperator},
+    {"DELETE", "/x/v1/sandboxes/{name}/routes/{port}/token", RemoveRouteToken, Access::kOperator},
+    {"GET", "/x/v1/sessions/{session}/ports/{port}", ForwardPort, Access::kOperator},
 };
 
 #undef SB_V2
@@ -166,6 +171,20 @@ bool Fits(std::string_view pattern, const std::vector<std::string>& path, std::m
 
 }  // namespace
 
+std::optional<store::KeyRole> RoleOf(Access access) {
+  switch (access) {
+    case Access::kOpen:
+      return std::nullopt;
+    case Access::kViewer:
+      return store::KeyRole::kViewer;
+    case Access::kOperator:
+      return store::KeyRole::kOperator;
+    case Access::kAdmin:
+      return store::KeyRole::kAdmin;
+  }
+  return store::KeyRole::kAdmin;
+}
+
 bool IsReservedName(std::string_view name) {
   return Has(kReservedNames, name);
 }
@@ -206,8 +225,7 @@ std::vector<RouteInfo> ExpandRoutes(std::span<const Route> table) {
       patterns = std::move(longer);
     }
     for (std::string& pattern : patterns) {
-      RouteInfo info{std::string(route.method), std::move(pattern), route.access == Access::kToken};
-      out.push_back(std::move(info));
+      out.push_back({std::string(route.method), std::move(pattern), RoleOf(route.access)});
     }
   }
   return out;

@@ -65,7 +65,7 @@ TEST(Routes, EveryExpandedRowIsReachableAndUnique) {
       path.replace(at, path.find('}') - at + 1, "x1");
     Match match = At(row.method, path);
     ASSERT_NE(match.route, nullptr) << path;
-    EXPECT_EQ(match.route->access == Access::kToken, row.needs_token);
+    EXPECT_EQ(RoleOf(match.route->access), row.role);
   }
   EXPECT_GT(seen.size(), 80U);
 }
@@ -73,7 +73,7 @@ TEST(Routes, EveryExpandedRowIsReachableAndUnique) {
 TEST(Routes, OnlyTheseAreOpen) {
   std::set<std::string> open;
   for (const RouteInfo& row : ExpandRoutes(RouteTable())) {
-    if (!row.needs_token) open.insert(row.method + " " + row.pattern);
+    if (!row.role) open.insert(row.method + " " + row.pattern);
   }
   EXPECT_EQ(open, (std::set<std::string>{"GET /health", "HEAD /health", "GET /sdk/register.mjs", "GET /sdk/sandbar.py",
                                          "GET /llms.txt", "GET /openapi.json", "GET /.well-known/jwks",

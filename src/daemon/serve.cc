@@ -19,7 +19,6 @@
 #include "cli/output.h"
 #include "cli/signals.h"
 #include "cli/version.h"
-#include "crypto/digest.h"
 #include "daemon/config.h"
 #include "daemon/data_dir.h"
 #include "daemon/listen_check.h"
@@ -42,22 +41,6 @@ namespace json = boost::json;
 
 constexpr int64_t kSdkTokenMs = 30LL * 24 * 3600 * 1000;
 constexpr int kSpawnerEndMs = 60'000;
-
-// The token file is what the operator reads; the store knows its hash only.
-Result<std::string> EnsureToken(const std::string& data, store::Store* store) {
-  SB_TRY(std::string token, ReadOrMakeSecret(data + "/token", "sbt_"));
-  SB_TRY(auto known, store->Tokens());
-  std::string hash = crypto::Sha256Hex(token);
-  for (const auto& t : known)
-    if (t.sha256_hex == hash) return token;
-  store::Token row;
-  row.id = NewId("tok_");
-  row.sha256_hex = hash;
-  row.name = "operator";
-  row.created_at = NowMs();
-  SB_TRYV(store->InsertToken(row));
-  return token;
-}
 
 std::string UrlOf(const Config& config, uint16_t port) {
   std::string host = config.host.contains(':') ? "[" + config.host + "]" : config.host;
@@ -138,7 +121,6 @@ Task<> Build(Running* r) {
   std::string socket = SpawnerSocket(config.data);
   SB_CO_TRY(r->engine, co_await engine::ConnectSpawnerEngine(ex, std::move(socket)));
   SB_CO_TRY(r->store, store::OpenSqlite(config.data + "/sandbar.db"));
-  SB_CO_TRY(r->token, EnsureToken(config.data, r->store.get()));
   SB_CO_TRY(std::string jwt_key, ReadOrMakeSecret(config.data + "/jwt.key", ""));
   r->catalog = std::make_unique<images::Catalog>(config.images, config.image_aliases);
   SB_CO_TRY(std::string secret, ReadOrMakeSecret(config.data + "/secrets.key", ""));
@@ -150,6 +132,7 @@ Task<> Build(Running* r) {
   SB_CO_TRY(r->domain, sandbox::MakeDomain(ex, config.domain, std::move(parts)));
   // Recovery first: the API answers only when every live machine is attached again.
   SB_CO_TRYV(co_await r->domain->Start());
+  SB_CO_TRY(r->token, cli::ReadToken(config.data));
   r->api = std::make_unique<api::Api>(&r->domain->roles(), r->catalog.get(),
                                       ApiConfigOf(config, jwt_key, r->register_mjs, r->signer->Jwks()));
   http::HttpServerOptions http;
@@ -315,8 +298,13 @@ Result<cli::SdkToken> MintSdkToken(const std::string& data) {
   SB_TRY(std::string key, ReadFile(data + "/jwt.key"));
   while (key.ends_with('\n')) key.pop_back();
   if (key.size() < 32) return Fail(Code::kIo, data + "/jwt.key is damaged");
+  // The JWT names the first key. A server of an earlier release has written no id, and accepts JWTs without one.
+  auto id = ReadFile(data + "/token.id");
+  std::string first = id ? *std::move(id) : "";
+  while (first.ends_with('\n')) first.pop_back();
   int64_t now = NowMs();
-  api::JwtClaims claims{std::string(api::kDefaultTeam), std::string(api::kDefaultProject), now + kSdkTokenMs};
+  api::JwtClaims claims{std::string(api::kDefaultTeam), std::string(api::kDefaultProject), now + kSdkTokenMs, first,
+                        sandbox::KeyRole::kOperator};
   return cli::SdkToken{api::MintJwt(key, claims, now), claims.team, claims.project};
 }
 

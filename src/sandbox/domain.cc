@@ -10,6 +10,7 @@
 #include "sandbox/drives/drives_impl.h"
 #include "sandbox/files/files_impl.h"
 #include "sandbox/housekeeper.h"
+#include "sandbox/keys/keys_impl.h"
 #include "sandbox/ports/ports_impl.h"
 #include "sandbox/races/races_impl.h"
 #include "sandbox/recovery/recovery.h"
@@ -40,7 +41,7 @@ class DomainImpl final : public Domain {
   const Roles& roles() const override { return roles_; }
 
   Task<> Start() override {
-    SB_CO_TRYV(co_await server_.LoadTokens());
+    SB_CO_TRYV(co_await keys_.Load());
     auto bind = [vault = &core_.vault](store::Store& store) { return BindSealsToIds(store, *vault); };
     SB_CO_TRYV(co_await core_.Combined(std::move(bind)));
     SB_CO_TRYV(co_await recovery_.Run());
@@ -86,6 +87,7 @@ class DomainImpl final : public Domain {
   DrivesImpl drives_{&core_, &housekeeper_};
   SessionsImpl sessions_{&core_, &records_, &active_, &stopper_};
   ServerImpl server_{&core_, &active_};
+  KeysImpl keys_{&core_};
 
   MemoryKeeper memory_{&core_, &commands_};
   DeletedTraces traces_{&core_, &memory_, &housekeeper_};
@@ -107,7 +109,8 @@ class DomainImpl final : public Domain {
   RacesImpl races_{&core_, &records_, &active_, &commands_, &forker_, &updater_, &deleter_, &promotion_};
   Recovery recovery_{&core_, &stopper_, &disk_};
 
-  Roles roles_{&sandboxes_, &sessions_, &commands_, &files_, &snapshots_, &drives_, &code_, &races_, &ports_, &server_};
+  Roles roles_{&sandboxes_, &sessions_, &commands_, &files_,  &snapshots_, &drives_,
+               &code_,      &races_,    &ports_,    &server_, &keys_};
 };
 
 }  // namespace

@@ -448,7 +448,7 @@ TEST_F(DomainTest, UpdateListAndTotals) {
   EXPECT_EQ(world.Run(world.sessions->List(world.scope, query))->items.size(), 1U);
 }
 
-TEST_F(DomainTest, TokensAreMadeOnceAndChecked) {
+TEST_F(DomainTest, TheFirstKeyIsMadeOnceAndChecked) {
   Boot();
   std::ifstream in(world.config.data_dir + "/token");
   std::string token;
@@ -457,16 +457,17 @@ TEST_F(DomainTest, TokensAreMadeOnceAndChecked) {
   struct stat st{};
   ASSERT_EQ(::stat((world.config.data_dir + "/token").c_str(), &st), 0);
   EXPECT_EQ(st.st_mode & 0777, 0600U);
-  auto good = world.Run(world.server->CheckToken(token));
+  auto good = world.Run(world.keys->Identify(token));
   ASSERT_TRUE(good);
-  EXPECT_EQ(good->team, "*");
+  EXPECT_EQ(good->principal.team, "*");
+  EXPECT_EQ(good->principal.role, KeyRole::kAdmin);
   for (const std::string& wrong : {std::string(), token + "x", token.substr(1), std::string(4096, 'a')}) {
-    auto bad = world.Run(world.server->CheckToken(wrong));
+    auto bad = world.Run(world.keys->Identify(wrong));
     ASSERT_FALSE(bad);
     EXPECT_EQ(bad.error().code, Code::kUnauthenticated);
   }
   ASSERT_TRUE(world.Restart());
-  EXPECT_EQ(world.Run(world.server->CheckToken(token))->id, good->id);
+  EXPECT_EQ(world.Run(world.keys->Identify(token))->principal.key_id, good->principal.key_id);
 }
 
 }  // namespace

@@ -108,4 +108,8 @@ void Records::KeepVisible(const Scope& scope, std::vector<store::ProjectUsage>& 
   std::erase_if(report, [&](const auto& u) { return !InScope(scope, u.team, u.project); });
 }
 
+bool Records::Includes(const Scope& scope, const store::Key& key) {
+  return InScope(scope, key.team, key.project);
+}
+
 }  // namespace sandbar::sandbox

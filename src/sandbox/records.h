@@ -42,6 +42,8 @@ class Records {
   Task<std::vector<store::Notice>> ListNotices(Scope scope, std::string sandbox);
   // Leaves only the projects that the scope may see.
   static void KeepVisible(const Scope& scope, std::vector<store::ProjectUsage>& report);
+  // The scope may manage the key. A key of every project needs a scope of every project.
+  static bool Includes(const Scope& scope, const store::Key& key);
 
  private:
   Core* core_;

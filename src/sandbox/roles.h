@@ -8,6 +8,7 @@
 #include "sandbox/commands/commands.h"
 #include "sandbox/drives/drives.h"
 #include "sandbox/files/files.h"
+#include "sandbox/keys/keys.h"
 #include "sandbox/ports/ports.h"
 #include "sandbox/races/races.h"
 #include "sandbox/sandboxes/sandboxes.h"
@@ -28,6 +29,7 @@ struct Roles {
   Races* races = nullptr;
   Ports* ports = nullptr;
   Server* server = nullptr;
+  Keys* keys = nullptr;
 };
 
 }  // namespace sandbar::sandbox

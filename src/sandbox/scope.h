@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "sandbox/principal.h"
+
 namespace sandbar::sandbox {
 
 // The team and project that a caller may act on (records.h compares them with rows). Auth has already resolved "*" in a
@@ -16,6 +18,7 @@ struct Scope {
   std::string project;       // for routes that name one
   bool any_project = false;  // the token may act on every project of the team (routes that name only a session id)
   bool any_team = false;
+  Principal caller;  // who asks; for records and events, not for decisions about rows
 };
 
 struct ListQuery {

@@ -1,12 +1,10 @@
-// The role Server: what this server offers as a whole, and who may call it. Single loop.
+// The role Server: what this server offers as a whole. Single loop.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "async/task.h"
 #include "engine/values.h"
-#include "store/records.h"
 
 namespace sandbar::sandbox {
 
@@ -22,8 +20,6 @@ class Server {
  public:
   virtual ~Server() = default;
   virtual ServerInfo Info() const = 0;
-  // Hashes the presented value and compares in constant time; kUnauthenticated when unknown.
-  virtual Task<store::Token> CheckToken(std::string presented) = 0;
 };
 
 }  // namespace sandbar::sandbox

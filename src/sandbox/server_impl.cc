@@ -1,14 +1,6 @@
 #include "sandbox/server_impl.h"
 
-#include "sandbox/tokens.h"
-
 namespace sandbar::sandbox {
-
-Task<> ServerImpl::LoadTokens() {
-  auto load = [dir = core_->config.data_dir](store::Store& store) { return sandbox::LoadTokens(store, dir); };
-  SB_CO_TRY(tokens_, co_await core_->Combined(std::move(load)));
-  co_return Result<>{};
-}
 
 ServerInfo ServerImpl::Info() const {
   ServerInfo info;
@@ -18,10 +10,6 @@ ServerInfo ServerImpl::Info() const {
   info.engines = core_->engines.engines();
   info.running = active_->Running().size();
   return info;
-}
-
-Task<store::Token> ServerImpl::CheckToken(std::string presented) {
-  co_return FindToken(tokens_, presented);
 }
 
 }  // namespace sandbar::sandbox

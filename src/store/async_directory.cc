@@ -116,13 +116,23 @@ Task<> AsyncDirectory::ForgetDrive(std::string id) {
   co_return co_await Offload(*pool_, std::move(call));
 }
 
-Task<> AsyncDirectory::InsertToken(Token token) {
-  auto call = [rows = rows_, token = std::move(token)] { return rows->InsertToken(token); };
+Task<> AsyncDirectory::InsertKey(Key key) {
+  auto call = [rows = rows_, key = std::move(key)] { return rows->InsertKey(key); };
   co_return co_await Offload(*pool_, std::move(call));
 }
 
-Task<std::vector<Token>> AsyncDirectory::Tokens() {
-  auto call = [rows = rows_] { return rows->Tokens(); };
+Task<Key> AsyncDirectory::EditKey(std::string id, KeyEdit edit) {
+  auto call = [rows = rows_, id = std::move(id), edit = std::move(edit)] { return rows->EditKey(id, edit); };
+  co_return co_await Offload(*pool_, std::move(call));
+}
+
+Task<std::vector<Key>> AsyncDirectory::AllKeys() {
+  auto call = [rows = rows_] { return rows->AllKeys(); };
+  co_return co_await Offload(*pool_, std::move(call));
+}
+
+Task<> AsyncDirectory::ForgetKey(std::string id) {
+  auto call = [rows = rows_, id = std::move(id)] { return rows->ForgetKey(id); };
   co_return co_await Offload(*pool_, std::move(call));
 }
 

@@ -41,8 +41,10 @@ class AsyncDirectory final : public Directory {
   Task<std::vector<Drive>> AllDrives() override;
   Task<> ForgetDrive(std::string id) override;
 
-  Task<> InsertToken(Token token) override;
-  Task<std::vector<Token>> Tokens() override;
+  Task<> InsertKey(Key key) override;
+  Task<Key> EditKey(std::string id, KeyEdit edit) override;
+  Task<std::vector<Key>> AllKeys() override;
+  Task<> ForgetKey(std::string id) override;
 
  private:
   SqliteDirectory* rows_;

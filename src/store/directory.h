@@ -1,5 +1,5 @@
 // The directory: the truth that all machines share. Records of sandboxes (names, owners, settings, heads), snapshots,
-// drives, tokens and usage. On one machine it is the SQLite file that the journal is in too (async_directory.h); for
+// drives, keys and usage. On one machine it is the SQLite file that the journal is in too (async_directory.h); for
 // several machines another database can stand behind it. Nothing above it sees SQL.
 //
 // Calls return a Task, because another database answers over the network. They are made on the loop. Calls that are
@@ -70,8 +70,13 @@ class Directory {
   // The row itself, for good.
   virtual Task<> ForgetDrive(std::string id) = 0;
 
-  virtual Task<> InsertToken(Token token) = 0;
-  virtual Task<std::vector<Token>> Tokens() = 0;
+  // kConflict when the id or the hash is taken.
+  virtual Task<> InsertKey(Key key) = 0;
+  // kNotFound when it is not there. An error from `edit` is returned, and nothing is written.
+  virtual Task<Key> EditKey(std::string id, KeyEdit edit) = 0;
+  virtual Task<std::vector<Key>> AllKeys() = 0;
+  // The row itself, for good. Not an error when it is not there.
+  virtual Task<> ForgetKey(std::string id) = 0;
 };
 
 }  // namespace sandbar::store

@@ -96,12 +96,17 @@ struct Drive {
   int64_t created_at = 0, updated_at = 0;
 };
 
-struct Token {
-  std::string id;          // "tok_…"
-  std::string sha256_hex;  // of the opaque token
+// An API key. A key that was revoked or has expired stays as a row for a long time: other records may name it.
+struct Key {
+  std::string id;          // "key_…" ("tok_…": made by a release that had no roles); never another key's
+  std::string sha256_hex;  // of the secret, which is shown once and kept nowhere
   std::string name;
   std::string team = "*", project = "*";  // "*": any
   int64_t created_at = 0;
+  KeyRole role = KeyRole::kViewer;
+  std::optional<int64_t> expires_at, revoked_at;
+  std::string made_by = "server";       // the id of the key that asked for it, or "server"
+  std::optional<int64_t> last_used_at;  // to the hour
 };
 
 }  // namespace sandbar::store

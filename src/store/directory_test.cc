@@ -235,8 +235,16 @@ TEST_F(AsyncDirectoryTest, EveryCallReachesTheRows) {
   ASSERT_TRUE(Run(directory_.ForgetDrive("drv_1")));
   EXPECT_TRUE(Run(directory_.AllDrives())->empty());
 
-  ASSERT_TRUE(Run(directory_.InsertToken({"tok_1", "ab", "n", "*", "*", 1})));
-  EXPECT_EQ(Run(directory_.Tokens())->size(), 1U);
+  ASSERT_TRUE(Run(directory_.InsertKey({.id = "key_1", .sha256_hex = "ab", .name = "n"})));
+  auto revoke = [](Key& k) -> Result<> {
+    k.revoked_at = 9;
+    return {};
+  };
+  EXPECT_EQ(Run(directory_.EditKey("key_1", revoke))->revoked_at, 9);
+  EXPECT_EQ(Run(directory_.AllKeys())->at(0).revoked_at, 9);
+  ASSERT_TRUE(Run(directory_.ForgetKey("key_1")));
+  ASSERT_TRUE(Run(directory_.ForgetKey("key_1"))) << "again";
+  EXPECT_TRUE(Run(directory_.AllKeys())->empty());
   ASSERT_TRUE(Run(directory_.RemoveSandbox(kA)));
   EXPECT_EQ(*Run(directory_.CountSandboxes()), 0U);
 }

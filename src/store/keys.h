@@ -52,5 +52,6 @@ struct Listing {
 using SandboxEdit = std::function<Result<>(Sandbox&)>;
 using SnapshotEdit = std::function<Result<>(Snapshot&)>;
 using DriveEdit = std::function<Result<>(Drive&)>;
+using KeyEdit = std::function<Result<>(Key&)>;
 
 }  // namespace sandbar::store

@@ -90,7 +90,15 @@ TEST_F(MigrationTest, RowsOfTheFormerSchemaAreAllThere) {
   EXPECT_EQ(store_->ListCommands("sbx_8iI9JTBShxCqgOxanTSINB1X")->size(), 1U);
   EXPECT_TRUE(store_->FindDrive("team_a", "prj_a", "data")->has_value());
   EXPECT_EQ(store_->AllLayers()->size(), 3U);
-  EXPECT_EQ(store_->Tokens()->size(), 1U);
+  auto keys = store_->AllKeys();
+  ASSERT_TRUE(keys && keys->size() == 1);
+  const Key& key = keys->front();
+  EXPECT_EQ(key.id, "tok_fT5MjGLKsCUdCdJIx9CzhCdu");
+  EXPECT_EQ(key.sha256_hex, "1b31e0b41586b826714b638d1c6288dc7c5f254a9553844033ae5bbedffdd135");
+  EXPECT_EQ(key.team + key.project, "**");
+  EXPECT_EQ(key.role, KeyRole::kAdmin) << "a token could do everything";
+  EXPECT_FALSE(key.expires_at || key.revoked_at || key.last_used_at);
+  EXPECT_EQ(key.made_by, "server");
   EXPECT_EQ(store_->Usage()->at(0).creations, 3U) << "the upgrade itself counts nothing";
   // The next start changes nothing, the ids least of all.
   Open();

@@ -12,6 +12,11 @@ enum class Status { kPending, kRunning, kStopping, kStopped, kFailed, kAborted, 
 std::string_view StatusName(Status s);  // the protocol's word
 std::optional<Status> StatusFromName(std::string_view name);
 
+// What a key may do: a viewer reads, an operator also runs and changes sandboxes, an admin also manages keys.
+enum class KeyRole { kViewer, kOperator, kAdmin };
+std::string_view KeyRoleName(KeyRole role);  // "viewer" | "operator" | "admin"
+std::optional<KeyRole> KeyRoleFromName(std::string_view name);
+
 struct KeepLastSnapshots {
   int count = 0;
   std::optional<int64_t> expiration_ms;

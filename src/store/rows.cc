@@ -32,6 +32,9 @@ const std::string kSnapshotColumns =
 const std::string kDriveColumns =
     "id, team, project, name, region, max_size_bytes, state, deleted, created_at, updated_at";
 
+const std::string kKeyColumns =
+    "id, sha256_hex, name, team, project, created_at, role, expires_at, revoked_at, made_by, last_used_at";
+
 std::string Placeholders(const std::string& columns) {
   std::string out = "?";
   for (char c : columns) {
@@ -102,6 +105,11 @@ void Bind(Query& q, const Snapshot& s) {
 void Bind(Query& q, const Drive& d) {
   q.Bind(d.id).Bind(d.team).Bind(d.project).Bind(d.name).Bind(d.region).Bind(d.max_size_bytes).Bind(d.state);
   q.Bind(d.deleted).Bind(d.created_at).Bind(d.updated_at);
+}
+
+void Bind(Query& q, const Key& k) {
+  q.Bind(k.id).Bind(k.sha256_hex).Bind(k.name).Bind(k.team).Bind(k.project).Bind(k.created_at);
+  q.Bind(KeyRoleName(k.role)).Bind(k.expires_at).Bind(k.revoked_at).Bind(k.made_by).Bind(k.last_used_at);
 }
 
 void Bind(Query& q, const Command& c) {
@@ -222,6 +230,18 @@ Result<Drive> ReadDrive(const Query& q, int first) {
   c.All(d.id, d.team, d.project, d.name, d.region, d.max_size_bytes, d.state, d.deleted, d.created_at, d.updated_at);
   SB_TRYV(c.result());
   return d;
+}
+
+Result<Key> ReadKey(const Query& q, int first) {
+  Key k;
+  std::string role;
+  Columns c(q, first);
+  c.All(k.id, k.sha256_hex, k.name, k.team, k.project, k.created_at, role, k.expires_at, k.revoked_at, k.made_by,
+        k.last_used_at);
+  SB_TRYV(c.result());
+  // An unknown role is read as the least: a key must not gain rights by a damaged row.
+  k.role = KeyRoleFromName(role).value_or(KeyRole::kViewer);
+  return k;
 }
 
 Result<Command> ReadCommand(const Query& q, int first) {

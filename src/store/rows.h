@@ -15,6 +15,7 @@ extern const std::string kSessionColumns;
 extern const std::string kCommandColumns;
 extern const std::string kSnapshotColumns;
 extern const std::string kDriveColumns;
+extern const std::string kKeyColumns;
 // "?, ?, …" and "a = ?, b = ?, …" for a column list.
 std::string Placeholders(const std::string& columns);
 std::string Assignments(const std::string& columns);
@@ -24,6 +25,7 @@ void Bind(Query& q, const Session& s);
 void Bind(Query& q, const Command& c);
 void Bind(Query& q, const Snapshot& s);
 void Bind(Query& q, const Drive& d);
+void Bind(Query& q, const Key& k);
 
 // `first` is the index of the record's first column.
 Result<Sandbox> ReadSandbox(const Query& q, int first = 0);
@@ -31,5 +33,6 @@ Result<Session> ReadSession(const Query& q, int first = 0);
 Result<Command> ReadCommand(const Query& q, int first = 0);
 Result<Snapshot> ReadSnapshot(const Query& q, int first = 0);
 Result<Drive> ReadDrive(const Query& q, int first = 0);
+Result<Key> ReadKey(const Query& q, int first = 0);
 
 }  // namespace sandbar::store

@@ -181,6 +181,14 @@ CREATE UNIQUE INDEX sandboxes_by_id ON sandboxes (id);
     R"sql(
 ALTER TABLE commands ADD COLUMN terminal INTEGER NOT NULL DEFAULT 0;
 )sql",
+    // Keys have a role, an end and a maker. Tokens of earlier releases could do everything: they become admins.
+    R"sql(
+ALTER TABLE tokens ADD COLUMN role TEXT NOT NULL DEFAULT 'admin';
+ALTER TABLE tokens ADD COLUMN expires_at INTEGER;
+ALTER TABLE tokens ADD COLUMN revoked_at INTEGER;
+ALTER TABLE tokens ADD COLUMN made_by TEXT NOT NULL DEFAULT 'server';
+ALTER TABLE tokens ADD COLUMN last_used_at INTEGER;
+)sql",
 };
 
 }  // namespace sandbar::store

@@ -259,18 +259,38 @@ Result<> SqliteDirectory::ForgetDrive(const std::string& id) {
   return q.Bind(id).Run();
 }
 
-Result<> SqliteDirectory::InsertToken(const Token& t) {
-  SB_TRY(auto q, db_->Prepare("INSERT INTO tokens (id, sha256_hex, name, team, project, created_at) "
-                              "VALUES (?, ?, ?, ?, ?, ?)"));
-  return q.Bind(t.id).Bind(t.sha256_hex).Bind(t.name).Bind(t.team).Bind(t.project).Bind(t.created_at).Run();
+// Keys are in the table `tokens`, which is older than their roles.
+Result<> SqliteDirectory::InsertKey(const Key& key) {
+  return InsertRow(*db_, "tokens", kKeyColumns, key);
 }
 
-Result<std::vector<Token>> SqliteDirectory::Tokens() {
-  SB_TRY(auto q, db_->Prepare("SELECT id, sha256_hex, name, team, project, created_at FROM tokens"));
-  auto read = [](const Query& row, int c) -> Result<Token> {
-    return Token{row.Text(c), row.Text(c + 1), row.Text(c + 2), row.Text(c + 3), row.Text(c + 4), row.Int(c + 5)};
-  };
-  return ReadAll<Token>(q, read);
+Result<Key> SqliteDirectory::EditKey(const std::string& id, const KeyEdit& edit) {
+  SB_TRY(auto tx, Transaction::Begin(db_));
+  std::optional<Key> found;
+  {
+    SB_TRY(auto q, db_->Prepare("SELECT " + kKeyColumns + " FROM tokens WHERE id = ?"));
+    q.Bind(id);
+    SB_TRY(found, ReadOne<Key>(q, ReadKey));
+  }
+  if (!found) return Fail(Code::kNotFound, "key not found: " + id);
+  SB_TRYV(edit(*found));
+  {
+    SB_TRY(auto q, db_->Prepare("UPDATE tokens SET " + Assignments(kKeyColumns) + " WHERE id = ?"));
+    Bind(q, *found);
+    SB_TRYV(q.Bind(id).Run());
+  }
+  SB_TRYV(tx.Commit());
+  return *std::move(found);
+}
+
+Result<std::vector<Key>> SqliteDirectory::AllKeys() {
+  SB_TRY(auto q, db_->Prepare("SELECT " + kKeyColumns + " FROM tokens ORDER BY created_at, rowid"));
+  return ReadAll<Key>(q, ReadKey);
+}
+
+Result<> SqliteDirectory::ForgetKey(const std::string& id) {
+  SB_TRY(auto q, db_->Prepare("DELETE FROM tokens WHERE id = ?"));
+  return q.Bind(id).Run();
 }
 
 }  // namespace sandbar::store

@@ -46,8 +46,10 @@ class SqliteDirectory {
   Result<std::vector<Drive>> AllDrives();
   Result<> ForgetDrive(const std::string& id);
 
-  Result<> InsertToken(const Token& token);
-  Result<std::vector<Token>> Tokens();
+  Result<> InsertKey(const Key& key);
+  Result<Key> EditKey(const std::string& id, const KeyEdit& edit);
+  Result<std::vector<Key>> AllKeys();
+  Result<> ForgetKey(const std::string& id);
 
  protected:
   // The steps of calls that write several rows. The caller has begun a transaction.

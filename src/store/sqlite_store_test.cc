@@ -328,10 +328,36 @@ TEST_F(SqliteStoreTest, ClaimingAPoolMemberIsPartOfTheCreate) {
   EXPECT_FALSE(*store_->FindSandbox(KeyOf(late)));
 }
 
-TEST_F(SqliteStoreTest, Tokens) {
-  ASSERT_TRUE(store_->InsertToken({"tok_1", "ab", "n", "*", "*", 1}));
-  EXPECT_EQ(store_->InsertToken({"tok_2", "ab", "n", "*", "*", 1}).error().code, Code::kConflict);
-  EXPECT_EQ(store_->Tokens()->at(0).sha256_hex, "ab");
+TEST_F(SqliteStoreTest, Keys) {
+  Key key{.id = "key_1", .sha256_hex = "ab", .name = "ci", .team = "t", .project = "p", .created_at = 5};
+  key.role = KeyRole::kOperator;
+  key.expires_at = 70;
+  key.made_by = "key_0";
+  ASSERT_TRUE(store_->InsertKey(key));
+  key.id = "key_2";
+  EXPECT_EQ(store_->InsertKey(key).error().code, Code::kConflict) << "two keys with one secret";
+  auto use = [](Key& k) -> Result<> {
+    k.last_used_at = 60;
+    k.revoked_at = 65;
+    return {};
+  };
+  ASSERT_TRUE(store_->EditKey("key_1", use));
+  EXPECT_EQ(store_->EditKey("key_3", use).error().code, Code::kNotFound);
+  auto refuse = [](Key& k) -> Result<> {
+    k.role = KeyRole::kAdmin;
+    return Fail(Code::kForbidden, "no");
+  };
+  EXPECT_EQ(store_->EditKey("key_1", refuse).error().code, Code::kForbidden);
+  Open();
+  auto all = store_->AllKeys();
+  ASSERT_TRUE(all && all->size() == 1);
+  const Key& kept = all->front();
+  EXPECT_EQ(kept.sha256_hex, "ab");
+  EXPECT_EQ(kept.name + kept.team + kept.project + kept.made_by, "citpkey_0");
+  EXPECT_EQ(kept.role, KeyRole::kOperator);
+  EXPECT_EQ(kept.expires_at, 70);
+  EXPECT_EQ(kept.revoked_at, 65);
+  EXPECT_EQ(kept.last_used_at, 60);
 }
 
 TEST_F(SqliteStoreTest, ANewerSchemaIsRefused) {

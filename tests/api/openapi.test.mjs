@@ -112,6 +112,15 @@ test("open documents", async () => {
   assert.equal((await ask("GET /sdk/env.sh", { token: null, status: 401 })).error.code, "unauthorized");
 });
 
+test("keys", async () => {
+  const { key, secret } = await ask("POST /x/v1/keys", { body: { name: "ci", role: "viewer", project: "*", expiresIn: 3_600_000 } });
+  await ask("GET /x/v1/info", { token: secret });
+  assert.ok((await ask("GET /x/v1/keys", { query: { all: "true" } })).keys.some((k) => k.id === key.id));
+  assert.equal((await ask("GET /x/v1/keys", { token: secret, status: 403 })).error.code, "forbidden");
+  const next = await ask("POST /x/v1/keys/{key}/rotate", { path: { key: key.id } });
+  assert.equal((await ask("DELETE /x/v1/keys/{key}", { path: { key: next.key.id } })).key.state, "revoked");
+});
+
 test("account and native", async () => {
   for (const path of ["/v2/user", "/v2/teams", "/x/v1/info", "/x/v1/images"]) await ask(`GET ${path}`);
   await ask("GET /v2/teams/{team}", { path: { team: "team_a" } });

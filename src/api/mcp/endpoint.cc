@@ -8,7 +8,6 @@
 #include "api/api.h"
 #include "api/call.h"
 #include "api/errors.h"
-#include "api/expiring_exchange.h"
 #include "api/handlers.h"
 #include "api/mcp/calls.h"
 #include "api/vercel/requests.h"
@@ -77,8 +76,10 @@ Result<mcp::Host> MakeHost(const Call& call) {
   host.admin = call.Flag("admin");
   auto name = call.params.find("name");
   host.sandbox_argument = name == call.params.end();
-  // Whoever names none works in one of their own: tokens do not meet in it unless they name it.
-  const std::string who = call.token.id + "\n" + call.scope.team + "\n" + call.scope.project;
+  // A client that names no sandbox gets one of its own: one per key and project. The JWTs of a project share one,
+  // because a program gets another JWT with each start.
+  const std::string key = call.caller().derived ? "jwt" : call.caller().key_id;
+  const std::string who = key + "\n" + call.scope.team + "\n" + call.scope.project;
   host.sandbox = host.sandbox_argument ? "mcp-" + crypto::Sha256Hex(who).substr(0, 16) : name->second;
   host.make.image = call.query.Get("image");
   host.make.runtime = call.query.Get("runtime");
@@ -130,8 +131,8 @@ struct Running {
 std::string KeyOf(const Call& call, const json::value* request_id) {
   const std::string_view session = call.request().Get("mcp-session-id");
   if (session.empty() || session.size() > kMaxSessionId || request_id == nullptr || request_id->is_null()) return "";
-  return call.token.id + "\n" + call.scope.team + "\n" + call.scope.project + "\n" + std::string(session) + "\n" +
-         json::serialize(*request_id);
+  return call.caller().key_id + "\n" + call.scope.team + "\n" + call.scope.project + "\n" + std::string(session) +
+         "\n" + json::serialize(*request_id);
 }
 
 Task<> Work(Running* r) {
@@ -140,14 +141,10 @@ Task<> Work(Running* r) {
   co_return Result<>{};
 }
 
-bool Expired(const Call& call) {
-  return call.expires_at_ms && CredentialLeft(*call.expires_at_ms).count() == 0;
-}
-
 Task<> Closed(Running* r) {
   auto closed = co_await r->call->exchange->WaitClosed();
   // Seen before the work is cancelled, which may be at a point where it cannot stop.
-  if (closed && !Expired(*r->call)) r->waited.abandoned = true;
+  if (closed && !r->call->credential->ended()) r->waited.abandoned = true;
   co_return closed;
 }
 
@@ -167,7 +164,7 @@ Task<> RunToAnswer(Running* r) {
   SB_CO_TRYV(co_await CheckCancelled());
   if (first.index() == 0) co_return std::get<0>(std::move(first));
   // The command that the call started goes on: the client can ask for it with another token.
-  if (Expired(*r->call)) co_return Fail(Code::kUnauthenticated, std::string(ExpiringExchange::kWhy));
+  if (r->call->credential->ended()) co_return std::unexpected(r->call->credential->Refusal());
   mcp::Waited waited = r->waited;
   auto ended = co_await mcp::Abandon(r->host, std::move(waited));
   if (!ended) log::Warn("ending a command whose client is gone: {}", ended.error().message);
@@ -190,8 +187,10 @@ Task<> ServeOne(Call* call, const mcp::Host* host, mcp::Message message) {
   if (running.message.method == "tools/call" && !running.message.progress_token.is_null() && takes_events) {
     running.progress = std::make_unique<SseProgress>(call->exchange, running.message.progress_token);
     call->exchange->LimitStalls(kStall);
-    mcp::RpcError expired{mcp::kInvalidRequest, std::string(ExpiringExchange::kWhy), std::nullopt};
-    call->last_words = SseEvent(mcp::ErrorMessage(running.message.id, expired));
+    call->last_words = [id = running.message.id](std::string_view why) {
+      mcp::RpcError ended{mcp::kInvalidRequest, std::string(why), std::nullopt};
+      return SseEvent(mcp::ErrorMessage(id, ended));
+    };
     SB_CO_TRYV(co_await call->StartStream("text/event-stream"));
   }
   SB_CO_TRYV(co_await RunToAnswer(&running));

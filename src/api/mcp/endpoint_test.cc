@@ -175,7 +175,7 @@ TEST_F(McpFixture, FilesGoThroughTheAgent) {
 }
 
 TEST_F(McpFixture, TheSandboxOfAConnection) {
-  domain_.tokens["second"] = store::Token{.id = "tok_2"};
+  domain_.AddKey("second");
   domain_.fail = Error{Code::kStopping, "asked for"};
   auto asked = [&](const std::string& path, const std::string& arguments, const std::string& extra = "") {
     Ask("POST", path, CallTool("list_files", arguments), extra);

@@ -4,7 +4,6 @@
 #include "api/api.h"
 #include "api/call.h"
 #include "api/errors.h"
-#include "api/expiring_exchange.h"
 #include "api/handlers.h"
 #include "api/keep_alive_stream.h"
 #include "wire/json_decode.h"
@@ -75,9 +74,10 @@ Task<> RunCode(Call* call) {
   std::string name = call->Param("name");
   auto events = co_await call->domain->code->Run(call->scope, std::move(name), std::move(spec));
   if (!events) co_return std::unexpected(std::move(events).error());
-  json::object expired{
-      {"type", "error"}, {"name", "SandbarError"}, {"value", ExpiringExchange::kWhy}, {"traceback", ""}};
-  call->last_words = wire::NdjsonLine(expired);
+  call->last_words = [](std::string_view why) {
+    json::object ended{{"type", "error"}, {"name", "SandbarError"}, {"value", why}, {"traceback", ""}};
+    return wire::NdjsonLine(ended);
+  };
   SB_CO_TRYV(co_await call->StartStream("application/x-ndjson"));
   auto ex = co_await asio::this_coro::executor;
   KeepAliveStream stream(call->exchange, "\n", call->config->stream_keep_alive, ex);

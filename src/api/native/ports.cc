@@ -3,7 +3,6 @@
 #include <charconv>
 
 #include "api/call.h"
-#include "api/expiring_exchange.h"
 #include "api/handlers.h"
 #include "base/ids.h"
 #include "http/byte_stream.h"
@@ -60,10 +59,8 @@ Task<> ForwardPort(Call* call) {
   SB_CO_TRY(http::ByteStream * client, co_await call->exchange->Upgrade(std::move(fields)));
   std::string nothing;
   auto pipe = http::PipeStreams(client, machine.get(), std::move(nothing), kForwardIdle);
-  if (!call->expires_at_ms) co_return co_await std::move(pipe);
   // A connection is a credential too: it ends with the one that opened it.
-  const std::chrono::milliseconds left = CredentialLeft(*call->expires_at_ms);
-  co_return co_await WithTimeout(std::move(pipe), left);
+  co_return co_await call->credential->Until(std::move(pipe));
 }
 
 }  // namespace sandbar::api

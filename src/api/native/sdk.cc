@@ -83,8 +83,11 @@ Task<> SdkEnv(Call* call) {
   SB_CO_TRY(wire::SdkSettings settings, ReadWishes(call->query));
   int64_t now = NowMs();
   // Bound to what the caller's own token resolved to: it can hand on less, never more, and for no longer than it has.
-  const int64_t expires = std::min(now + kEnvTokenMs, call->expires_at_ms.value_or(INT64_MAX));
-  JwtClaims claims{call->scope.team, call->scope.project, expires};
+  // Programs need no admin, and the variables end up in files and logs.
+  const sandbox::Principal& caller = call->caller();
+  const int64_t expires = std::min(now + kEnvTokenMs, caller.expires_at_ms.value_or(INT64_MAX));
+  const sandbox::KeyRole role = std::min(caller.role, sandbox::KeyRole::kOperator);
+  JwtClaims claims{call->scope.team, call->scope.project, expires, caller.key_id, role};
   settings.url = call->base_url;
   settings.token = MintJwt(call->config->jwt_key, claims, now);
   settings.team = call->scope.team;

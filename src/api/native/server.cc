@@ -40,13 +40,18 @@ Task<> NativeInfo(Call* call) {
                     {"previewUrl", call->preview_urls.before + "*" + call->preview_urls.after},
                     {"teamId", call->scope.team},
                     {"projectId", call->scope.project}};
+  const sandbox::Principal& caller = call->caller();
+  json::object key{{"id", caller.key_id}, {"name", caller.name}, {"role", store::KeyRoleName(caller.role)}};
+  if (caller.expires_at_ms) key["expiresAt"] = *caller.expires_at_ms;
+  body["key"] = std::move(key);
   co_return co_await call->Reply(std::move(body));
 }
 
 Task<> NativeRoutes(Call* call) {
   json::array routes;
   for (const RouteInfo& route : Api::Routes()) {
-    json::object row{{"method", route.method}, {"pattern", route.pattern}, {"auth", route.needs_token}};
+    json::object row{{"method", route.method}, {"pattern", route.pattern}, {"auth", route.role.has_value()}};
+    if (route.role) row["role"] = store::KeyRoleName(*route.role);
     routes.emplace_back(std::move(row));
   }
   json::object body{{"routes", std::move(routes)}};

@@ -5,7 +5,6 @@
 
 #include "api/call.h"
 #include "api/create_answers.h"
-#include "api/expiring_exchange.h"
 #include "api/fresh_shells.h"
 #include "api/handlers.h"
 #include "api/vercel/requests.h"
@@ -46,10 +45,10 @@ void NoteShell(Call* call, const sandbox::SandboxView& view, json::object* body)
 }
 
 // Sets `gone` when the client goes away, and then waits to be cancelled. WaitClosed also completes when the client's
-// token expires: then the client is still there for its answer.
+// credential ends: then the client is still there for its answer.
 Task<> WatchClient(Call* call, bool* gone) {
   SB_CO_TRYV(co_await call->exchange->WaitClosed());
-  *gone = !call->expires_at_ms || CredentialLeft(*call->expires_at_ms).count() > 0;
+  *gone = !call->credential->ended();
   co_return co_await Sleep(std::chrono::hours(24));
 }
 
@@ -124,7 +123,9 @@ Task<> CreateSandbox(Call* call) {
 }
 
 Task<> GetSandbox(Call* call) {
-  bool resume = call->Flag("resume");
+  const bool resume = call->Flag("resume");
+  // A resume starts a machine.
+  if (resume) SB_CO_TRYV(call->Need(sandbox::KeyRole::kOperator));
   std::string name = call->Param("name");
   auto view = co_await call->domain->sandboxes->Get(call->scope, std::move(name), resume);
   if (!view) co_return std::unexpected(std::move(view).error());

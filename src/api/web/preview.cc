@@ -206,7 +206,7 @@ Task<> Previews::Forward(http::HttpExchange* x, sandbox::RouteTarget target) {
   SB_CO_TRY(auto guest, co_await domain_->ports->Dial(std::move(any), target.session, target.route.port));
   ingress::IngressRequest request;
   std::string token;
-  PreviewSecrets secrets(domain_->server, config_->jwt_key, &target.route);
+  PreviewSecrets secrets(domain_->keys, config_->jwt_key, &target.route);
   std::string target_without = TakeToken(asked.target, &token);
   SB_CO_TRY(request.target, co_await secrets.Target(std::move(target_without)));
   request.public_host = asked.Get("host");

@@ -26,10 +26,11 @@ bool IsBase64Char(char c) {
 
 // Only we make these. Whether they are still good is not the guest's business either.
 bool HasOurPrefix(std::string_view word) {
-  return std::ranges::any_of(std::initializer_list<std::string_view>{"sbr_", "sbp_"}, [&](std::string_view prefix) {
-    const size_t at = word.find(prefix);
-    return at != std::string_view::npos && word.size() - at >= kShortest;
-  });
+  return std::ranges::any_of(std::initializer_list<std::string_view>{"sbt_", "sbr_", "sbp_", "sbk_"},
+                             [&](std::string_view prefix) {
+                               const size_t at = word.find(prefix);
+                               return at != std::string_view::npos && word.size() - at >= kShortest;
+                             });
 }
 
 // Maximal runs of characters that a token can have.
@@ -80,23 +81,18 @@ std::vector<std::string> Words(std::string_view text) {
 
 }  // namespace
 
-Task<bool> PreviewSecrets::Is(std::string word) {
-  if (HasOurPrefix(word)) co_return true;
-  if (LooksLikeJwt(word)) co_return SignedByUs(jwt_key_, word);
-  if (!route_->token.empty() && sandbox::RouteTokenMatches(*route_, word)) co_return true;
-  auto known = co_await server_->CheckToken(std::move(word));
-  co_return known.has_value();
+bool PreviewSecrets::Is(const std::string& word) const {
+  if (HasOurPrefix(word)) return true;
+  if (LooksLikeJwt(word)) return SignedByUs(jwt_key_, word);
+  if (!route_->token.empty() && sandbox::RouteTokenMatches(*route_, word)) return true;
+  return keys_->Knows(word);
 }
 
 Task<bool> PreviewSecrets::AnyIs(std::vector<std::string> words) {
   looked_at_ += words.size();
   if (looked_at_ > kMaxWords)
     co_return Fail(Code::kTooLarge, "the request has too many long words in its target and headers");
-  for (std::string& word : words) {
-    SB_CO_TRY(bool is, co_await Is(std::move(word)));
-    if (is) co_return true;
-  }
-  co_return false;
+  co_return std::ranges::any_of(words, [this](const std::string& word) { return Is(word); });
 }
 
 Task<bool> PreviewSecrets::Carries(std::string text) {

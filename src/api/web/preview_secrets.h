@@ -9,15 +9,15 @@
 
 #include "async/task.h"
 #include "http/server.h"
-#include "sandbox/server.h"
+#include "sandbox/keys/keys.h"
 
 namespace sandbar::api {
 
 class PreviewSecrets {
  public:
   // Everything outlives it. `route` may have a token.
-  PreviewSecrets(sandbox::Server* server, std::string_view jwt_key, const store::PortRoute* route)
-      : server_(server), jwt_key_(jwt_key), route_(route) {}
+  PreviewSecrets(const sandbox::Keys* keys, std::string_view jwt_key, const store::PortRoute* route)
+      : keys_(keys), jwt_key_(jwt_key), route_(route) {}
 
   // The fields that may pass: a field with a credential is left out, of a list of cookies or subprotocols its item.
   Task<std::vector<http::Header>> Headers(const http::HttpRequest* request);
@@ -28,11 +28,11 @@ class PreviewSecrets {
 
  private:
   Task<bool> AnyIs(std::vector<std::string> words);
-  Task<bool> Is(std::string word);
+  bool Is(const std::string& word) const;
   // The items of a list that may pass.
   Task<std::string> Items(std::string list, char separator);
 
-  sandbox::Server* server_;
+  const sandbox::Keys* keys_;
   std::string_view jwt_key_;
   const store::PortRoute* route_;
   size_t looked_at_ = 0;

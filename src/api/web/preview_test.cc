@@ -142,7 +142,7 @@ TEST_F(PreviewTest, NoSpellingOfACredentialReachesTheGuest) {
   constexpr char kOwn[] = "a-token-that-an-operator-chose";
   const std::string made = "sbr_0123456789012345678901234567890123456789";
   OnLoop([&] {
-    domain_.tokens[kOwn] = store::Token{};
+    domain_.AddKey(kOwn);
     return 0;
   });
   const int64_t now = NowMs();

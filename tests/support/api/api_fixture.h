@@ -167,7 +167,7 @@ class Client {
 class ApiFixture : public ::testing::Test {
  protected:
   ApiFixture() : guard_(asio::make_work_guard(io_)), domain_(io_.get_executor()) {
-    domain_.tokens["good"] = store::Token{};
+    domain_.AddKey("good");
     config_.jwt_key = kTestKey;
     config_.version = "1.2.3";
     config_.register_mjs = "console.log('hook')\n";

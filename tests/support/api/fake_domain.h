@@ -5,6 +5,7 @@
 #pragma once
 
 #include "support/api/fake_commands.h"
+#include "support/api/fake_keys.h"
 #include "support/api/fake_sandboxes.h"
 #include "support/api/fake_snapshots.h"
 #include "support/api/fake_state.h"
@@ -28,9 +29,10 @@ class FakeDomain : public FakeState {
   FakeCodeContexts code_{this};
   FakeRaces races_{this};
   FakePorts ports_{this};
-  FakeServer server_{this};
-  sandbox::Roles roles_{&sandboxes_, &sessions_, &commands_, &files_, &snapshots_,
-                        &drives_,    &code_,     &races_,    &ports_, &server_};
+  FakeServer server_;
+  FakeKeys keys_{this};
+  sandbox::Roles roles_{&sandboxes_, &sessions_, &commands_, &files_,  &snapshots_, &drives_,
+                        &code_,      &races_,    &ports_,    &server_, &keys_};
 };
 
 }  // namespace sandbar::api

@@ -157,7 +157,6 @@ class FakePorts : public sandbox::Ports {
 
 class FakeServer : public sandbox::Server {
  public:
-  explicit FakeServer(FakeState* state) : state_(state) {}
   sandbox::ServerInfo Info() const override {
     return {"allow-all",
             "fake",
@@ -165,14 +164,6 @@ class FakeServer : public sandbox::Server {
             3,
             {{.name = "fake"}, {.name = "strong", .isolation_class = 3, .usable = false, .why_not = "no KVM"}}};
   }
-  Task<store::Token> CheckToken(std::string presented) override {
-    auto it = state_->tokens.find(presented);
-    if (it == state_->tokens.end()) co_return Fail(Code::kUnauthenticated, "unknown token");
-    co_return it->second;
-  }
-
- private:
-  FakeState* state_;
 };
 
 }  // namespace sandbar::api

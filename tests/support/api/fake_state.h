@@ -49,8 +49,15 @@ struct FakeState {
   }
 
   // The script.
-  std::optional<Error> fail;  // what every call but CheckToken answers, when set
-  std::map<std::string, store::Token> tokens;
+  std::optional<Error> fail;                      // what every call answers, when set; those of Keys excepted
+  std::map<std::string, sandbox::Identity> keys;  // by secret
+  // A key "key_<secret>" of every project.
+  sandbox::Identity& AddKey(const std::string& secret, sandbox::KeyRole role = sandbox::KeyRole::kAdmin) {
+    sandbox::Identity& who = keys[secret];
+    who.principal = {"key_" + secret, secret, role, "*", "*", std::nullopt, false};
+    who.life = std::make_shared<sandbox::KeyLife>();
+    return who;
+  }
   std::vector<std::string> pieces;  // of the file that ReadFile finds
   std::optional<Error> read_ends_with;
   std::function<Fd()> dial;  // a connection to the server in the sandbox
@@ -80,6 +87,7 @@ struct FakeState {
   std::optional<sandbox::CommandSpec> command_spec;
   std::optional<sandbox::ListQuery> list;
   std::optional<sandbox::CodeSpec> code_spec;
+  std::optional<sandbox::KeySpec> key_spec;
   std::string asked;  // name, id, path, mode: whatever names the object of the last call
   std::optional<std::string> cwd;
   bool flag = false;
@@ -88,7 +96,7 @@ struct FakeState {
   int readers = 0;  // log readers alive
   int files = 0;    // readers of files alive
   int waits = 0;    // pending calls of Commands::Wait
-  int calls = 0;    // of anything but CheckToken
+  int calls = 0;    // of anything but Keys
 
   int users = 0;             // of sessions, by Use
   bool name_taken = false;   // a create finds its name taken
@@ -116,6 +124,7 @@ struct FakeState {
   store::Session session;
   store::Command command;
   store::Snapshot snapshot;
+  store::Key key{.id = "key_1", .sha256_hex = "hash-of-it", .name = "ci", .team = "t", .project = "p"};
   sandbox::DriveView drive;
   sandbox::CodeContextInfo context{"ctx_1", sandbox::CodeLanguage::kPython, "idle", 3, 1000, 2000};
   std::deque<Step> log;

@@ -1,0 +1,60 @@
+// The role Keys over the directory. All keys are in memory: every call needs one. Single loop; owned by the domain.
+#pragma once
+
+#include <list>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "sandbox/core.h"
+#include "sandbox/keys/keys.h"
+
+namespace sandbar::sandbox {
+
+class KeysImpl final : public Keys {
+ public:
+  static constexpr size_t kMaxInForce = 1000;
+  static constexpr size_t kMaxEnded = 1000;                       // the records of older ones are removed
+  static constexpr int64_t kUseGrainMs = 3'600'000;               // of last_used_at: one write an hour at most
+  static constexpr int64_t kMaxLifeMs = 3650LL * 24 * 3'600'000;  // of a key that has an end
+
+  explicit KeysImpl(Core* core) : core_(core) {}
+
+  // At start: reads the keys, and makes the first one.
+  Task<> Load();
+
+  Task<Identity> Identify(std::string secret) override;
+  Result<Identity> Find(std::string_view id) override;
+  bool Knows(std::string_view secret) const override;
+  Task<NewKey> Create(Scope scope, KeySpec spec) override;
+  Task<NewKey> Rotate(Scope scope, std::string id) override;
+  std::vector<store::Key> List(const Scope& scope) const override;
+  Task<store::Key> Revoke(Scope scope, std::string id) override;
+
+ private:
+  struct Entry {
+    store::Key key;
+    std::shared_ptr<KeyLife> life;
+  };
+
+  void Add(store::Key key);
+  Entry* FindEntry(std::string_view id);
+  // The one that the scope may manage, or null.
+  Entry* Managed(const Scope& scope, std::string_view id);
+  const Entry* WithSecret(std::string_view secret) const;
+  // The identity of a key that is in force; notes that it is used.
+  Result<Identity> InForce(Entry* entry);
+  Task<> WriteUse(std::string id, int64_t at);
+  // Removes the records of the oldest ended keys beyond kMaxEnded. Keys that the server made are kept: their secret may
+  // be in the token file, and a start would put it in force again.
+  Task<> ForgetOldest();
+
+  Core* core_;
+  std::list<Entry> entries_;  // oldest first
+  std::unordered_map<std::string, std::list<Entry>::iterator> by_id_;
+  std::unordered_multimap<std::string, std::list<Entry>::iterator> by_hash_head_;
+  std::string first_;  // the id of the key in the token file
+};
+
+}  // namespace sandbar::sandbox
