@@ -85,8 +85,9 @@ constexpr Route kRoutes[] = {
     {"GET", "/v2/projects/{project}", GetProject, Access::kViewer},
     {"POST", "/v11/projects", CreateProject, Access::kOperator},
 
-    {"POST", "/mcp", Mcp, Access::kOperator},
-    {"POST", "/mcp/s/{name}", Mcp, Access::kOperator},
+    // Each tool has a role of its own (mcp/tools.cc).
+    {"POST", "/mcp", Mcp, Access::kViewer},
+    {"POST", "/mcp/s/{name}", Mcp, Access::kViewer},
 
     {"POST", "/x/v1/keys", NativeCreateKey, Access::kAdmin},
     {"GET", "/x/v1/keys", NativeListKeys, Access::kAdmin},

@@ -111,9 +111,10 @@ ToolResult ToResult(const ToolCall* call, const Cell& cell, const std::string& n
   return result;
 }
 
-// The end of a call: what has ended is told once and forgotten.
+// The end of a call. Code that has ended is told once and forgotten; a viewer's look takes it from nobody.
 Result<ToolResult> Tell(const ToolCall* call, const std::shared_ptr<Cell>& cell, const std::string& note) {
-  if (cell->ended) call->host->cells->Drop(cell->handle);
+  const bool may_take = sandbox::May(call->host->scope.caller, sandbox::KeyRole::kOperator);
+  if (cell->ended && may_take) call->host->cells->Drop(cell->handle);
   if (cell->failure) return std::unexpected(*cell->failure);
   if (cell->ended && cell->output.status.empty())
     return Fail(Code::kStopped, "the code was ended by its context's end");

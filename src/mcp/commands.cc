@@ -203,6 +203,7 @@ Task<ToolResult> RunCommand(ToolCall* call) {
 
 Task<ToolResult> ReadOutput(ToolCall* call) {
   SB_CO_TRY(OutputArgs args, wire::DecodeValue<OutputArgs>(call->arguments));
+  if (args.kill) SB_CO_TRYV(sandbox::CheckRole(call->host->scope.caller, sandbox::KeyRole::kOperator));
   SB_CO_TRY(Opened opened, co_await FindSandbox(call));
   const int64_t most = call->host->settings.handle_after_ms;
   const std::chrono::milliseconds wait(std::clamp<int64_t>(args.wait_ms.value_or(most), 0, most));

@@ -19,6 +19,11 @@ bool IsOurs(const store::Sandbox& sandbox) {
   return sandbox.tags.contains(kMadeByTag);
 }
 
+// A viewer's call reads what is there: it makes, resumes and extends nothing.
+bool MayChange(const ToolCall* call) {
+  return sandbox::May(call->host->scope.caller, sandbox::KeyRole::kOperator);
+}
+
 // Without a snapshot a stopped machine has nothing to go on from.
 bool IsGone(const Error& error) {
   return error.code == Code::kSnapshotMissing || error.code == Code::kSnapshotGone;
@@ -28,7 +33,7 @@ bool IsGone(const Error& error) {
 Task<> KeepAlive(const ToolCall* call, const Opened* opened) {
   const int64_t idle = call->host->settings.idle_ms;
   const store::Session& session = opened->session;
-  if (!IsOurs(opened->sandbox) || !session.started_at || session.status != store::Status::kRunning)
+  if (!MayChange(call) || !IsOurs(opened->sandbox) || !session.started_at || session.status != store::Status::kRunning)
     co_return Result<>{};
   const int64_t left = *session.started_at + session.timeout_ms - NowMs();
   if (left > idle - std::min(kExtendStepMs, idle / 4)) co_return Result<>{};
@@ -82,6 +87,7 @@ Task<Opened> Resume(const ToolCall* call) {
 }  // namespace
 
 Task<Opened> OpenSandbox(const ToolCall* call) {
+  if (!MayChange(call)) co_return co_await FindSandbox(call);
   std::string note;
   // Others may make, stop and remove the same name meanwhile.
   for (int i = 1;; ++i) {

@@ -19,7 +19,7 @@ struct Opened {
 
 inline constexpr char kMadeByTag[] = "sandbar.mcp";
 
-// Finds it running, resumes or makes it.
+// Finds it running, resumes or makes it. For a caller whose role may not change anything, the same as FindSandbox.
 Task<Opened> OpenSandbox(const ToolCall* call);
 // Only when it is there; its session may have ended.
 Task<Opened> FindSandbox(const ToolCall* call);

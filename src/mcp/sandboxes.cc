@@ -95,6 +95,7 @@ Task<ToolResult> ForkSandbox(ToolCall* call) {
 
 Task<ToolResult> SetNetwork(ToolCall* call) {
   SB_CO_TRY(NetworkArgs args, wire::DecodeValue<NetworkArgs>(call->arguments));
+  if (args.policy) SB_CO_TRYV(sandbox::CheckRole(call->host->scope.caller, sandbox::KeyRole::kOperator));
   SB_CO_TRY(Opened opened, co_await OpenSandbox(call));
   std::string session = opened.session.id;
   if (args.policy) {

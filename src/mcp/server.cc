@@ -61,6 +61,10 @@ Prepared Prepare(const Host* host, const json::object& params) {
     out.error = BadParams("unknown tool: " + std::string(name->get_string()).substr(0, 64));
     return out;
   }
+  if (auto allowed = sandbox::CheckRole(host->scope.caller, out.tool->role.needed); !allowed) {
+    out.error = RpcError{kInvalidRequest, allowed.error().message, std::nullopt};
+    return out;
+  }
   out.call.host = host;
   out.call.sandbox = host->sandbox;
   if (const json::value* arguments = params.if_contains("arguments")) {
@@ -127,6 +131,13 @@ asio::awaitable<json::object> CallTool(Prepared* prepared) {
 }
 
 }  // namespace
+
+Result<> CheckAllowed(const Host& host, const Message& message) {
+  if (message.method != "tools/call") return {};
+  const json::value* name = message.params.if_contains("name");
+  const Tool* tool = name != nullptr && name->is_string() ? FindTool(host, name->get_string()) : nullptr;
+  return tool == nullptr ? Result<>{} : sandbox::CheckRole(host.scope.caller, tool->role.needed);
+}
 
 asio::awaitable<json::object> Answer(const Host* host, Message message, Progress* progress, Waited* waited) {
   json::object result;

@@ -13,6 +13,9 @@
 
 namespace sandbar::mcp {
 
+// kForbidden when the request calls a tool that the caller's role does not allow. Answer() asks too.
+Result<> CheckAllowed(const Host& host, const Message& message);
+
 // The answer to a valid request. `progress` may be null. Both pointers outlive the task.
 asio::awaitable<json::object> Answer(const Host* host, Message message, Progress* progress, Waited* waited);
 

@@ -8,6 +8,8 @@
 namespace sandbar::mcp {
 namespace {
 
+using sandbox::KeyRole;
+
 // Every word here is paid for in each client's context: short, and only what a model needs to call it right.
 constexpr Tool kTools[] = {
     {.name = "run_code",
@@ -22,6 +24,7 @@ constexpr Tool kTools[] = {
        "timeoutMs": {"type": "integer", "minimum": 1, "description": "default 120000"}})j",
      .required = R"j(["code"])j",
      .function = RunCode,
+     .role{KeyRole::kOperator},
      .destructive = true},
     {.name = "run_command",
      .description = "Run a shell command (bash) in the sandbox and wait for it. Returns exit code, time, stdout and "
@@ -35,6 +38,7 @@ constexpr Tool kTools[] = {
        "background": {"type": "boolean", "description": "return a handle at once, e.g. for servers"}})j",
      .required = R"j(["command"])j",
      .function = RunCommand,
+     .role{KeyRole::kOperator},
      .destructive = true},
     {.name = "read_output",
      .description = "Read the output of a command or code that is still running: waits until it ends or waitMs passed.",
@@ -45,6 +49,7 @@ constexpr Tool kTools[] = {
        "kill": {"type": "boolean", "description": "end it"}})j",
      .required = R"j(["handle"])j",
      .function = ReadOutput,
+     .role{KeyRole::kViewer},  // with kill: kOperator
      .destructive = true},
     {.name = "read_file",
      .description = "Read a text file (by lines) or look at an image (png, jpeg, gif, webp) in the sandbox.",
@@ -54,6 +59,7 @@ constexpr Tool kTools[] = {
        "limit": {"type": "integer", "minimum": 1, "description": "number of lines"}})j",
      .required = R"j(["path"])j",
      .function = ReadFile,
+     .role{KeyRole::kViewer},
      .read_only = true,
      .idempotent = true},
     {.name = "write_file",
@@ -61,6 +67,7 @@ constexpr Tool kTools[] = {
      .properties = R"j({"path": {"type": "string"}, "content": {"type": "string"}})j",
      .required = R"j(["path", "content"])j",
      .function = WriteFile,
+     .role{KeyRole::kOperator},
      .destructive = true,
      .idempotent = true},
     {.name = "edit_file",
@@ -72,6 +79,7 @@ constexpr Tool kTools[] = {
        "replaceAll": {"type": "boolean"}})j",
      .required = R"j(["path", "oldString", "newString"])j",
      .function = EditFile,
+     .role{KeyRole::kOperator},
      .destructive = true},
     {.name = "list_files",
      .description = "List files and directories with sizes. Does not go into .git and node_modules.",
@@ -80,6 +88,7 @@ constexpr Tool kTools[] = {
        "depth": {"type": "integer", "minimum": 1, "maximum": 10, "description": "default 2"}})j",
      .required = "[]",
      .function = ListFiles,
+     .role{KeyRole::kOperator},  // runs a program in the sandbox
      .read_only = true,
      .idempotent = true},
     {.name = "expose_port",
@@ -87,12 +96,14 @@ constexpr Tool kTools[] = {
      .properties = R"j({"port": {"type": "integer", "minimum": 1024, "maximum": 65535}})j",
      .required = R"j(["port"])j",
      .function = ExposePort,
+     .role{KeyRole::kOperator},
      .idempotent = true},
     {.name = "snapshot",
      .description = "Keep the sandbox's files as a snapshot. Running commands end; the next call goes on from it.",
      .properties = "{}",
      .required = "[]",
      .function = TakeSnapshot,
+     .role{KeyRole::kOperator},
      .destructive = true,
      .admin = true},
     {.name = "fork",
@@ -100,6 +111,7 @@ constexpr Tool kTools[] = {
      .properties = R"j({"name": {"type": "string", "description": "of the new one; default: made up"}})j",
      .required = "[]",
      .function = ForkSandbox,
+     .role{KeyRole::kOperator},
      .admin = true},
     {.name = "network",
      .description = "Set what the sandbox may reach; without a policy, show it and what was denied.",
@@ -107,6 +119,7 @@ constexpr Tool kTools[] = {
        "description": "\"deny-all\", \"allow-all\" or {\"allow\": [\"example.com\", \"*.example.com\"]}"}})j",
      .required = "[]",
      .function = SetNetwork,
+     .role{KeyRole::kViewer},  // with a policy: kOperator
      .destructive = true,
      .idempotent = true,
      .admin = true},
@@ -132,7 +145,7 @@ const Tool* FindTool(const Host& host, std::string_view name) {
 json::array ListTools(const Host& host) {
   json::array out;
   for (const Tool& tool : kTools) {
-    if (!Visible(host, tool)) continue;
+    if (!Visible(host, tool) || !sandbox::May(host.scope.caller, tool.role.needed)) continue;
     json::object properties = json::parse(tool.properties).as_object();
     if (host.sandbox_argument) {
       properties["sandbox"] = json::object{

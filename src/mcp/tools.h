@@ -74,20 +74,28 @@ ToolResult TextResult(std::string_view text);
 
 using ToolFunction = Task<ToolResult> (*)(ToolCall*);
 
+// The role that a tool needs, by its effect. It has no default: a tool without a role does not compile.
+struct ToolRole {
+  constexpr explicit ToolRole(sandbox::KeyRole role) : needed(role) {}
+  sandbox::KeyRole needed;
+};
+
 struct Tool {
   std::string_view name;
   std::string_view description;
   std::string_view properties;  // JSON Schema of the arguments
   std::string_view required;    // a JSON array
   ToolFunction function;
+  ToolRole role;
   bool read_only = false;
   bool destructive = false;
   bool idempotent = false;
   bool admin = false;
 };
 
-// Null: there is none, or not for this client.
+// Null: there is none, or not at this connection. The caller's role is not asked.
 const Tool* FindTool(const Host& host, std::string_view name);
+// Those that the caller's role allows.
 json::array ListTools(const Host& host);
 
 // commands.cc

@@ -44,9 +44,9 @@ Task<> Accepted(Call* call) {
   co_return co_await call->exchange->Respond(std::move(response));
 }
 
-Task<> Refuse(Call* call, json::value id, mcp::RpcError error) {
+Task<> Refuse(Call* call, json::value id, mcp::RpcError error, int status = 400) {
   json::value body = mcp::ErrorMessage(id, error);
-  co_return co_await ReplyRpc(call, std::move(body), 400);
+  co_return co_await ReplyRpc(call, std::move(body), status);
 }
 
 Result<egress::NetworkPolicy> PolicyOf(const wire::Query& query) {
@@ -269,6 +269,11 @@ Task<> Mcp(Call* call) {
   if (message.method == "notifications/cancelled")
     call->mcp_calls->Cancel(KeyOf(*call, message.params.if_contains("requestId")));
   if (message.kind != mcp::Kind::kRequest) co_return co_await Accepted(call);
+  if (auto allowed = mcp::CheckAllowed(host, message); !allowed) {
+    id = message.id;
+    mcp::RpcError error{mcp::kInvalidRequest, allowed.error().message, std::nullopt};
+    co_return co_await Refuse(call, std::move(id), std::move(error), 403);
+  }
   co_return co_await ServeOne(call, &host, std::move(message));
 }
 

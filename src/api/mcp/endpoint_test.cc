@@ -1,6 +1,8 @@
 // MCP over HTTP with scripted roles: the order of the answers, and what happens when the client goes.
 #include <signal.h>
 
+#include <set>
+
 #include "support/api/api_fixture.h"
 
 namespace sandbar::api {
@@ -190,6 +192,51 @@ TEST_F(McpFixture, TheSandboxOfAConnection) {
   EXPECT_NE(asked("/mcp", "{}", "Authorization: Bearer second\r\n"), own);
   json::object listed = Ask("POST", "/mcp", R"({"jsonrpc":"2.0","id":1,"method":"tools/list"})").Json();
   EXPECT_TRUE(listed.at("result").at("tools").at(0).at("inputSchema").at("properties").as_object().contains("sandbox"));
+}
+
+TEST_F(McpFixture, EachToolHoldsItsRole) {
+  domain_.AddKey("watcher", sandbox::KeyRole::kViewer);
+  const std::string viewer = "Authorization: Bearer watcher\r\n";
+  auto tools = [&](const std::string& path, const std::string& who) {
+    json::object listed = Ask("POST", path, R"({"jsonrpc":"2.0","id":1,"method":"tools/list"})", who).Json();
+    std::set<std::string> names;
+    for (const json::value& tool : listed.at("result").at("tools").as_array())
+      names.emplace(tool.at("name").as_string());
+    return names;
+  };
+  EXPECT_EQ(tools("/mcp", viewer), (std::set<std::string>{"read_file", "read_output"}));
+  EXPECT_EQ(tools("/mcp?admin=1", viewer), (std::set<std::string>{"read_file", "read_output", "network"}));
+  for (const std::string& name : tools("/mcp?admin=1", "")) {
+    if (tools("/mcp?admin=1", viewer).contains(name)) continue;
+    Answer refused = Ask("POST", "/mcp?admin=1", CallTool(name, "{}"), viewer);
+    EXPECT_EQ(refused.status, 403) << name;
+    EXPECT_EQ(refused.Json().at("id"), 7);
+    EXPECT_EQ(refused.Json().at("error").at("message"), "the key watcher may only read; this call needs operator");
+  }
+  Answer batch = Ask("POST", "/mcp", "[" + CallTool("run_command", R"({"command":"x"})") + "]", viewer);
+  EXPECT_TRUE(batch.body.contains("may only read")) << batch.body;
+  EXPECT_EQ(OnLoop([&] { return domain_.calls; }), 0) << "nothing reached the domain";
+  for (const auto& [name, arguments] : {std::pair{"read_output", R"({"handle":"cmd_1","kill":true})"},
+                                        std::pair{"network", R"({"policy":"allow-all"})"}}) {
+    json::object answer = Ask("POST", "/mcp/s/demo?admin=1", CallTool(name, arguments), viewer).Json();
+    EXPECT_EQ(answer.at("result").at("isError"), true);
+    EXPECT_EQ(TextOf(answer), "the key watcher may only read; this call needs operator");
+  }
+  EXPECT_EQ(OnLoop([&] { return domain_.calls; }), 0);
+  // Reading makes and starts nothing.
+  OnLoop([&] {
+    domain_.pieces = {"one\n"};
+    domain_.flag = true;
+  });
+  EXPECT_EQ(TextOf(Ask("POST", kPath, CallTool("read_file", R"({"path":"a"})"), viewer).Json()), "one\n");
+  OnLoop([&] {
+    EXPECT_FALSE(domain_.flag) << "it asked for a resume";
+    EXPECT_FALSE(domain_.create);
+    domain_.fail = Error{Code::kNotFound, "sandbox not found"};
+  });
+  Answer none = Ask("POST", kPath, CallTool("read_file", R"({"path":"a"})"), viewer);
+  EXPECT_TRUE(none.body.contains("not found")) << none.body;
+  EXPECT_FALSE(OnLoop([&] { return domain_.create.has_value(); }));
 }
 
 TEST_F(McpFixture, HowASandboxIsMadeIsInTheQuery) {
