@@ -4,6 +4,7 @@
 //   ServeCommand serve{.listen = "127.0.0.1:9000"};
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -32,6 +33,14 @@ struct RestartCommand {
 struct DownCommand {};
 struct UsageCommand {};
 struct TokenCommand {};
+struct KeyCommand {
+  std::string verb;                // create, ls, rotate, revoke
+  std::vector<std::string> names;  // create: one name; rotate (one) and revoke: ids, or names that only one key has
+  std::string role = "operator";
+  std::optional<std::string> project;
+  std::optional<int64_t> expires_ms;
+  bool all = false;  // ls: ended ones too
+};
 struct EnvCommand {
   bool aliases = true;                     // the SDK understands other spellings too
   std::optional<std::string> default_net;  // of sandboxes whose program asks for no network

@@ -40,7 +40,7 @@ using Command = std::variant<ServeCommand, UpCommand, RestartCommand, DownComman
                              EnvCommand, ImageCommand, VersionCommand, DoctorCommand, ForwardCommand, SnapshotCommand,
                              ForkCommand, PauseCommand, ResumeCommand, UsageCommand, DiffCommand, PromoteCommand,
                              RaceCommand, ExportCommand, ImportCommand, McpCommand, AttachCommand, AgentCommand,
-                             EvalCommand, SkillCommand, CodeCommand, ClaudeWorkerCommand, KernelCommand>;
+                             EvalCommand, SkillCommand, CodeCommand, ClaudeWorkerCommand, KernelCommand, KeyCommand>;
 
 struct Options {
   std::string data;         // --data, SANDBAR_DATA or /var/lib/sandbar

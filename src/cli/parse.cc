@@ -16,7 +16,7 @@
 namespace sandbar::cli {
 
 std::string CheckDuration(const std::string& text) {
-  return ParseDuration(text) ? std::string() : "'" + text + "' is no duration; write 90s, 5m or 2h";
+  return ParseDuration(text) ? std::string() : "'" + text + "' is no duration; write 90s, 5m, 2h or 30d";
 }
 
 namespace {
@@ -96,7 +96,7 @@ void AddServer(CLI::App* app, Raw* raw) {
                                       "sandboxes go on");
   AddServeFlags(restart, &raw->restart);
   app->add_subcommand("down", "Stop every sandbox and the server");
-  app->add_subcommand("token", "Print the API token");
+  app->add_subcommand("token", "Print the server's first API key; `key` makes others");
   app->add_subcommand("skill", "Print a short guide for coding agents");
   auto* env =
       app->add_subcommand("env", "Point the Vercel SDK here: eval \"$(sandbar env)\", or sandbar env -- pnpm dev");
@@ -260,6 +260,11 @@ Command Choose(const CLI::App* sub, Raw* raw) {
   if (name == "eval") return raw->eval;
   if (name == "mcp") return raw->mcp;
   if (name == "token") return TokenCommand{};
+  if (name == "key") {
+    raw->key.verb = sub->get_subcommands().front()->get_name();
+    if (!raw->key_expires.empty()) raw->key.expires_ms = ParseDuration(raw->key_expires);
+    return raw->key;
+  }
   if (name == "skill") return SkillCommand{};
   if (name == "env") return raw->env;
   if (name == "doctor") return raw->doctor;
@@ -339,6 +344,7 @@ Parsed Parse(int argc, const char* const* argv) {
   app.footer("Environment: SANDBAR_URL, SANDBAR_TOKEN, SANDBAR_DATA, NO_COLOR. Documentation: docs/operations.md");
   AddServer(&app, &raw);
   AddCommands(&app, &raw);
+  AddKey(&app, &raw);
   AddSandboxes(&app, &raw);
   AddCode(&app, &raw);
   AddNet(&app, &raw);

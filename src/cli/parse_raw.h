@@ -41,6 +41,8 @@ struct Raw {
   KernelCommand kernel;
   DoctorCommand doctor;
   EnvCommand env;
+  KeyCommand key;
+  std::string key_expires;
   bool env_no_aliases = false;
   AgentCommand agent;
   IsolationOptions agent_isolation;
@@ -64,6 +66,8 @@ void AddCommands(CLI::App* app, Raw* raw);
 std::string ArrangeCommands(const CLI::App* sub, Raw* raw);
 // `sh` is one of the two others.
 Command ChooseSh(const ShCommand& sh);
+// parse_keys.cc
+void AddKey(CLI::App* app, Raw* raw);
 
 // parse_agents.cc
 void AddMcp(CLI::App* app, Raw* raw);

@@ -202,6 +202,34 @@ TEST(Parse, DataComesFromTheEnvironmentWhenNotGiven) {
   EXPECT_FALSE(q.options->data_given);
 }
 
+TEST(Parse, Keys) {
+  auto made = std::get<KeyCommand>(
+      ParseWords({"key", "create", "ci", "--role", "viewer", "--project", "*", "--expires", "30d"}).options->command);
+  EXPECT_EQ(made.verb, "create");
+  EXPECT_EQ(made.names, std::vector<std::string>{"ci"});
+  EXPECT_EQ(made.role, "viewer");
+  EXPECT_EQ(made.project, "*");
+  EXPECT_EQ(made.expires_ms, 30LL * 86'400'000);
+  auto usual = std::get<KeyCommand>(ParseWords({"key", "create", "ci"}).options->command);
+  EXPECT_EQ(usual.role, "operator");
+  EXPECT_FALSE(usual.project || usual.expires_ms);
+  EXPECT_TRUE(std::get<KeyCommand>(ParseWords({"key", "ls", "-a"}).options->command).all);
+  auto revoke = std::get<KeyCommand>(ParseWords({"key", "revoke", "key_1", "ci"}).options->command);
+  EXPECT_EQ(revoke.names, (std::vector<std::string>{"key_1", "ci"}));
+  auto rotate = std::get<KeyCommand>(ParseWords({"key", "rotate", "ci"}).options->command);
+  EXPECT_EQ(rotate.verb, "rotate");
+  EXPECT_EQ(rotate.names, std::vector<std::string>{"ci"});
+  for (const auto& words : std::vector<std::vector<const char*>>{{"key"},
+                                                                 {"key", "rotate"},
+                                                                 {"key", "rotate", "a", "b"},
+                                                                 {"key", "create"},
+                                                                 {"key", "create", "a", "b"},
+                                                                 {"key", "create", "a", "--role", "root"},
+                                                                 {"key", "create", "a", "--expires", "soon"},
+                                                                 {"key", "revoke"}})
+    EXPECT_EQ(ParseWords(words).exit_code, 2);
+}
+
 TEST(Parse, SnapshotsForksAndUsage) {
   auto words = std::get<SnapshotCommand>(ParseWords({"snapshot", "rm", "snap_1", "snap_2"}).options->command).words;
   EXPECT_EQ(words, (std::vector<std::string>{"rm", "snap_1", "snap_2"}));
