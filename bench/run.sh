@@ -1,12 +1,12 @@
 #!/bin/bash
 # `make bench`: the release build against bubblewrap, crun and runc on the same rootfs, in one run, and through the SDK.
 # Prints medians and ratios with the budgets beside them; an exceeded budget is said, not an error. Root, Debian 12.
-#   bench/run.sh [create] [steps] [sdk] [net] [code] [snapshot] [engines] [idle]   default: create steps sdk net code.   ROUNDS=50, IDLE=1000 by default.
+#   bench/run.sh [create] [steps] [sdk] [net] [code] [terminal] [snapshot] [engines] [idle]   default: create steps sdk net code terminal.   ROUNDS=50, IDLE=1000 by default.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 . tools/setup.sh
 
-what=${*:-create steps sdk net code}
+what=${*:-create steps sdk net code terminal}
 rounds=${ROUNDS:-50}
 bin=${SANDBAR_BIN:-build/release/bin/sandbar}
 [ "$(id -u)" -eq 0 ] || refuse "the benchmark needs root" "it makes machines and mounts" "sudo make bench"
@@ -14,7 +14,7 @@ bin=${SANDBAR_BIN:-build/release/bin/sandbar}
 install_missing bubblewrap crun runc python3 clang-19
 command -v node >/dev/null || install_missing nodejs
 images/build.sh --check node24 || step "image node24" "$LOGS/images.log" images/build.sh node24
-if [[ " $what " == *" sdk "* && ! -e tests/clients/node_modules/.package-lock.json ]]; then
+if [[ " $what " =~ " sdk "|" terminal " && ! -e tests/clients/node_modules/.package-lock.json ]]; then
   step "npm packages" "$LOGS/npm-clients.log" npm ci --prefix tests/clients --no-audit --no-fund
 fi
 
@@ -122,6 +122,9 @@ PYTHON
 fi
 if [[ " $what " == *" sdk "* ]]; then
   SANDBAR_URL="http://127.0.0.1:$port" SANDBAR_TOKEN="$token" node bench/sdk.mjs
+fi
+if [[ " $what " == *" terminal "* ]]; then
+  SANDBAR_URL="http://127.0.0.1:$port" SANDBAR_TOKEN="$token" node bench/terminal.mjs
 fi
 if [[ " $what " == *" net "* ]]; then
   # The egress engine itself, linked from the build; it makes its own network namespaces.

@@ -6,6 +6,7 @@
 #include "api/call.h"
 #include "api/client_mistakes.h"
 #include "api/create_answers.h"
+#include "api/device_logins.h"
 #include "api/errors.h"
 #include "api/expiring_exchange.h"
 #include "api/fresh_shells.h"
@@ -65,6 +66,7 @@ Api::Api(const sandbox::Roles* domain, images::Catalog* catalog, ApiConfig confi
       create_answers_(std::make_unique<CreateAnswers>()),
       fresh_shells_(std::make_unique<FreshShells>()),
       terminal_tickets_(std::make_unique<TerminalTickets>()),
+      device_logins_(std::make_unique<DeviceLogins>()),
       mcp_calls_(std::make_unique<McpCalls>()) {
   SB_CHECK(config_.jwt_key.size() >= 32);
   config_.openapi = OpenApiText(RouteTable(), assets::kOpenApiJson, config_.version);
@@ -143,6 +145,7 @@ Task<> Api::Dispatch(http::HttpExchange* exchange) {
   call.create_answers = create_answers_.get();
   call.fresh_shells = fresh_shells_.get();
   call.terminal_tickets = terminal_tickets_.get();
+  call.device_logins = device_logins_.get();
   auto ex = co_await asio::this_coro::executor;
   if (!cells_) cells_ = std::make_unique<mcp::Cells>(ex);
   call.cells = cells_.get();

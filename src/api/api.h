@@ -35,6 +35,7 @@
 namespace sandbar::api {
 
 class CreateAnswers;
+class DeviceLogins;
 class FreshShells;
 class TerminalTickets;
 class McpCalls;
@@ -103,6 +104,7 @@ class Api {
   std::unique_ptr<CreateAnswers> create_answers_;
   std::unique_ptr<FreshShells> fresh_shells_;
   std::unique_ptr<TerminalTickets> terminal_tickets_;
+  std::unique_ptr<DeviceLogins> device_logins_;
   std::unique_ptr<McpCalls> mcp_calls_;
   std::unique_ptr<mcp::Cells> cells_;  // made with the first request, on its loop
 };

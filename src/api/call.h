@@ -27,6 +27,7 @@ namespace sandbar::api {
 
 struct ApiConfig;
 class CreateAnswers;
+class DeviceLogins;
 class FreshShells;
 class McpCalls;
 class TerminalTickets;
@@ -41,6 +42,7 @@ struct Call {
   CreateAnswers* create_answers = nullptr;
   FreshShells* fresh_shells = nullptr;
   TerminalTickets* terminal_tickets = nullptr;
+  DeviceLogins* device_logins = nullptr;
   mcp::Cells* cells = nullptr;
   McpCalls* mcp_calls = nullptr;
   std::string base_url;  // of this server, without a slash at its end

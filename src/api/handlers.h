@@ -72,6 +72,14 @@ Task<> GetTeam(Call* call);
 Task<> GetProject(Call* call);
 Task<> CreateProject(Call* call);
 
+// vercel/login.cc
+Task<> OAuthMetadata(Call* call);
+Task<> StartLogin(Call* call);
+Task<> PollLogin(Call* call);
+Task<> Logout(Call* call);
+Task<> IntrospectToken(Call* call);
+Task<> LoginPage(Call* call);
+
 // native/network.cc
 Task<> NativeNetworkLog(Call* call);
 Task<> NativeNetworkSuggest(Call* call);
@@ -106,6 +114,11 @@ Task<> NativeCreateKey(Call* call);
 Task<> NativeListKeys(Call* call);
 Task<> NativeRotateKey(Call* call);
 Task<> NativeRevokeKey(Call* call);
+
+// native/logins.cc
+Task<> NativeGetLogin(Call* call);
+Task<> NativeApproveLogin(Call* call);
+Task<> NativeDenyLogin(Call* call);
 
 // native/snapshots.cc
 Task<> NativeVerifySnapshot(Call* call);

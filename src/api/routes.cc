@@ -16,6 +16,12 @@ constexpr Route kRoutes[] = {
     {"GET", "/health", Health, Access::kOpen},
     {"HEAD", "/health", Health, Access::kOpen},
     {"GET", "/.well-known/jwks", Jwks, Access::kOpen},
+    {"GET", "/.well-known/openid-configuration", OAuthMetadata, Access::kOpen},
+    {"POST", "/x/v1/oauth/device", StartLogin, Access::kOpen},
+    {"POST", "/x/v1/oauth/token", PollLogin, Access::kOpen},
+    {"POST", "/x/v1/oauth/revoke", Logout, Access::kOpen},
+    {"POST", "/x/v1/oauth/introspect", IntrospectToken, Access::kOpen},
+    {"GET", "/login", LoginPage, Access::kOpen},
     {"GET", "/sdk/register.mjs", SdkRegister, Access::kOpen},
     {"GET", "/sdk/sandbar.py", SdkPython, Access::kOpen},
     {"GET", "/sdk/env.sh", SdkEnv, Access::kViewer},  // mints: no more role and life than the caller has
@@ -93,6 +99,9 @@ constexpr Route kRoutes[] = {
     {"GET", "/x/v1/keys", NativeListKeys, Access::kAdmin},
     {"POST", "/x/v1/keys/{key}/rotate", NativeRotateKey, Access::kAdmin},
     {"DELETE", "/x/v1/keys/{key}", NativeRevokeKey, Access::kAdmin},
+    {"GET", "/x/v1/logins/{code}", NativeGetLogin, Access::kOperator},
+    {"POST", "/x/v1/logins/{code}/approve", NativeApproveLogin, Access::kOperator},
+    {"POST", "/x/v1/logins/{code}/deny", NativeDenyLogin, Access::kOperator},
 
     {"GET", "/x/v1/info", NativeInfo, Access::kViewer},
     {"GET", "/x/v1/routes", NativeRoutes, Access::kViewer},

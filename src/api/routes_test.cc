@@ -77,7 +77,9 @@ TEST(Routes, OnlyTheseAreOpen) {
   }
   EXPECT_EQ(open, (std::set<std::string>{"GET /health", "HEAD /health", "GET /sdk/register.mjs", "GET /sdk/sandbar.py",
                                          "GET /llms.txt", "GET /openapi.json", "GET /.well-known/jwks",
-                                         "GET /x/v1/terminal"}));
+                                         "GET /.well-known/openid-configuration", "POST /x/v1/oauth/device",
+                                         "POST /x/v1/oauth/token", "POST /x/v1/oauth/revoke",
+                                         "POST /x/v1/oauth/introspect", "GET /login", "GET /x/v1/terminal"}));
 }
 
 }  // namespace

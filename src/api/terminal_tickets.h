@@ -16,10 +16,9 @@
 namespace sandbar::api {
 
 struct TerminalTicket {
-  sandbox::Scope scope;
+  sandbox::Scope scope;  // with the caller that asked for the ticket; the terminal ends with that caller's credential
   std::string session;
-  std::optional<int64_t> expires_at_ms;  // of the credential that asked for the ticket; the terminal ends then
-  bool first_use = false;                // see Call::first_use
+  bool first_use = false;  // see Call::first_use
 };
 
 class TerminalTickets {

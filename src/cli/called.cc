@@ -11,11 +11,11 @@ namespace {
 
 constexpr std::string_view kName = "sandbar ";
 
-constexpr std::array<std::string_view, 38> kCommands = {
-    "--help", "agent",  "claude-worker", "code",    "cp",    "diff",   "doctor",  "down",   "env", "eval",
-    "exec",   "export", "fork",          "forward", "image", "import", "inspect", "kernel", "key", "logs",
-    "mcp",    "net",    "pause",         "promote", "ps",    "race",   "restart", "resume", "rm",  "run",
-    "serve",  "skill",  "snapshot",      "stop",    "token", "up",     "usage",   "version"};
+constexpr std::array<std::string_view, 41> kCommands = {
+    "--help", "agent",  "attach",   "claude-worker", "code",  "cp",     "diff",    "doctor", "down", "env",   "eval",
+    "exec",   "export", "fork",     "forward",       "image", "import", "inspect", "kernel", "key",  "login", "logs",
+    "mcp",    "net",    "pause",    "promote",       "ps",    "race",   "restart", "resume", "rm",   "run",   "serve",
+    "sh",     "skill",  "snapshot", "stop",          "token", "up",     "usage",   "version"};
 
 std::string& Called() {
   static std::string called = "sandbar";

@@ -389,6 +389,7 @@ int Main(const Options& options, const Hooks& hooks) {
           },
           [&](const McpCommand& c) { return Somewhere(options, "", [&c](ApiClient* a) { return Mcp(a, c); }); },
           [&](const TokenCommand&) { return Token(options); },
+          [&](const LoginCommand& c) { return WithServer(options, [o, &c](ApiClient* a) { return Login(a, o, c); }); },
           [&](const KeyCommand& c) { return WithServer(options, [o, &c](ApiClient* a) { return Key(a, o, c); }); },
           [&](const EnvCommand& c) { return EnvSomewhere(options, c, hooks); },
           [&](const ImageCommand& c) { return hooks.image(options, c); },

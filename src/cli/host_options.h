@@ -41,6 +41,14 @@ struct KeyCommand {
   std::optional<int64_t> expires_ms;
   bool all = false;  // ls: ended ones too
 };
+// What a key that is made for a login may do.
+struct LoginCommand {
+  std::string verb;  // approve, deny
+  std::string code;
+  std::string role = "operator";
+  std::optional<std::string> project;
+  std::optional<int64_t> expires_ms;
+};
 struct EnvCommand {
   bool aliases = true;                     // the SDK understands other spellings too
   std::optional<std::string> default_net;  // of sandboxes whose program asks for no network

@@ -35,12 +35,13 @@ struct ClaudeWorkerCommand {
   llm::ClaudeWorkerOptions options;
 };
 
-using Command = std::variant<ServeCommand, UpCommand, RestartCommand, DownCommand, RunCommand, PsCommand, ExecCommand,
-                             LogsCommand, CpCommand, StopCommand, RmCommand, InspectCommand, NetCommand, TokenCommand,
-                             EnvCommand, ImageCommand, VersionCommand, DoctorCommand, ForwardCommand, SnapshotCommand,
-                             ForkCommand, PauseCommand, ResumeCommand, UsageCommand, DiffCommand, PromoteCommand,
-                             RaceCommand, ExportCommand, ImportCommand, McpCommand, AttachCommand, AgentCommand,
-                             EvalCommand, SkillCommand, CodeCommand, ClaudeWorkerCommand, KernelCommand, KeyCommand>;
+using Command =
+    std::variant<ServeCommand, UpCommand, RestartCommand, DownCommand, RunCommand, PsCommand, ExecCommand, LogsCommand,
+                 CpCommand, StopCommand, RmCommand, InspectCommand, NetCommand, TokenCommand, EnvCommand, ImageCommand,
+                 VersionCommand, DoctorCommand, ForwardCommand, SnapshotCommand, ForkCommand, PauseCommand,
+                 ResumeCommand, UsageCommand, DiffCommand, PromoteCommand, RaceCommand, ExportCommand, ImportCommand,
+                 McpCommand, AttachCommand, AgentCommand, EvalCommand, SkillCommand, CodeCommand, ClaudeWorkerCommand,
+                 KernelCommand, KeyCommand, LoginCommand>;
 
 struct Options {
   std::string data;         // --data, SANDBAR_DATA or /var/lib/sandbar

@@ -265,6 +265,11 @@ Command Choose(const CLI::App* sub, Raw* raw) {
     if (!raw->key_expires.empty()) raw->key.expires_ms = ParseDuration(raw->key_expires);
     return raw->key;
   }
+  if (name == "login") {
+    raw->login.verb = sub->get_subcommands().front()->get_name();
+    if (!raw->login_expires.empty()) raw->login.expires_ms = ParseDuration(raw->login_expires);
+    return raw->login;
+  }
   if (name == "skill") return SkillCommand{};
   if (name == "env") return raw->env;
   if (name == "doctor") return raw->doctor;
@@ -345,6 +350,7 @@ Parsed Parse(int argc, const char* const* argv) {
   AddServer(&app, &raw);
   AddCommands(&app, &raw);
   AddKey(&app, &raw);
+  AddLogin(&app, &raw);
   AddSandboxes(&app, &raw);
   AddCode(&app, &raw);
   AddNet(&app, &raw);

@@ -1,4 +1,4 @@
-// The words of `sandbar key`.
+// The words of `sandbar key` and `sandbar login`.
 #include <CLI/CLI.hpp>
 
 #include "cli/parse_raw.h"
@@ -27,6 +27,25 @@ void AddKey(CLI::App* app, Raw* raw) {
       ->add_option("ID", raw->key.names, "its id, or a name that only one key has")
       ->required();
   for (auto* sub : key->get_subcommands(nullptr)) sub->fallthrough();
+}
+
+void AddLogin(CLI::App* app, Raw* raw) {
+  auto* login = app->add_subcommand("login", "Decide on programs that ask to log in (`sandbox login` shows a code)");
+  login->require_subcommand(1);
+  auto* approve = login->add_subcommand("approve", "Give the program with this code a key of its own");
+  approve->add_option("CODE", raw->login.code, "as the program shows it, such as BCDF-GHJK")->required();
+  approve
+      ->add_option("--role", raw->login.role,
+                   "viewer reads, operator (default) runs and changes sandboxes, admin also "
+                   "manages keys; at most yours")
+      ->check(CLI::IsMember({"viewer", "operator", "admin"}));
+  approve->add_option("--project", raw->login.project, "the project that it may use (default: yours); * for all");
+  approve->add_option("--expires", raw->login_expires, "its life, e.g. 2h (default: 30d, or yours)")
+      ->check(CheckDuration);
+  login->add_subcommand("deny", "Refuse the program with this code")
+      ->add_option("CODE", raw->login.code, "as the program shows it")
+      ->required();
+  for (auto* sub : login->get_subcommands(nullptr)) sub->fallthrough();
 }
 
 }  // namespace sandbar::cli

@@ -42,7 +42,8 @@ struct Raw {
   DoctorCommand doctor;
   EnvCommand env;
   KeyCommand key;
-  std::string key_expires;
+  LoginCommand login;
+  std::string key_expires, login_expires;
   bool env_no_aliases = false;
   AgentCommand agent;
   IsolationOptions agent_isolation;
@@ -68,6 +69,7 @@ std::string ArrangeCommands(const CLI::App* sub, Raw* raw);
 Command ChooseSh(const ShCommand& sh);
 // parse_keys.cc
 void AddKey(CLI::App* app, Raw* raw);
+void AddLogin(CLI::App* app, Raw* raw);
 
 // parse_agents.cc
 void AddMcp(CLI::App* app, Raw* raw);

@@ -202,6 +202,18 @@ TEST(Parse, DataComesFromTheEnvironmentWhenNotGiven) {
   EXPECT_FALSE(q.options->data_given);
 }
 
+TEST(Parse, LoginsAreDecidedByCode) {
+  auto approve = std::get<LoginCommand>(
+      ParseWords({"login", "approve", "BCDF-GHJK", "--role", "viewer", "--expires", "2h"}).options->command);
+  EXPECT_EQ(approve.verb, "approve");
+  EXPECT_EQ(approve.code, "BCDF-GHJK");
+  EXPECT_EQ(approve.role, "viewer");
+  EXPECT_EQ(approve.expires_ms, 7'200'000);
+  EXPECT_EQ(std::get<LoginCommand>(ParseWords({"login", "deny", "X"}).options->command).verb, "deny");
+  EXPECT_FALSE(ParseWords({"login"}).options);
+  EXPECT_FALSE(ParseWords({"login", "approve"}).options);
+}
+
 TEST(Parse, Keys) {
   auto made = std::get<KeyCommand>(
       ParseWords({"key", "create", "ci", "--role", "viewer", "--project", "*", "--expires", "30d"}).options->command);

@@ -107,6 +107,7 @@ struct Key {
   std::optional<int64_t> expires_at, revoked_at;
   std::string made_by = "server";       // the id of the key that asked for it, or "server"
   std::optional<int64_t> last_used_at;  // to the hour
+  std::string ends_with;                // of a login's key: the id of the key that approved it; they end together
 };
 
 }  // namespace sandbar::store

@@ -33,7 +33,8 @@ const std::string kDriveColumns =
     "id, team, project, name, region, max_size_bytes, state, deleted, created_at, updated_at";
 
 const std::string kKeyColumns =
-    "id, sha256_hex, name, team, project, created_at, role, expires_at, revoked_at, made_by, last_used_at";
+    "id, sha256_hex, name, team, project, created_at, role, expires_at, revoked_at, made_by, last_used_at, "
+    "ends_with";
 
 std::string Placeholders(const std::string& columns) {
   std::string out = "?";
@@ -110,6 +111,7 @@ void Bind(Query& q, const Drive& d) {
 void Bind(Query& q, const Key& k) {
   q.Bind(k.id).Bind(k.sha256_hex).Bind(k.name).Bind(k.team).Bind(k.project).Bind(k.created_at);
   q.Bind(KeyRoleName(k.role)).Bind(k.expires_at).Bind(k.revoked_at).Bind(k.made_by).Bind(k.last_used_at);
+  q.Bind(k.ends_with);
 }
 
 void Bind(Query& q, const Command& c) {
@@ -237,7 +239,7 @@ Result<Key> ReadKey(const Query& q, int first) {
   std::string role;
   Columns c(q, first);
   c.All(k.id, k.sha256_hex, k.name, k.team, k.project, k.created_at, role, k.expires_at, k.revoked_at, k.made_by,
-        k.last_used_at);
+        k.last_used_at, k.ends_with);
   SB_TRYV(c.result());
   // An unknown role is read as the least: a key must not gain rights by a damaged row.
   k.role = KeyRoleFromName(role).value_or(KeyRole::kViewer);

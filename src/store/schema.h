@@ -188,6 +188,7 @@ ALTER TABLE tokens ADD COLUMN expires_at INTEGER;
 ALTER TABLE tokens ADD COLUMN revoked_at INTEGER;
 ALTER TABLE tokens ADD COLUMN made_by TEXT NOT NULL DEFAULT 'server';
 ALTER TABLE tokens ADD COLUMN last_used_at INTEGER;
+ALTER TABLE tokens ADD COLUMN ends_with TEXT NOT NULL DEFAULT '';
 )sql",
 };
 

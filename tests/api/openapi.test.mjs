@@ -121,6 +121,27 @@ test("keys", async () => {
   assert.equal((await ask("DELETE /x/v1/keys/{key}", { path: { key: next.key.id } })).key.state, "revoked");
 });
 
+test("logins", async () => {
+  await ask("GET /.well-known/openid-configuration", { token: null });
+  await ask("GET /login", { query: { code: "BCDF-GHJK" }, token: null });
+  const media = "application/x-www-form-urlencoded";
+  const form = (operation, fields, status) => ask(operation, { body: Buffer.from(new URLSearchParams(fields).toString()), media, status, token: null });
+  const start = () => form("POST /x/v1/oauth/device", { client_id: "x", scope: "openid" });
+  const poll = (login, status) => form("POST /x/v1/oauth/token", { grant_type: "urn:ietf:params:oauth:grant-type:device_code", device_code: login.device_code }, status);
+  const denied = await start();
+  assert.equal((await poll(denied, 400)).error, "authorization_pending");
+  await ask("GET /x/v1/logins/{code}", { path: { code: denied.user_code } });
+  await ask("POST /x/v1/logins/{code}/deny", { path: { code: denied.user_code } });
+  assert.equal((await ask("GET /x/v1/logins/{code}", { path: { code: denied.user_code }, status: 404 })).error.code, "not_found");
+  const approved = await start();
+  const { key } = await ask("POST /x/v1/logins/{code}/approve", { path: { code: approved.user_code }, body: { role: "viewer", expiresIn: 60_000 } });
+  assert.equal(key.role, "viewer");
+  const { access_token: token } = await poll(approved);
+  assert.equal((await form("POST /x/v1/oauth/introspect", { token })).active, true);
+  await form("POST /x/v1/oauth/revoke", { token });
+  assert.equal((await form("POST /x/v1/oauth/introspect", { token })).active, false);
+});
+
 test("account and native", async () => {
   for (const path of ["/v2/user", "/v2/teams", "/x/v1/info", "/x/v1/images"]) await ask(`GET ${path}`);
   await ask("GET /v2/teams/{team}", { path: { team: "team_a" } });

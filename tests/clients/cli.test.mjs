@@ -67,6 +67,13 @@ test("connect and exec -i: Ctrl-C ends the program, not the shell; sudo works", 
   assert.equal(exec.code, 9, exec.text);
 });
 
+test("create --connect: a new sandbox and a shell in it", async () => {
+  const made = await inTerminal(["create", "--name", "joined", "--timeout", "5m", "--connect"],
+    [[/vercel\/? ?[^\n]*$/, "echo in $((40+2))\n"], [/in 42/, "exit 4\n"]]);
+  assert.equal(made.code, 4, made.text);
+  assert.equal((await sandbox("rm", "joined")).code, 0);
+});
+
 test("a shell that cannot start: told, and the sandbox that was made for it does not go on", async () => {
   const made = await inTerminal(["run", "-i", "--timeout", "5m", "--", "no-such-program"], []);
   assert.notEqual(made.code, 0);

@@ -144,8 +144,8 @@ test("a server that is killed in the middle of an upload and of a terminal: both
 });
 
 // A terminal of the protocol: everything that was printed, and how it ended.
-async function terminal(start, options = {}) {
-  const { url, token } = await server.call("POST", `/v2/sandboxes/sessions/${session}/interactive`, { body: {} });
+async function terminal(start, options = {}, key = server.token) {
+  const { url, token } = await server.call("POST", `/v2/sandboxes/sessions/${session}/interactive`, { body: {}, token: key });
   const ws = new WebSocket(`${url}?token=${encodeURIComponent(token)}`, options);
   const seen = { ws, text: "", url, token };
   seen.closed = once(ws, "close");
@@ -188,6 +188,44 @@ test("a terminal: size, resize, job control, signals, UTF-8, exit code", async (
   await t.closed;
   assert.match(t.text, /after 130/);
   assert.equal(t.exit, 7);
+});
+
+test("sudo bash in a terminal: the superuser has job control too", async () => {
+  const t = await terminal({ command: "sudo", args: ["bash", "--norc"] });
+  await t.shows(/[#>] $/);
+  t.ws.send(Buffer.from("id -u; tty; stty size; ps -o tty= -p $$ | grep -c pts\n"));
+  await t.shows(/\b0\r\n\/dev\/pts\/\d+\r\n20 90\r\n1\r\n/);
+  t.ws.send(Buffer.from("cat\n"));
+  await t.shows(/cat\r\n/);
+  t.ws.send(Buffer.from("seen\n"));
+  await t.shows(/seen\r\nseen\r\n/);
+  t.ws.send(Buffer.from("\x03"));
+  await t.shows(/\^C[^]*[#>] $/);
+  t.ws.send(Buffer.from("exit 5\n"));
+  await t.closed;
+  assert.equal(t.exit, 5);
+});
+
+test("a terminal ends with the key that opened it, and says so; the program goes on", async () => {
+  const { key, secret } = await server.call("POST", "/x/v1/keys", { body: { name: "typist", project: "*" } });
+  const t = await terminal({ args: ["-c", "echo here; exec sleep 1000"] }, {}, secret);
+  await t.shows(/here/);
+  const late = await server.call("POST", `/v2/sandboxes/sessions/${session}/interactive`, { body: {}, token: secret });
+  await server.call("DELETE", `/x/v1/keys/${key.id}`);
+  const [code] = await t.closed;
+  assert.equal(code, 1008);
+  assert.match(t.said, /the key that opened this was revoked/);
+  const refused = new Promise((done) => {
+    const ws = new WebSocket(`${late.url}?token=${late.token}`);
+    ws.on("unexpected-response", (_, response) => done(response.statusCode));
+    ws.on("error", () => {});
+  });
+  assert.equal(await refused, 401, "its tickets end with it too");
+  const { commands: all } = await server.call("GET", `/v2/sandboxes/sessions/${session}/cmd`);
+  const left = all.filter((c) => c.terminal && c.exitCode === null);
+  assert.equal(left.length, 1);
+  await server.call("POST", `/v2/sandboxes/sessions/${session}/cmd/${left[0].id}/kill`, { body: { signal: 9 } });
+  await server.call("GET", `/v2/sandboxes/sessions/${session}/cmd/${left[0].id}?wait=true`);
 });
 
 test("a program that cannot be started is told, and ends with 127", async () => {

@@ -293,9 +293,9 @@ test("the data directory of the release before: its token and JWTs go on", async
     // The schema before keys had roles, with the token that it had.
     const downgrade = `import os, sqlite3, sys
 db = sqlite3.connect(sys.argv[1] + "/sandbar.db")
-for column in ("role", "expires_at", "revoked_at", "made_by", "last_used_at"): db.execute("ALTER TABLE tokens DROP COLUMN " + column)
+for column in ("role", "expires_at", "revoked_at", "made_by", "last_used_at", "ends_with"): db.execute("ALTER TABLE tokens DROP COLUMN " + column)
 db.execute("UPDATE tokens SET id = 'tok_0123456789abcdef01234567'")
-db.execute("PRAGMA user_version = 11")
+db.execute("PRAGMA user_version = 12")
 db.commit()
 os.remove(sys.argv[1] + "/token.id")`;
     await run("python3", ["-c", downgrade, old.data]);

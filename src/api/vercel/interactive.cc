@@ -8,8 +8,8 @@
 #include <boost/json.hpp>
 
 #include "api/call.h"
+#include "api/credential.h"
 #include "api/errors.h"
-#include "api/expiring_exchange.h"
 #include "api/handlers.h"
 #include "api/terminal_tickets.h"
 #include "http/websocket.h"
@@ -24,6 +24,8 @@ using http::WebSocketKind;
 using http::WebSocketMessage;
 
 constexpr std::chrono::seconds kStartTimeout{10};
+constexpr std::chrono::seconds kLastWordsTimeout{5};
+
 constexpr size_t kMaxPending = 1 << 20;  // bytes that were typed and not read yet; beyond that the client waits
 constexpr int kCannotStart = 127;
 
@@ -52,12 +54,22 @@ Result<ClientMessage> Decode(std::string_view text) {
 // One terminal of one WebSocket. Lives in the handler's frame.
 class Terminal {
  public:
-  Terminal(Call* call, TerminalTicket ticket, const asio::any_io_executor& ex)
-      : domain_(call->domain), ticket_(std::move(ticket)), typed_(ex), read_(ex), resized_(ex) {}
+  Terminal(Call* call, TerminalTicket ticket, const sandbox::Identity& who, const asio::any_io_executor& ex)
+      : domain_(call->domain), ticket_(std::move(ticket)), credential_(who), typed_(ex), read_(ex), resized_(ex) {}
 
   Task<> Run(http::WebSocket* ws) {
-    using namespace asio::experimental::awaitable_operators;
     ws_ = ws;
+    auto talk = Talk();
+    auto ended = co_await credential_.Until(std::move(talk));
+    if (ended || !credential_.ended()) co_return ended;
+    auto last_words = ws_->Write(WebSocketKind::kText, "\r\nsandbar: " + std::string(credential_.Why()) + "\r\n");
+    SB_CO_TRYV(co_await WithTimeout(std::move(last_words), kLastWordsTimeout));
+    co_return co_await ws_->Close(wire::kClosePolicy, "the credential has ended");
+  }
+
+ private:
+  Task<> Talk() {
+    using namespace asio::experimental::awaitable_operators;
     auto started = co_await Start();
     if (!started) co_return co_await Refuse(std::move(started).error());
     auto ended = co_await (PumpOutput() || ReadMessages() || WriteInput() || ApplySizes());
@@ -65,7 +77,6 @@ class Terminal {
     co_return std::visit([](auto& result) { return std::move(result); }, ended);
   }
 
- private:
   Task<> Start() {
     Task<WebSocketMessage> reading = ws_->Read();
     SB_CO_TRY(WebSocketMessage first, co_await WithTimeout(std::move(reading), kStartTimeout));
@@ -172,6 +183,7 @@ class Terminal {
 
   const sandbox::Roles* domain_;
   TerminalTicket ticket_;
+  Credential credential_;
   http::WebSocket* ws_ = nullptr;
   std::string command_;
   std::unique_ptr<sandbox::LogReader> log_;
@@ -188,7 +200,7 @@ Task<> OpenInteractive(Call* call) {
   auto view = co_await call->domain->sessions->Get(call->scope, session);
   if (!view) co_return std::unexpected(std::move(view).error());
   if (view->session.status == store::Status::kStopped) co_return Fail(Code::kStopped, "the session was stopped");
-  TerminalTicket ticket{call->scope, std::move(session), call->expires_at_ms, call->first_use};
+  TerminalTicket ticket{call->scope, std::move(session), call->first_use};
   // http: becomes ws:, https: becomes wss:.
   json::object body{{"url", "ws" + call->base_url.substr(4) + "/x/v1/terminal"},
                     {"token", call->terminal_tickets->Issue(std::move(ticket))}};
@@ -202,17 +214,16 @@ Task<> ServeTerminal(Call* call) {
   if (!ticket)
     co_return Fail(Code::kUnauthenticated,
                    "the ticket is unknown, was used, or is older than 30 seconds: ask for another one");
+  SB_CO_TRY(sandbox::Identity who, call->domain->keys->Recall(ticket->scope.caller));
+  ticket->scope.caller = who.principal;
+  SB_CO_TRYV(sandbox::CheckRole(who.principal, sandbox::KeyRole::kOperator));
   call->exchange->Vouch();
   // The session is in use as long as the terminal is.
   const std::shared_ptr<void> in_use = call->domain->sessions->Use(ticket->scope, ticket->session);
-  const std::optional<int64_t> expires_at_ms = ticket->expires_at_ms;
   auto ex = co_await asio::this_coro::executor;
-  Terminal terminal(call, *std::move(ticket), ex);
+  Terminal terminal(call, *std::move(ticket), who, ex);
   http::WebSocketSession session = [&terminal](http::WebSocket* ws) { return terminal.Run(ws); };
-  auto served = http::ServeWebSocket(call->exchange, {}, std::move(session));
-  if (!expires_at_ms) co_return co_await std::move(served);
-  const std::chrono::milliseconds left = CredentialLeft(*expires_at_ms);
-  co_return co_await WithTimeout(std::move(served), left);
+  co_return co_await http::ServeWebSocket(call->exchange, {}, std::move(session));
 }
 
 }  // namespace sandbar::api

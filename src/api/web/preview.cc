@@ -5,6 +5,7 @@
 #include "api/api.h"
 #include "api/errors.h"
 #include "api/web/preview_secrets.h"
+#include "api/web/web_guard.h"
 #include "sandbox/ports/routes.h"
 #include "wire/html.h"
 #include "wire/text.h"
@@ -22,13 +23,6 @@ constexpr std::chrono::seconds kRecheck{10};
 bool Under(std::string_view host, std::string_view suffix) {
   host = host.substr(0, host.rfind(':'));
   return host.size() > suffix.size() && wire::EqualsIgnoreCase(host.substr(host.size() - suffix.size()), suffix);
-}
-
-// "[::1]:4711" -> "::1".
-std::string AddressOf(std::string peer) {
-  peer = peer.substr(0, peer.rfind(':'));
-  std::erase_if(peer, [](char c) { return c == '[' || c == ']'; });
-  return peer;
 }
 
 http::HttpResponse Refusal(const http::HttpRequest& request, int status, std::string_view code,

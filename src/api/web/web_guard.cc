@@ -114,4 +114,10 @@ Result<> WebGuard::Check(const http::HttpRequest& request, bool loopback) const 
   return {};
 }
 
+std::string AddressOf(std::string peer) {
+  peer = peer.substr(0, peer.rfind(':'));
+  std::erase_if(peer, [](char c) { return c == '[' || c == ']'; });
+  return peer;
+}
+
 }  // namespace sandbar::api

@@ -48,5 +48,7 @@ class WebGuard {
 
 // Of "127.0.0.1:4711" or "[::1]:4711", as HttpExchange::peer() has it.
 bool CameOverLoopback(std::string_view peer);
+// The address in it, without port and brackets.
+std::string AddressOf(std::string peer);
 
 }  // namespace sandbar::api

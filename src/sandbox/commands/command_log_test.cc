@@ -385,6 +385,7 @@ TEST_F(CommandLogTest, AReaderBeginsAtAnyPosition) {
     all += piece;
   }
   log->Hole(all.size(), 100);
+  log->Finish();
   const uint64_t end = all.size() + 100;
   for (uint64_t since :
        {uint64_t{0}, uint64_t{1}, uint64_t{4095}, uint64_t{4096}, all.size() - 1, all.size(), end - 7, end}) {
@@ -392,9 +393,10 @@ TEST_F(CommandLogTest, AReaderBeginsAtAnyPosition) {
     ASSERT_TRUE(reader);
     std::string seen;
     uint64_t gap = 0;
-    while (!(*reader)->caught_up()) {
+    while (true) {
       auto chunk = world_.Run((*reader)->Next());
       ASSERT_TRUE(chunk);
+      if (chunk->bytes.empty() && chunk->gap == 0) break;
       seen += chunk->bytes;
       gap += chunk->gap;
     }
@@ -408,8 +410,8 @@ TEST_F(CommandLogTest, OfATerminalTheLastPartIsKept) {
   auto log = Open();
   log->KeepTailOnly();
   std::string all;
-  for (int i = 0; i < 20'000; ++i) {
-    const std::string piece = std::to_string(i) + "\n";
+  for (int i = 0; i < 2000; ++i) {
+    const std::string piece = std::to_string(i) + std::string(100, '.');
     log->Append(all.size(), 1, piece);
     all += piece;
   }

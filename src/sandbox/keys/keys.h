@@ -31,6 +31,7 @@ struct KeySpec {
   KeyRole role = KeyRole::kViewer;
   std::string project;                   // "*": every project of the caller's team; empty: that of the scope
   std::optional<int64_t> expires_in_ms;  // absent: as long as the caller's key
+  bool login = false;                    // of a person who logged in: it is revoked with the caller's key
 };
 
 struct NewKey {
@@ -61,6 +62,8 @@ class Keys {
   virtual std::vector<store::Key> List(const Scope& scope) const = 0;
   // The key is of no use any more when this returns, and what it opened ends. Not an error when it was revoked before.
   virtual Task<store::Key> Revoke(Scope scope, std::string id) = 0;
+  // Revokes the key with this secret if a login made it. Other keys stay: whoever has one may not end it by that alone.
+  virtual Task<> Logout(std::string secret) = 0;
 };
 
 }  // namespace sandbar::sandbox

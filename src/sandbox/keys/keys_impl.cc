@@ -67,6 +67,7 @@ Result<store::Key> Derive(const Scope& scope, const KeySpec& spec, int64_t now) 
   SB_TRYV(CheckNewLife(caller, key.expires_at, now));
   key.created_at = now;
   key.made_by = caller.key_id.empty() ? kServer : caller.key_id;
+  if (spec.login) key.ends_with = caller.key_id;
   return key;
 }
 
@@ -121,6 +122,15 @@ Task<> KeysImpl::Load() {
   SB_CO_TRY(Loaded loaded, co_await core_->Combined(std::move(load)));
   for (store::Key& key : loaded.keys) Add(std::move(key));
   first_ = std::move(loaded.first);
+  for (Entry& entry : entries_) {
+    store::Key& key = entry.key;
+    if (key.revoked_at) RevokeLoginsOf(key.id, *key.revoked_at);
+    // The record of an ended key may have been removed.
+    if (key.revoked_at || key.ends_with.empty() || FindEntry(key.ends_with) != nullptr) continue;
+    key.revoked_at = key.created_at;
+    entry.life->Revoke();
+    RevokeLoginsOf(key.id, key.created_at);
+  }
   co_return Result<>{};
 }
 
@@ -256,6 +266,7 @@ Task<NewKey> KeysImpl::Rotate(Scope scope, std::string id) {
   if (Entry* former = FindEntry(id)) {
     former->key.revoked_at = now;
     former->life->Revoke();
+    RevokeLoginsOf(id, now);
   }
   co_return made;
 }
@@ -269,16 +280,39 @@ std::vector<store::Key> KeysImpl::List(const Scope& scope) const {
 }
 
 Task<store::Key> KeysImpl::Revoke(Scope scope, std::string id) {
-  Entry* entry = Managed(scope, id);
+  const Entry* entry = Managed(scope, id);
   if (entry == nullptr) co_return NoKey();
   if (entry->key.revoked_at) co_return entry->key;
+  co_return co_await RevokeEntry(std::move(id));
+}
+
+void KeysImpl::RevokeLoginsOf(const std::string& id, int64_t at) {
+  for (Entry& entry : entries_) {
+    if (entry.key.ends_with != id || entry.key.revoked_at) continue;
+    entry.key.revoked_at = at;
+    entry.life->Revoke();
+    RevokeLoginsOf(entry.key.id, at);
+  }
+}
+
+Task<> KeysImpl::Logout(std::string secret) {
+  const Entry* entry = WithSecret(secret);
+  if (entry == nullptr || entry->key.ends_with.empty() || entry->key.revoked_at) co_return Result<>{};
+  std::string id = entry->key.id;
+  auto revoked = co_await RevokeEntry(std::move(id));
+  if (!revoked) co_return std::unexpected(std::move(revoked).error());
+  co_return Result<>{};
+}
+
+Task<store::Key> KeysImpl::RevokeEntry(std::string id) {
   const int64_t now = NowMs();
   SB_CO_TRY(store::Key revoked, co_await core_->directory->EditKey(id, RevokeAt(now)));
   // An expired key may have been forgotten meanwhile.
-  entry = FindEntry(id);
+  Entry* entry = FindEntry(id);
   if (entry == nullptr) co_return revoked;
   entry->key.revoked_at = revoked.revoked_at;
   entry->life->Revoke();
+  RevokeLoginsOf(id, now);
   co_return entry->key;
 }
 

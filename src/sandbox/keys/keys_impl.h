@@ -31,6 +31,7 @@ class KeysImpl final : public Keys {
   Task<NewKey> Rotate(Scope scope, std::string id) override;
   std::vector<store::Key> List(const Scope& scope) const override;
   Task<store::Key> Revoke(Scope scope, std::string id) override;
+  Task<> Logout(std::string secret) override;
 
  private:
   struct Entry {
@@ -45,6 +46,9 @@ class KeysImpl final : public Keys {
   const Entry* WithSecret(std::string_view secret) const;
   // The identity of a key that is in force; notes that it is used.
   Result<Identity> InForce(Entry* entry);
+  Task<store::Key> RevokeEntry(std::string id);
+  // The keys of logins that this key approved are revoked with it. Their rows do not say so: a start finds out again.
+  void RevokeLoginsOf(const std::string& id, int64_t at);
   Task<> WriteUse(std::string id, int64_t at);
   // Removes the records of the oldest ended keys beyond kMaxEnded. Keys that the server made are kept: their secret may
   // be in the token file, and a start would put it in force again.

@@ -51,6 +51,7 @@ class FakeKeys : public sandbox::Keys {
     state_->key.revoked_at = 7;
     co_return state_->key;
   }
+  Task<> Logout(std::string) override { co_return Result<>{}; }
 
  private:
   FakeState* state_;
