@@ -1,5 +1,5 @@
 // The egress path against a plain veth with NAT, in one run and interleaved: bytes per second both ways, what a connect
-// costs, what a TLS connect judged by its server name costs, 1,000 connections of one sandbox, 50 sandboxes with 40
+// costs, what a TLS connect decided by its server name costs, 1,000 connections of one sandbox, 50 sandboxes with 40
 // each. Medians and ratios, no promises.
 //
 //   net [--rounds N] [--megabytes N]

@@ -34,9 +34,9 @@ if(NODE)
     security.neighbours      # compares how long creates take
     engines.nesting          # floods tables that all machines of the host share, compares every setting of its network
     # Emulated machines: each takes a processor for seconds, and a server waits for an agent only so long.
-    engines.microvm engines.memory engines.formats engines.hostile clients.ladder faults.upgrade)
+    engines.microvm engines.memory engines.formats engines.hostile clients.isolation faults.upgrade)
   # Those that share something are not run at the same time.
-  set(lock_embedded cli.cli cli.launcher cli.readme agent.agent)    # servers in /var/lib/sandbar-run, which cli.cli counts
+  set(lock_embedded cli.cli cli.launcher cli.readme llm.agent)      # servers in /var/lib/sandbar-run, which cli.cli counts
   set(lock_flood network.root security.floods network.attacks)      # floods: each is compared with a quiet time before it
   set(lock_browser previews.attack previews.forward previews.vite)  # a Chromium each
   file(GLOB suites CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR} tests/*/*.test.mjs sdk/*.test.mjs)

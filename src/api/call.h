@@ -54,7 +54,7 @@ struct Call {
   bool first_use = false;  // of a sandbox that was made for an interactive shell
   // Absent on open routes. `exchange` ends streams with it (expiring_exchange.h).
   std::optional<Credential> credential;
-  // Ends a stream whose credential has ended, given the reason; empty: the usual error of its format.
+  // Ends a stream whose credential has ended, given the reason; empty: the default error of its format.
   std::function<std::string(std::string_view why)> last_words;
   Wanted wanted;
   sandbox::Scope scope;  // with the caller in it

@@ -23,9 +23,9 @@ class ExpiringExchange final : public http::HttpExchange {
 
   // Whether a read, a write or a wait on this exchange ended because the credential had.
   bool ended() const { return ended_; }
-  // Call it when ended() is true and the handler has returned. Writes `last_words` to the stream, or the usual error of
-  // the stream's format when `last_words` is empty. A stream whose format has no error is cut, so that the client never
-  // takes a part for the whole.
+  // Call it when ended() is true and the handler has returned. Writes `last_words` to the stream, or the default error
+  // of the stream's format when `last_words` is empty. A stream whose format has no error is cut, so that the client
+  // never takes a part for the whole.
   Task<> End(std::string last_words);
 
   const http::HttpRequest& request() const override { return inner_->request(); }

@@ -6,7 +6,7 @@ namespace sandbar {
 
 namespace {
 
-constexpr std::string_view kUsual = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+constexpr std::string_view kStandard = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 constexpr std::string_view kUrl = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
 int Letter(char c) {
@@ -15,7 +15,7 @@ int Letter(char c) {
   return c >= '0' && c <= '9' ? c - '0' + 52 : -1;
 }
 
-int UsualDigit(char c) {
+int StandardDigit(char c) {
   return c == '+' ? 62 : c == '/' ? 63 : Letter(c);
 }
 
@@ -68,7 +68,7 @@ Decoded Decode(std::string_view text, Digit digit) {
 }  // namespace
 
 std::string EncodeBase64(std::string_view bytes) {
-  std::string out = Encode(bytes, kUsual);
+  std::string out = Encode(bytes, kStandard);
   out.append((4 - out.size() % 4) % 4, '=');
   return out;
 }
@@ -81,7 +81,7 @@ std::optional<std::string> DecodeBase64(std::string_view text) {
   if (text.size() % 4 != 0) return std::nullopt;
   if (text.ends_with('=')) text.remove_suffix(1);
   if (text.ends_with('=')) text.remove_suffix(1);
-  Decoded out = Decode(text, UsualDigit);
+  Decoded out = Decode(text, StandardDigit);
   if (out.used != text.size() || text.size() % 4 == 1) return std::nullopt;
   return std::move(out.bytes);
 }
@@ -93,13 +93,13 @@ std::optional<std::string> DecodeBase64Url(std::string_view text) {
 }
 
 std::string DecodeBase64Prefix(std::string_view text, size_t* used) {
-  Decoded out = Decode(text, [](char c) { return std::max(UsualDigit(c), UrlDigit(c)); });
+  Decoded out = Decode(text, [](char c) { return std::max(StandardDigit(c), UrlDigit(c)); });
   if (used != nullptr) *used = out.used;
   return std::move(out.bytes);
 }
 
 bool IsBase64Text(std::string_view text) {
-  return std::ranges::all_of(text, [](char c) { return c == '=' || UsualDigit(c) >= 0; });
+  return std::ranges::all_of(text, [](char c) { return c == '=' || StandardDigit(c) >= 0; });
 }
 
 }  // namespace sandbar

@@ -56,7 +56,7 @@ Result<> Print(const llm::SessionDone& done, bool as_json) {
 
 }  // namespace
 
-Task<int> Agent(ApiClient* api, const Options* options, llm::AgentOptions asked) {
+Task<int> Agent(ApiClient* api, const Options* options, llm::RunOptions asked) {
   auto ex = co_await asio::this_coro::executor;
   // From here on a signal ends the run in order: one that comes while the sandbox is being made is not lost.
   Signals signals(ex, {SIGINT, SIGTERM, SIGHUP});

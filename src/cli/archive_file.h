@@ -1,5 +1,5 @@
 // The file of `sandbar export`, as `sandbar import` reads it. Anybody may have made it, so it grants itself nothing:
-// its sizes are judged before a byte is written, and of its settings only harmless ones become part of the request.
+// its sizes are checked before a byte is written, and of its settings only harmless ones become part of the request.
 // Blocking; one user, one thread.
 //
 //   SB_TRY(json::object settings, ReadArchive("box.tar.zst", "/tmp/work", max_size));

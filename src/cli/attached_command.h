@@ -7,11 +7,11 @@
 
 #include <string>
 
-#include "cli/api_client.h"
 #include "cli/local_terminal.h"
 #include "cli/output_follower.h"
 #include "cli/output_sink.h"
 #include "cli/sandbox_options.h"
+#include "cli/server_endpoint.h"
 #include "cli/signals.h"
 #include "cli/stdin_sender.h"
 

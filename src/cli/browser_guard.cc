@@ -66,7 +66,7 @@ std::optional<std::string> AnswerToBrowser(std::string_view bytes, const std::st
 
 // Not http::MessageReader: it keeps no copy of the bytes that it parses, and bytes of other protocols must pass as they
 // are.
-Task<bool> BrowserGuard::Judge() {
+Task<bool> BrowserGuard::Decide() {
   while (true) {
     std::optional<std::string> answer = early_.empty() ? std::nullopt : AnswerToBrowser(early_, authority_);
     if (answer && answer->empty()) co_return true;
@@ -85,9 +85,9 @@ Task<bool> BrowserGuard::Judge() {
 }
 
 Task<size_t> BrowserGuard::ReadSome(char* data, size_t n) {
-  if (!judged_) {
-    SB_CO_TRY(bool passes, co_await Judge());
-    judged_ = true;
+  if (!decided_) {
+    SB_CO_TRY(bool passes, co_await Decide());
+    decided_ = true;
     if (!passes) co_return Fail(Code::kClosed, "a browser was redirected to the host name of this forwarded port");
   }
   if (early_.empty()) co_return co_await stream_->ReadSome(data, n);

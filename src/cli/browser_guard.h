@@ -37,12 +37,12 @@ class BrowserGuard final : public http::ByteStream {
 
  private:
   // Reads until it is clear what the client is; false: a browser, which has been told.
-  Task<bool> Judge();
+  Task<bool> Decide();
 
   std::unique_ptr<http::ByteStream> stream_;
   std::string authority_;
   std::string early_;
-  bool judged_ = false;
+  bool decided_ = false;
 };
 
 }  // namespace sandbar::cli

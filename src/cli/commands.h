@@ -5,8 +5,8 @@
 #include <functional>
 
 #include "async/task.h"
-#include "cli/api_client.h"
 #include "cli/options.h"
+#include "cli/server_endpoint.h"
 #include "evals/case.h"
 
 namespace sandbar::cli {
@@ -53,7 +53,7 @@ Task<int> Promote(ApiClient* api, const Options* options, PromoteCommand command
 Task<int> Race(ApiClient* api, const Options* options, RaceCommand command);
 Task<int> Export(ApiClient* api, const Options* options, ExportCommand command);
 Task<int> Import(ApiClient* api, const Options* options, ImportCommand command);
-Task<int> Agent(ApiClient* api, const Options* options, llm::AgentOptions asked);
+Task<int> Agent(ApiClient* api, const Options* options, llm::RunOptions asked);
 Task<int> ClaudeWorker(ApiClient* api, llm::ClaudeWorkerOptions options);
 Task<int> Mcp(ApiClient* api, McpCommand command);
 // What `eval` needs before there is a server: the cases, and the run to compare with. Its errors are wrong usage.
@@ -72,9 +72,9 @@ std::string KernelDirectory(const std::optional<std::string>& given, const std::
 struct EngineProbe {
   std::string name;
   int64_t isolation_class = 0;
-  bool usual = false;   // of sandboxes that demand none
-  std::string why_not;  // not usable here; or:
-  std::string error;    // it should have worked
+  bool is_default = false;  // of sandboxes that demand none
+  std::string why_not;      // not usable here; or:
+  std::string error;        // it should have worked
   int64_t ms = 0;
 };
 // Every engine that the server knows.

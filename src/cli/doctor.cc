@@ -71,9 +71,9 @@ Finding CheckFallbacks() {
 }
 
 // One that cannot be used is no fault of the machine, unless it was chosen.
-Finding Judge(const EngineProbe& probe) {
+Finding CheckEngine(const EngineProbe& probe) {
   const std::string name = "engine " + probe.name;
-  const std::string what = fmt::format("class {}{}", probe.isolation_class, probe.usual ? ", the default" : "");
+  const std::string what = fmt::format("class {}{}", probe.isolation_class, probe.is_default ? ", the default" : "");
   if (!probe.why_not.empty()) return {name, Verdict::kWarn, what + ": not usable: " + probe.why_not, ""};
   if (!probe.error.empty()) return {name, Verdict::kBad, what + ": `true` did not run: " + probe.error, ""};
   return {name, Verdict::kOk, fmt::format("{}: created, ran `true`, deleted in {} ms", what, probe.ms), ""};
@@ -84,7 +84,7 @@ std::vector<Finding> CheckEngines(const Options& options, const std::vector<Engi
     return {{"engines", Verdict::kWarn, "not tried: no server answers for " + options.data,
              "sudo ./sandbar up   # then the doctor again"}};
   std::vector<Finding> findings;
-  for (const EngineProbe& probe : probes) findings.push_back(Judge(probe));
+  for (const EngineProbe& probe : probes) findings.push_back(CheckEngine(probe));
   return findings;
 }
 

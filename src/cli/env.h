@@ -8,8 +8,8 @@
 
 #include "async/task.h"
 #include "base/result.h"
-#include "cli/api_client.h"
 #include "cli/options.h"
+#include "cli/server_endpoint.h"
 #include "wire/sdk_variables.h"
 
 namespace sandbar::cli {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "async/task.h"
-#include "cli/api_client.h"
+#include "cli/server_endpoint.h"
 #include "cli/signals.h"
 
 namespace sandbar::cli {

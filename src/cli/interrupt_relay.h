@@ -7,8 +7,8 @@
 
 #include <string>
 
-#include "cli/api_client.h"
 #include "cli/attached_command.h"
+#include "cli/server_endpoint.h"
 #include "cli/signals.h"
 
 namespace sandbar::cli {

@@ -1,5 +1,5 @@
 // What the command line said, as values: one struct per command, in host_options.h, sandbox_options.h and, for the
-// commands of agents, here. Only parse.cc and parse_agents.cc know CLI11. Values of the main
+// commands that work with models, here. Only parse.cc and parse_llm.cc know CLI11. Values of the main
 // thread, which outlive the command.
 //
 //   auto parsed = Parse(argc, argv);       // prints help and errors itself
@@ -19,7 +19,7 @@
 namespace sandbar::cli {
 
 struct AgentCommand {
-  llm::AgentOptions options;
+  llm::RunOptions options;
 };
 struct EvalCommand {
   llm::EvalOptions options;

@@ -12,9 +12,9 @@
 #include <optional>
 #include <string>
 
-#include "cli/api_client.h"
 #include "cli/output_sink.h"
 #include "cli/retry_clock.h"
+#include "cli/server_endpoint.h"
 
 namespace sandbar::cli {
 

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "cli/api_client.h"
+#include "cli/server_endpoint.h"
 #include "wire/output_frames.h"
 #include "wire/output_text.h"
 

@@ -71,7 +71,7 @@ Command ChooseSh(const ShCommand& sh);
 void AddKey(CLI::App* app, Raw* raw);
 void AddLogin(CLI::App* app, Raw* raw);
 
-// parse_agents.cc
+// parse_llm.cc
 void AddMcp(CLI::App* app, Raw* raw);
 void AddCode(CLI::App* app, Raw* raw);
 void AddAgent(CLI::App* app, Raw* raw);

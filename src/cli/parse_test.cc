@@ -222,9 +222,9 @@ TEST(Parse, Keys) {
   EXPECT_EQ(made.role, "viewer");
   EXPECT_EQ(made.project, "*");
   EXPECT_EQ(made.expires_ms, 30LL * 86'400'000);
-  auto usual = std::get<KeyCommand>(ParseWords({"key", "create", "ci"}).options->command);
-  EXPECT_EQ(usual.role, "operator");
-  EXPECT_FALSE(usual.project || usual.expires_ms);
+  auto defaults = std::get<KeyCommand>(ParseWords({"key", "create", "ci"}).options->command);
+  EXPECT_EQ(defaults.role, "operator");
+  EXPECT_FALSE(defaults.project || defaults.expires_ms);
   EXPECT_TRUE(std::get<KeyCommand>(ParseWords({"key", "ls", "-a"}).options->command).all);
   auto revoke = std::get<KeyCommand>(ParseWords({"key", "revoke", "key_1", "ci"}).options->command);
   EXPECT_EQ(revoke.names, (std::vector<std::string>{"key_1", "ci"}));

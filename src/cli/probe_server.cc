@@ -80,7 +80,7 @@ Task<std::vector<EngineProbe>> ProbeEngines(ApiClient* api) {
   for (const auto& item : Array(info, "engines")) {
     const json::object& known = item.as_object();
     EngineProbe probe{Text(known, "name"), Number(known, "class")};
-    probe.usual = probe.name == Text(info, "engine");
+    probe.is_default = probe.name == Text(info, "engine");
     probe.why_not = Text(known, "whyNot");
     if (probe.why_not.empty()) {
       const int64_t begin = NowSteadyMs();

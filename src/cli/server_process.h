@@ -10,8 +10,8 @@
 
 #include "base/fd.h"
 #include "base/result.h"
-#include "cli/api_client.h"
 #include "cli/options.h"
+#include "cli/server_endpoint.h"
 
 namespace sandbar::cli {
 

@@ -10,10 +10,10 @@
 #include <optional>
 #include <string>
 
-#include "cli/api_client.h"
 #include "cli/detach_keys.h"
 #include "cli/local_input.h"
 #include "cli/retry_clock.h"
+#include "cli/server_endpoint.h"
 
 namespace sandbar::cli {
 

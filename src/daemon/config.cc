@@ -14,7 +14,7 @@
 #include "base/engine_table.h"
 #include "base/files.h"
 #include "base/log_level.h"
-#include "cli/api_client.h"
+#include "cli/server_endpoint.h"
 #include "egress/address.h"
 #include "wire/loopback.h"
 #include "wire/text.h"
@@ -23,7 +23,7 @@
 namespace sandbar::daemon {
 namespace {
 
-constexpr int kUsualMaxVcpus = 8;  // as the hosted service has it
+constexpr int kDefaultMaxVcpus = 8;  // as the hosted service has it
 
 constexpr int64_t kTerabyte = 1LL << 40;
 constexpr char kHostBundle[] = "/etc/ssl/certs/ca-certificates.crt";
@@ -352,8 +352,8 @@ Result<> Check(const Config& c) {
 
 }  // namespace
 
-Host ThisHost() {
-  Host host;
+HostSize ThisHost() {
+  HostSize host;
   host.cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   host.memory_mb = static_cast<int>(
       (static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE))) >> 20);
@@ -411,20 +411,20 @@ Result<> ApplyToml(const std::string& text, const std::string& name, Config* con
 namespace {
 
 // The SDK's default size is 2 vCPUs; a one-core host still serves it, by time slices.
-Result<> SetVcpus(const Host& host, Config* c) {
+Result<> SetVcpus(const HostSize& host, Config* c) {
   const int cores = std::max(2, host.cores);
   if (!c->cpu_overcommit && c->domain.max_vcpus > cores)
     return Fail(Code::kBadRequest,
                 fmt::format("`limits.max_vcpus` is {}, more than the {} cores of this host: that needs "
                             "`limits.cpu_overcommit = true`",
                             c->domain.max_vcpus, cores));
-  if (c->domain.max_vcpus == 0) c->domain.max_vcpus = c->cpu_overcommit ? std::max(kUsualMaxVcpus, cores) : cores;
+  if (c->domain.max_vcpus == 0) c->domain.max_vcpus = c->cpu_overcommit ? std::max(kDefaultMaxVcpus, cores) : cores;
   return {};
 }
 
 }  // namespace
 
-Result<Config> LoadConfig(const std::string& data, const cli::ServeCommand& flags, const Host& host) {
+Result<Config> LoadConfig(const std::string& data, const cli::ServeCommand& flags, const HostSize& host) {
   Config c;
   c.data = data;
   c.images = cli::kDefaultImages;
@@ -434,7 +434,7 @@ Result<Config> LoadConfig(const std::string& data, const cli::ServeCommand& flag
   if (std::filesystem::exists(kHostBundle, ec)) c.extra_ca = kHostBundle;
   if (const char* dir = std::getenv("SANDBAR_IMAGES"); dir != nullptr && *dir != '\0') c.images = dir;
   if (const char* list = std::getenv("SANDBAR_FORCE_FALLBACK"); list != nullptr) c.force_fallback = list;
-  const uint64_t usual_disk = std::exchange(c.domain.disk_bytes, 0);  // 0: nobody asked for a limit
+  const uint64_t default_disk = std::exchange(c.domain.disk_bytes, 0);  // 0: nobody asked for a limit
   if (flags.config) {
     SB_TRY(std::string text, ReadFile(*flags.config));
     SB_TRYV(ApplyToml(text, *flags.config, &c));
@@ -451,7 +451,7 @@ Result<Config> LoadConfig(const std::string& data, const cli::ServeCommand& flag
   if (c.disk_limit == "none" && c.domain.project.disk_bytes != 0)
     return Fail(Code::kBadRequest,
                 "`project.disk_mb` needs `disk.limit = \"btrfs\"`: plain directories have no budget");
-  if (c.disk_limit != "none" && c.domain.disk_bytes == 0) c.domain.disk_bytes = usual_disk;
+  if (c.disk_limit != "none" && c.domain.disk_bytes == 0) c.domain.disk_bytes = default_disk;
   if (flags.listen) SB_TRYV(ParseListen(*flags.listen, &c));
   if (flags.images) c.images = *flags.images;
   if (flags.isolation) c.domain.isolation = *flags.isolation;

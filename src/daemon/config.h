@@ -19,11 +19,11 @@
 namespace sandbar::daemon {
 
 // What the defaults depend on; a value, so that tests can have any host.
-struct Host {
+struct HostSize {
   int cores = 2;
   int memory_mb = 4096;
 };
-Host ThisHost();
+HostSize ThisHost();
 
 struct Config {
   std::string data, images;
@@ -58,7 +58,7 @@ struct Config {
   bool tls() const { return !tls_cert.empty(); }
 };
 
-Result<Config> LoadConfig(const std::string& data, const cli::ServeCommand& flags, const Host& host);
+Result<Config> LoadConfig(const std::string& data, const cli::ServeCommand& flags, const HostSize& host);
 // The file's part alone: over what `config` already says.
 Result<> ApplyToml(const std::string& text, const std::string& name, Config* config);
 // "127.0.0.1:8787", "[::1]:0", "localhost:80".

@@ -11,7 +11,7 @@
 #include <fstream>
 
 #include "base/files.h"
-#include "cli/api_client.h"
+#include "cli/server_endpoint.h"
 
 namespace sandbar::daemon {
 namespace {

@@ -6,10 +6,10 @@
 #include <set>
 
 #include "base/files.h"
-#include "cli/api_client.h"
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "cli/script.h"
+#include "cli/server_endpoint.h"
 #include "images/images.h"
 #include "wire/json_parse.h"
 #include "wire/ndjson.h"

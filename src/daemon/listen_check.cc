@@ -10,8 +10,8 @@
 #include <cstdio>
 
 #include "base/files.h"
-#include "cli/api_client.h"
 #include "cli/output.h"
+#include "cli/server_endpoint.h"
 
 namespace sandbar::daemon {
 namespace {

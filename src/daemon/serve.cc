@@ -165,8 +165,8 @@ Result<> Announce(const Running& r) {
     if (e.usable && e.name != info.engine)
       cli::Note(fmt::format("on demand: engine {} (class {})", e.name, e.isolation_class));
   if (std::string remark = PreviewRemark(config); !remark.empty()) cli::Note(remark);
-  if (auto usual = r.catalog->ResolveImage(config.domain.default_image); !usual)
-    cli::Note("sandboxes that name no image will be refused: " + usual.error().message);
+  if (auto default_image = r.catalog->ResolveImage(config.domain.default_image); !default_image)
+    cli::Note("sandboxes that name no image will be refused: " + default_image.error().message);
   if (config.ready_fd >= 0) {
     json::object ready{{"url", url}, {"token", r.token}};
     SB_TRYV(cli::WriteAll(config.ready_fd, wire::NdjsonLine(ready)));

@@ -13,8 +13,8 @@
 #include "base/fd.h"
 #include "base/files.h"
 #include "base/ids.h"
-#include "cli/api_client.h"
 #include "cli/output.h"
+#include "cli/server_endpoint.h"
 #include "wire/json_parse.h"
 #include "wire/ndjson.h"
 

@@ -8,8 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cli/api_client.h"
 #include "cli/output.h"
+#include "cli/server_endpoint.h"
 #include "cli/server_process.h"
 #include "os/unix_socket.h"
 #include "protocol/spawner_messages.h"

@@ -58,7 +58,7 @@ Result<BoundedPattern> BoundedPattern::Compile(const std::string& text, bool ign
     return Fail(Code::kBadRequest,
                 fmt::format("is a regular expression of {} bytes; at most {} are allowed", text.size(), kMaxBytes));
   }
-  // Judged before RE2 reads it: it writes every repetition out before it looks at its own limit.
+  // Estimated before RE2 reads it: it writes every repetition out before it looks at its own limit.
   if (Effort(text) > kMaxEffort) {
     return Fail(
         Code::kBadRequest,

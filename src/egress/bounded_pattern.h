@@ -52,8 +52,8 @@ class BoundedPattern {
   static constexpr size_t kMaxEffort = 4000;   // see Effort
   static constexpr size_t kMaxProgram = 2000;  // instructions
 
-  // What compiling a pattern costs, in about microseconds, judged by its text alone: a repetition (`{n,m}`) counts as
-  // often as it may repeat, a class of Unicode (`\p{…}`) as 250 characters.
+  // What compiling a pattern costs, in about microseconds, estimated from its text alone: a repetition (`{n,m}`) counts
+  // as often as it may repeat, a class of Unicode (`\p{…}`) as 250 characters.
   static size_t Effort(std::string_view text);
   // kBadRequest: what is wrong with the pattern and what to do about it.
   static Result<BoundedPattern> Compile(const std::string& text, bool ignore_case);

@@ -46,7 +46,7 @@ TEST(BoundedPattern, LargeOnesAreRefusedWithAWayOut) {
   EXPECT_TRUE(why("(").contains("not a regular expression"));
 }
 
-TEST(BoundedPattern, EffortIsJudgedByTheText) {
+TEST(BoundedPattern, EffortIsEstimatedFromTheText) {
   EXPECT_EQ(BoundedPattern::Effort("abc"), 3u);
   EXPECT_EQ(BoundedPattern::Effort("a{3}"), 4u + 3);
   EXPECT_EQ(BoundedPattern::Effort("a{3,70}b{2,}"), 12u + 70 + 2);
@@ -64,7 +64,7 @@ TEST(StepBudget, EndsForGood) {
   EXPECT_TRUE(budget.spent());
   StepBudget other(10);
   EXPECT_FALSE(other.Take(11));
-  EXPECT_FALSE(other.Take(1));  // what follows must not be judged on what is left
+  EXPECT_FALSE(other.Take(1));  // what follows must not be decided with what is left
 }
 
 }  // namespace

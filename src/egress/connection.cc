@@ -17,8 +17,8 @@ namespace sandbar::egress {
 namespace {
 
 constexpr size_t kMaxDrain = 256 << 10;  // bytes thrown away after the answer
-// Remembered per intercepted connection. Clients use a connection for one or two; and a change of policy judges them
-// all.
+// Remembered per intercepted connection. Clients use a connection for one or two; and a change of policy decides about
+// them all.
 constexpr size_t kMaxHosts = 8;
 constexpr size_t kPeek = 4096;
 constexpr std::chrono::milliseconds kDrainTime{1000};
@@ -116,7 +116,7 @@ bool EgressConnection::Survives(const CompiledPolicy& now) const {
     case ConnectionPlan::Kind::kDialName:
     case ConnectionPlan::Kind::kDialOpened: {
       if (now.mode() == EgressMode::kAllowAll) return true;
-      // An address that is being dialled was judged by the lists of then.
+      // An address that is being dialled was decided by the lists of then.
       if (!peer_ && now.policy().deny_cidrs != policy_->policy().deny_cidrs) return false;
       AddressDecision at_peer = peer_ ? now.DecideAddress(*peer_) : AddressDecision::kNoRule;
       if (by_address || granted_->kind == ConnectionPlan::Kind::kDialOpened)
@@ -175,9 +175,9 @@ Task<ConnectionPlan> EgressConnection::MakePlan() {
 }
 
 Task<> EgressConnection::Serve() {
-  auto judged = co_await MakePlan();
-  if (!judged) co_return std::unexpected(std::move(judged).error());
-  ConnectionPlan plan = *std::move(judged);
+  auto decided = co_await MakePlan();
+  if (!decided) co_return std::unexpected(std::move(decided).error());
+  ConnectionPlan plan = *std::move(decided);
   if (plan.kind == ConnectionPlan::Kind::kDeny) {
     auto refused = co_await Refuse(std::move(plan));
     co_return refused;

@@ -213,7 +213,7 @@ TEST_F(EgressCustomTest, Http2WithoutTlsIsRefused) {
   EXPECT_TRUE(ReadToEnd(guest.get()).bytes.contains("HTTP/2 without TLS"));
 }
 
-TEST_F(EgressCustomTest, PostgresIsJudgedByItsServerName) {
+TEST_F(EgressCustomTest, PostgresIsDecidedByItsServerName) {
   Start(Custom({"api.example.test"}));
   Fd guest = Connected(std::string(kPostgresGssRequest));
   EXPECT_EQ(ReadSome(guest.get(), 1), "N");

@@ -98,7 +98,7 @@ bool SameTreatment(const CompiledPolicy& a, const ConnectionPlan& x, const Compi
   if (x.kind != y.kind || x.name != y.name) return false;
   if (x.kind == Kind::kDialAddress) return true;
   const bool named = x.kind == Kind::kDialName || (x.kind == Kind::kIntercept && !x.name.empty());
-  // What a name resolves to is judged later, by one of the two.
+  // What a name resolves to is decided later, by one of the two.
   return named && a.policy().deny_cidrs == b.policy().deny_cidrs && rules(x) == rules(y);
 }
 

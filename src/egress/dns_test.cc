@@ -107,7 +107,7 @@ TEST_F(EgressDnsTest, SubnetsOpenDnsOnlyIfTheOperatorSaysSo) {
   EXPECT_EQ(Ask("api.example.test", 16).rcode, DnsRcode::kNxDomain);
 }
 
-TEST_F(EgressDnsTest, AConnectionToAMadeUpAddressIsJudgedByItsSni) {
+TEST_F(EgressDnsTest, AConnectionToAMadeUpAddressIsDecidedByItsSni) {
   Start(Custom({"*.example.test"}));
   uint16_t port = PortOf(server_.get());
   SetTarget(Endpoint{*ParseAddress(Ask("api.example.test").addresses.at(0)), port});

@@ -16,7 +16,8 @@
 
 namespace sandbar::egress {
 
-// The protocol that a client speaks. It says how the client is judged, and the protocol in which a denial is sent.
+// The protocol that a client speaks. It says how the policy decides about the client, and the protocol in which a
+// denial is sent.
 enum class AppProtocol { kUnknownYet, kTls, kHttp, kHttp2, kPostgres, kOther };
 AppProtocol Classify(std::string_view first_bytes);
 std::string_view KindName(AppProtocol protocol);  // "tls", "http" or "tcp", as in Denial and Attempt

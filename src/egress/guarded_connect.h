@@ -1,5 +1,5 @@
 // The one dialler of the product: no other file of the daemon calls connect(2) towards a network.
-// GuardedConnect judges the very address that it dials (AddressDenied), so neither a rebound DNS answer nor an odd
+// GuardedConnect checks the very address that it dials (AddressDenied), so neither a rebound DNS answer nor an odd
 // spelling leads anywhere else. Single loop.
 //
 //   auto up = co_await GuardedConnect(target, config);   // kForbidden: the message says why the address is denied

@@ -1,6 +1,6 @@
 // Interception: the proxy reads the requests of a connection. It does so for TLS to a domain with rules, which it ends
-// with a certificate of its own, and for plain HTTP under a domain policy, where every request is judged by its own
-// Host. Requests are parsed, judged, rewritten and sent on as parsed, never raw; bodies stream both ways; an upgraded
+// with a certificate of its own, and for plain HTTP under a domain policy, where every request is decided by its own
+// Host. Requests are parsed, decided, rewritten and sent on as parsed, never raw; bodies stream both ways; an upgraded
 // connection (WebSocket) becomes a pipe. The upstream's certificate is verified. Single loop.
 //
 // Files: intercept_connection (one connection), intercept_request (rules about requests), intercept_response (rules
@@ -67,7 +67,7 @@ struct InterceptorOptions {
   ForwardIdentity identity;
   ForwardSigner* signer = nullptr;  // outlives it; null: forwardURL answers 502
   std::string upstream_ca_file;     // trusted besides the system's authorities
-  // Where requests are judged whose matchers take long; outlives it. Null: such requests are refused.
+  // Where requests are decided whose matchers take long; outlives it. Null: such requests are refused.
   asio::thread_pool* matching = nullptr;
 };
 Result<std::unique_ptr<Interceptor>> MakeInterceptor(const asio::any_io_executor& ex, InterceptorOptions options);

@@ -249,7 +249,7 @@ TEST_F(InterceptBodyTest, UnaskedUpgradeIsAnError) {
   });
   StartPlain();
   EXPECT_EQ(Plain(up.port()).Ask(Get("api.test")).head.status, 502);
-  // A switch to HTTP/2 would carry requests that nobody judges: it is not even asked for.
+  // A switch to HTTP/2 would carry requests that nobody checks: it is not even asked for.
   EXPECT_EQ(
       Plain(up.port())
           .Ask(Get("api.test", "/", "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: A\r\n"))

@@ -97,7 +97,7 @@ Task<> InterceptConnection::ShakeHands() {
                      "the client speaks only HTTP/2, and this domain has rules", "let the client offer HTTP/1.1");
   }
   if (!shaken) co_return shaken;
-  // What was judged by whoever read the ClientHello first is what OpenSSL read in it.
+  // What was decided on by whoever read the ClientHello first is what OpenSSL read in it.
   auto name = CanonicalName(guest_->server_name());
   if (!name || *name != job_.name) co_return Fail(Code::kProtocol, "the handshake is for another name");
   deadline_.StartHead();
@@ -152,13 +152,13 @@ Task<> InterceptConnection::DecideElsewhere(OrErrorAnswer<AllowedRequest>* allow
   };
   std::unique_ptr<InterceptShared::Turn, decltype(free)> held(turn, free);
   // Copies: this connection may end while the other thread works.
-  auto judge = [head = request_->head(), policy = job_.policy, name = job_.name, context = context()]() mutable {
+  auto decide = [head = request_->head(), policy = job_.policy, name = job_.name, context = context()]() mutable {
     context.policy = policy.get();
     context.sni = name;
     context.match_steps = kMaxMatchSteps;
     return DecideRequest(head, context);
   };
-  *allowed = co_await Offload(*shared_->options.matching, std::move(judge));
+  *allowed = co_await Offload(*shared_->options.matching, std::move(decide));
   co_return Result<>{};
 }
 

@@ -1,4 +1,4 @@
-// One intercepted connection: ends TLS when asked to, then serves request after request. Each request is judged by
+// One intercepted connection: ends TLS when asked to, then serves request after request. Each request is decided by
 // itself (intercept_request.h) and sent over an upstream connection that belongs to this guest connection alone; its
 // response comes back through intercept_response.h. This class connects the two halves. Private to egress/.
 // Single loop; lives in the task that runs it.
@@ -27,7 +27,7 @@ struct InterceptShared {
   http::TlsContext
       upstream_tls;  // made when first needed: most machines never do, and it holds the system's authorities
 
-  // Of the requests whose matchers take long, one is judged at a time: a machine cannot fill the thread that does it.
+  // Of the requests whose matchers take long, one is decided at a time: a machine cannot fill the thread that does it.
   struct Turn {
     explicit Turn(const asio::any_io_executor& ex) : freed(ex) {}
     bool taken = false;
@@ -78,7 +78,7 @@ class InterceptConnection {
   Task<> SayTimeout();
   Task<> ShakeHands();
   Task<bool> ServeOne();
-  Task<> DecideElsewhere(OrErrorAnswer<AllowedRequest>* judged);
+  Task<> DecideElsewhere(OrErrorAnswer<AllowedRequest>* allowed);
   Task<bool> Refuse(ErrorAnswer problem);
   Task<bool> Answer(std::string answer);
   Task<bool> Drain();

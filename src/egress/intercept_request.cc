@@ -124,7 +124,7 @@ std::vector<HttpField> EndToEnd(const HttpHead& head) {
   return out;
 }
 
-// A WebSocket upgrade is carried; others (h2c above all) would let requests pass that nobody judges.
+// A WebSocket upgrade is carried; others (h2c above all) would let requests pass that nobody checks.
 bool AsksForWebSocket(const HttpHead& head) {
   return head.method == "GET" && !head.chunked && head.content_length.value_or(0) == 0 && head.version == 11 &&
          EqualsIgnoreCase(head.Get("upgrade"), "websocket") && NamedByConnection(head.fields, "upgrade");
@@ -145,8 +145,8 @@ Result<const Rule*> RuleFor(const std::vector<std::string>& readings, RequestVie
   return rule;
 }
 
-ErrorAnswer UnclearPath(const AllowedRequest& judged, const std::string& why) {
-  return Denied(judged.host, judged.entry->pattern, "this domain has rules about paths, and the path " + why,
+ErrorAnswer UnclearPath(const AllowedRequest& decided, const std::string& why) {
+  return Denied(decided.host, decided.entry->pattern, "this domain has rules about paths, and the path " + why,
                 "send the path without escapes that are not needed, dot segments, backslashes and empty segments");
 }
 
@@ -156,7 +156,7 @@ OrErrorAnswer<void> DecideRules(const HttpHead& head, const RequestContext& cont
   std::vector<NameValue> headers;
   for (HttpField& f : EndToEnd(head)) headers.emplace_back(std::move(f.name), std::move(f.value));
   std::vector<std::string> readings{out.path};
-  if (context.policy->JudgesPaths(*out.entry)) {
+  if (context.policy->HasPathRules(*out.entry)) {
     auto read = wire::ReadPath(out.path);
     if (!read && read.error().code == Code::kForbidden) return std::unexpected(UnclearPath(out, read.error().message));
     if (!read) return std::unexpected(Bad(read.error().message));
@@ -196,10 +196,10 @@ void AddFraming(const HttpHead& head, bool websocket, std::vector<HttpField>& fi
   fields.push_back({"upgrade", "websocket"});
 }
 
-OrErrorAnswer<void> ApplyTransform(const TransformAction& action, const AllowedRequest& judged, bool tls,
+OrErrorAnswer<void> ApplyTransform(const TransformAction& action, const AllowedRequest& decided, bool tls,
                                    std::vector<HttpField>& fields, OutgoingRequest& out) {
   if (!tls && !action.headers.empty()) {
-    return std::unexpected(Denied(judged.host, judged.entry->pattern,
+    return std::unexpected(Denied(decided.host, decided.entry->pattern,
                                   "its rule adds headers, and these are never sent without TLS", "use https"));
   }
   for (const auto& [name, value] : action.headers) {
@@ -218,7 +218,7 @@ OrErrorAnswer<void> ApplyTransform(const TransformAction& action, const AllowedR
   return {};
 }
 
-OrErrorAnswer<std::string> ApplyForward(const ForwardAction& action, const AllowedRequest& judged,
+OrErrorAnswer<std::string> ApplyForward(const ForwardAction& action, const AllowedRequest& decided,
                                         const RequestContext& context, const InterceptorOptions& options,
                                         std::vector<HttpField>& fields, OutgoingRequest& out) {
   auto url = wire::ParseUrl(action.url);
@@ -236,9 +236,9 @@ OrErrorAnswer<std::string> ApplyForward(const ForwardAction& action, const Allow
   std::string base = url->target.substr(0, mark);
   while (base.ends_with('/')) base.pop_back();
   std::string query = url->target.substr(mark);
-  const std::string given = judged.path + judged.query;
+  const std::string given = decided.path + decided.query;
   fields.insert(fields.begin(), {"host", url->HostHeader()});
-  SetField(fields, "vercel-forwarded-host", judged.host);
+  SetField(fields, "vercel-forwarded-host", decided.host);
   SetField(fields, "vercel-forwarded-scheme", context.tls ? "https" : "http");
   SetField(fields, "vercel-forwarded-port", std::to_string(context.port));
   SetField(fields, "vercel-forwarded-path", given);
@@ -251,7 +251,7 @@ OrErrorAnswer<std::string> ApplyForward(const ForwardAction& action, const Allow
   out.port = url->port;
   out.own_policy = false;
   if (address) out.address = *address;
-  if (!query.empty() && !judged.query.empty()) return base + judged.path + query + "&" + judged.query.substr(1);
+  if (!query.empty() && !decided.query.empty()) return base + decided.path + query + "&" + decided.query.substr(1);
   return base + given + query;
 }
 
@@ -279,25 +279,25 @@ std::string OutgoingRequest::Origin() const {
   return (tls ? "https://" : "http://") + host + ":" + std::to_string(port) + (own_policy ? "" : " forward");
 }
 
-OrErrorAnswer<OutgoingRequest> PlanUpstream(const HttpHead& head, const AllowedRequest& judged,
+OrErrorAnswer<OutgoingRequest> PlanUpstream(const HttpHead& head, const AllowedRequest& decided,
                                             const RequestContext& context, const InterceptorOptions& options) {
-  OutgoingRequest out{.tls = context.tls, .host = judged.host, .port = context.port, .address = judged.address};
+  OutgoingRequest out{.tls = context.tls, .host = decided.host, .port = context.port, .address = decided.address};
   std::vector<HttpField> fields = EndToEnd(head);
-  std::string target = judged.path + judged.query;
-  const auto* forward = judged.rule == nullptr ? nullptr : std::get_if<ForwardAction>(&judged.rule->action);
+  std::string target = decided.path + decided.query;
+  const auto* forward = decided.rule == nullptr ? nullptr : std::get_if<ForwardAction>(&decided.rule->action);
   if (forward != nullptr) {
-    auto forwarded = ApplyForward(*forward, judged, context, options, fields, out);
+    auto forwarded = ApplyForward(*forward, decided, context, options, fields, out);
     if (!forwarded) return std::unexpected(std::move(forwarded).error());
     target = *std::move(forwarded);
   } else {
-    const bool v6 = judged.address && !judged.address->is_v4();
-    fields.insert(fields.begin(), {"host", HostText(judged.host, v6, context.port, context.tls)});
+    const bool v6 = decided.address && !decided.address->is_v4();
+    fields.insert(fields.begin(), {"host", HostText(decided.host, v6, context.port, context.tls)});
   }
-  if (const auto* t = judged.rule == nullptr ? nullptr : std::get_if<TransformAction>(&judged.rule->action)) {
-    auto applied = ApplyTransform(*t, judged, context.tls, fields, out);
+  if (const auto* t = decided.rule == nullptr ? nullptr : std::get_if<TransformAction>(&decided.rule->action)) {
+    auto applied = ApplyTransform(*t, decided, context.tls, fields, out);
     if (!applied) return std::unexpected(std::move(applied).error());
   }
-  AddFraming(head, judged.websocket, fields);
+  AddFraming(head, decided.websocket, fields);
   out.head = wire::SerializeRequestHead(head.method, target, fields);
   return out;
 }

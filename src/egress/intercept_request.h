@@ -3,9 +3,9 @@
 // refused, answered from a rule, or sent on with a head made anew from what was parsed. They are values without I/O,
 // for any thread. RequestUpload sends the result. A new rule about request headers goes into PlanUpstream.
 //
-//   auto judged = DecideRequest(head, {policy.get(), true, "api.example", 443, false});
-//   if (!judged) answer(judged.error());             // a typed answer
-//   auto out = PlanUpstream(head, *judged, …);       // where to and what to send
+//   auto decided = DecideRequest(head, {policy.get(), true, "api.example", 443, false});
+//   if (!decided) answer(decided.error());            // a typed answer
+//   auto out = PlanUpstream(head, *decided, …);       // where to and what to send
 #pragma once
 
 #include <optional>
@@ -66,7 +66,7 @@ struct OutgoingRequest {
   std::vector<std::string> secrets;  // values that must not come back in a response's head
   std::string Origin() const;        // an upstream connection serves one of these
 };
-OrErrorAnswer<OutgoingRequest> PlanUpstream(const wire::HttpHead& head, const AllowedRequest& judged,
+OrErrorAnswer<OutgoingRequest> PlanUpstream(const wire::HttpHead& head, const AllowedRequest& decided,
                                             const RequestContext& context, const InterceptorOptions& options);
 
 // Sends one request to its upstream: the head that PlanUpstream made, then the body as the guest sends it. Single loop;

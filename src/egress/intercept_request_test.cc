@@ -16,8 +16,8 @@ TEST(DecideRequest, Hosts) {
       *Compile({.mode = EgressMode::kCustom, .domains = {{"good.test", {}}}, .allow_cidrs = {"192.0.2.7/32"}});
   RequestContext context{.policy = policy.get(), .port = 80};
   auto status = [&](const std::string& host) {
-    auto judged = DecideRequest(Head(host), context);
-    return judged ? 200 : judged.error().status;
+    auto decided = DecideRequest(Head(host), context);
+    return decided ? 200 : decided.error().status;
   };
   for (const char* host : {"good.test", "GOOD.test.", "good.test:80", "192.0.2.7", "[::ffff:192.0.2.7]:80"})
     EXPECT_EQ(status(host), 200) << host;
@@ -39,9 +39,9 @@ TEST(PlanUpstream, LaterHeaderOfOneNameWinsAndNothingElseIsAdded) {
   RequestContext context{.policy = policy.get(), .tls = true, .sni = "good.test", .port = 443};
   wire::HttpHead head = Head("good.test", "/a?b");
   head.fields.push_back({"X-KEY", "guest"});
-  auto judged = DecideRequest(head, context);
-  ASSERT_TRUE(judged);
-  auto plan = PlanUpstream(head, *judged, context, {});
+  auto decided = DecideRequest(head, context);
+  ASSERT_TRUE(decided);
+  auto plan = PlanUpstream(head, *decided, context, {});
   ASSERT_TRUE(plan);
   EXPECT_EQ(plan->head, "GET /a?b HTTP/1.1\r\nhost: good.test\r\nx-key: second-value\r\n\r\n");
 }

@@ -114,7 +114,7 @@ TEST_F(InterceptTest, HostMustBeTheNameOfTheHandshake) {
   EXPECT_EQ(Tls(up.port(), "a.api.test").Ask(Get("A.API.test")).head.status, 200);
 }
 
-TEST_F(InterceptTest, EachPlainRequestIsJudgedByItsHost) {
+TEST_F(InterceptTest, EachPlainRequestIsDecidedByItsHost) {
   Upstream up(nullptr);
   Start({{"good.test", {}}, {"fine.test", {}}});
   Peer guest = Plain(up.port());
@@ -225,7 +225,7 @@ TEST_F(InterceptTest, Http2OnlyClientIsDeniedWithAnAlert) {
   EXPECT_EQ(denials[0].target, "api.test:443");
 }
 
-TEST_F(InterceptTest, OtherNameThanTheJudgedOneIsNotServed) {
+TEST_F(InterceptTest, OtherNameThanTheDecidedOneIsNotServed) {
   Start({{"*", {Inject({{"x-key", "canary"}})}}});
   Peer guest(Redirected(true, "api.test", 443));
   SSL_CTX* context = GuestTls("\x08http/1.1");
@@ -358,14 +358,14 @@ TEST_F(InterceptTest, CostlyMatchersDoNotHoldUpTheLoop) {
   Upstream up(&certificate_);
   Matcher costly{Matcher::Kind::kRegex, "^/(?:a?){900}b$"};
   Start({{"api.test", {Say("matched", RequestMatch{.path = costly})}}});
-  // Nothing is judged elsewhere until the test says so.
+  // Nothing is decided elsewhere until the test says so.
   std::promise<void> go;
   asio::post(matching_, [wait = go.get_future().share()] { wait.wait(); });
   Peer slow = Tls(up.port());
   Peer second = Tls(up.port());
   EXPECT_TRUE(slow.Send(Get("api.test", "/" + std::string(500, 'a') + "b")));
   EXPECT_TRUE(second.Send(Get("api.test", "/" + std::string(500, 'a') + "c")));
-  // A short path takes few steps, and is judged at once.
+  // A short path takes few steps, and is decided at once.
   for (int i = 0; i < 3; ++i) EXPECT_EQ(Tls(up.port()).Ask(Get("api.test", "/b")).body, "matched");
   EXPECT_TRUE(up.seen().empty());
   go.set_value();

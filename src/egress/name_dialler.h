@@ -1,6 +1,6 @@
 // Dials by name on behalf of a machine or of the server itself: the daemon resolves the canonical name with the
 // operator's resolver and dials only addresses that both the policy's deny list and GuardedConnect let through. So the
-// name that was judged is the name that is dialled, and a rebound answer leads nowhere. Single loop.
+// name that was decided on is the name that is dialled, and a rebound answer leads nowhere. Single loop.
 //
 //   SB_CO_TRY(Stream up, co_await DialName(std::move(name), 443, policy, config));
 #pragma once

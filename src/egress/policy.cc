@@ -214,8 +214,8 @@ Result<const Rule*> CompiledPolicy::FindRule(const DomainEntry& entry, const Req
   return RulesOf(entry).Find(request, budget);
 }
 
-bool CompiledPolicy::JudgesPaths(const DomainEntry& entry) const {
-  return RulesOf(entry).judges_paths();
+bool CompiledPolicy::HasPathRules(const DomainEntry& entry) const {
+  return RulesOf(entry).has_path_rules();
 }
 
 bool CompiledPolicy::HasRules() const {

@@ -1,10 +1,10 @@
 // A sandbox's network policy: what it may reach, and what happens to requests on the way. Values, no I/O; any thread.
 //
-// NetworkPolicy is what a caller asked for, canonical and checked. CompiledPolicy is the same, ready to judge (regular
+// NetworkPolicy is what a caller asked for, canonical and checked. CompiledPolicy is the same, ready to decide (regular
 // expressions compiled); it is shared, immutable, and replaced as a whole when the policy changes.
 //
 //   SB_TRY(PolicyRef policy, Compile(wanted));            // kBadRequest names the field
-//   SB_TRY(std::string name, CanonicalName(sni));         // one form is judged, resolved and dialled
+//   SB_TRY(std::string name, CanonicalName(sni));         // one form is decided on, resolved and dialled
 //   if (const DomainEntry* e = policy->FindName(name)) …  // allowed; e->rules say what to do with its requests
 //
 // A deny CIDR beats everything. An allow CIDR opens addresses whatever name led there. Rules are handling, not access:
@@ -132,7 +132,7 @@ class CompiledPolicy {
   // not suffice to tell; such a request must be refused.
   Result<const Rule*> FindRule(const DomainEntry& entry, const RequestView& request, StepBudget& budget) const;
   // Whether a rule of the entry has a condition on the path.
-  bool JudgesPaths(const DomainEntry& entry) const;
+  bool HasPathRules(const DomainEntry& entry) const;
   bool HasRules() const;  // any domain with rules: TLS will be ended for it
 
  private:

@@ -20,7 +20,7 @@ bool Matters(const Attempt& attempt) {
   return !attempt.allowed && !attempt.host.ends_with(".arpa");
 }
 
-Decision Judge(const CompiledPolicy& policy, const Attempt& attempt) {
+Decision Decide(const CompiledPolicy& policy, const Attempt& attempt) {
   auto address = ParseAddress(attempt.address);
   Decision by_address;
   if (address) by_address = DecideAddress(policy, *address);
@@ -57,7 +57,7 @@ std::vector<AttemptChange> Replay(const std::vector<Attempt>& attempts, const Co
   std::vector<AttemptChange> out;
   for (const Attempt& attempt : attempts) {
     if (attempt.rule == kServerRule) continue;  // no policy changes that
-    Decision now = Judge(current, attempt), then = Judge(candidate, attempt);
+    Decision now = Decide(current, attempt), then = Decide(candidate, attempt);
     if (now.allowed == then.allowed) continue;
     out.push_back({.attempt = attempt,
                    .allowed_now = now.allowed,

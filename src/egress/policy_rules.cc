@@ -161,7 +161,7 @@ Result<CompiledRules> CompiledRules::Compile(const DomainEntry& entry, RuleTotal
       SB_TRY(one.path, CompiledMatcher::Compile(rule.match->path, at + ".path", false, totals));
       SB_TRY(one.query, CompilePairs(rule.match->query, at + ".queryString", false, totals));
       SB_TRY(one.headers, CompilePairs(rule.match->headers, at + ".headers", true, totals));
-      out.judges_paths_ = out.judges_paths_ || rule.match->path;
+      out.has_path_rules_ = out.has_path_rules_ || rule.match->path;
     }
     out.rules_.push_back(std::move(one));
   }

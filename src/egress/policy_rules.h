@@ -44,7 +44,7 @@ class CompiledRules {
   static Result<CompiledRules> Compile(const DomainEntry& entry, RuleTotals& totals);
   // The first rule that matches, null when none does. kTooLarge: the budget does not suffice to tell.
   Result<const Rule*> Find(const RequestView& request, StepBudget& budget) const;
-  bool judges_paths() const { return judges_paths_; }
+  bool has_path_rules() const { return has_path_rules_; }
 
  private:
   struct Pair {
@@ -61,7 +61,7 @@ class CompiledRules {
   static bool Fits(const One& one, const RequestView& request, StepBudget& budget);
 
   std::vector<One> rules_;
-  bool judges_paths_ = false;
+  bool has_path_rules_ = false;
 };
 
 }  // namespace sandbar::egress

@@ -234,7 +234,7 @@ TEST(Policy, WhatRulesCompareIsCounted) {
 TEST(Policy, AMatchThatCostsTooMuchIsNoMatch) {
   auto policy = *Compile(With({{"x.test", {OnPath("^/(?:a?){900}b$"), {{}, RespondAction{.status = 203}}}}}));
   const DomainEntry& entry = *policy->FindName("x.test");
-  EXPECT_TRUE(policy->JudgesPaths(entry));
+  EXPECT_TRUE(policy->HasPathRules(entry));
   auto find = [&](size_t length, uint64_t steps) {
     StepBudget budget(steps);
     const std::string path = "/" + std::string(length, 'a');
@@ -269,7 +269,7 @@ TEST(Policy, TheIndexFindsWhatTheFirstFittingPatternIs) {
   }
 }
 
-TEST(Judge, NamesTheRuleAndTheSmallestChange) {
+TEST(Decide, NamesTheRuleAndTheSmallestChange) {
   NetworkPolicy p = With({{"*.x.test", {}}});
   p.allow_cidrs = {"192.0.2.0/24"};
   p.deny_cidrs = {"192.0.2.128/25"};

@@ -55,9 +55,9 @@ class Machine {
   // The key that the agent must show on every connection (OpenGuestLink). Empty: the agent has no key.
   virtual std::string AgentKey() const { return {}; }
   // Takes a snapshot of the running machine: disk and memory of the same moment. With `go_on` the machine then
-  // continues. Without it the machine stays paused until Destroy. kUnsupported where EngineInfo::live is not set.
-  // kConflict when the name is taken.
-  virtual Task<LiveSnapshot> SnapshotLive(std::string snapshot, bool go_on) = 0;
+  // continues. Without it the machine stays paused until Destroy. kUnsupported where EngineInfo::keeps_memory is not
+  // set. kConflict when the name is taken.
+  virtual Task<MemorySnapshot> SnapshotMemory(std::string snapshot, bool go_on) = 0;
 };
 
 }  // namespace sandbar::engine

@@ -86,7 +86,7 @@ struct Usage {
 };
 
 // What a snapshot of a running machine cost.
-struct LiveSnapshot {
+struct MemorySnapshot {
   std::chrono::milliseconds pause{0};  // how long the machine stood still
   uint64_t memory_bytes = 0;           // what its memory takes on disk
 };
@@ -109,7 +109,7 @@ struct EngineInfo {
   // A machine's writable layer begins as a copy of the topmost snapshot. The machine's own snapshot then replaces that
   // snapshot in the stack instead of lying on top of it.
   bool copies_snapshots = false;
-  bool live = false;             // Machine::SnapshotLive, Rootfs::memory
+  bool keeps_memory = false;     // Machine::SnapshotMemory, Rootfs::memory
   bool own_kernel = false;       // a guest has a kernel of its own: the host's kernel knows none of its processes
   bool emulated = false;         // on an emulated processor: the operator decides its class
   bool restores_slowly = false;  // a machine that runs already, or goes on from its memory, may answer late

@@ -138,7 +138,7 @@ Task<llm::Box> TrialJudge::Fork(int64_t timeout_ms) {
 
 Task<> TrialJudge::Collect() {
   if (!NeedsFiles(*bench_.of)) co_return Result<>{};
-  SB_CO_TRYV(co_await llm::FreezeBox(bench_.api, bench_.trial));
+  SB_CO_TRYV(co_await llm::StopBox(bench_.api, bench_.trial));
   std::string from = bench_.trial.name;
   std::optional<std::string> net = "deny";
   SB_CO_TRY(llm::Box reader, co_await llm::ForkBox(bench_.api, std::move(from), kGraceMs, std::move(net)));
@@ -211,8 +211,8 @@ Task<> TrialJudge::Put(llm::Box box, const CheckerCheck* check) {
 Task<> TrialJudge::RunInPlace(llm::Box box, const CheckerCheck* check, std::string command, llm::Ran* ran) {
   SB_CO_TRYV(co_await Put(box, check));
   std::vector<std::string> argv{"sh", "-c", command};
-  const int64_t patience = check->timeout_ms.value_or(kCheckerMs);
-  SB_CO_TRY(*ran, co_await llm::RunIn(bench_.api, std::move(box), std::move(argv), patience, kMaxRun));
+  const int64_t timeout_ms = check->timeout_ms.value_or(kCheckerMs);
+  SB_CO_TRY(*ran, co_await llm::RunIn(bench_.api, std::move(box), std::move(argv), timeout_ms, kMaxRun));
   co_return Result<>{};
 }
 
@@ -257,8 +257,8 @@ Task<> TrialJudge::RunVerdict(llm::Box box, const CheckerCheck* check, std::vect
     if (!problem.empty()) co_return Result<>{};
   }
   std::vector<std::string> argv{"sh", "-c", check->command};
-  const int64_t patience = check->timeout_ms.value_or(kCheckerMs);
-  SB_CO_TRY(llm::Ran ran, co_await llm::RunIn(bench_.api, std::move(box), std::move(argv), patience));
+  const int64_t timeout_ms = check->timeout_ms.value_or(kCheckerMs);
+  SB_CO_TRY(llm::Ran ran, co_await llm::RunIn(bench_.api, std::move(box), std::move(argv), timeout_ms));
   JudgeRan(*check, ran, out);
   co_return Result<>{};
 }

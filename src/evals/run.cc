@@ -216,7 +216,7 @@ Task<std::string> EvalRunner::Prepare(const EvalCase* c) {
   auto first = co_await (std::move(fill) || std::move(stop));
   Result<> filled = Fail(Code::kCancelled, "interrupted");
   if (first.index() == 0) filled = std::get<0>(std::move(first));
-  if (filled) filled = co_await llm::FreezeBox(api_, box);
+  if (filled) filled = co_await llm::StopBox(api_, box);
   if (!filled) {
     co_await Remove(box.name);
     co_return std::unexpected(std::move(filled).error());
@@ -268,7 +268,7 @@ Task<> EvalRunner::Trial(Unit* unit, llm::Box box) {
   SB_CO_TRY(llm::Transcript transcript, llm::Transcript::Open(file, false));
   llm::Record record = [&transcript](json::object event) { transcript.Add(std::move(event)); };
   auto tools = llm::MakeMcpTools(api_, box.name);
-  llm::AgentRun run(model.get(), tools.get(), c.limits, record);
+  llm::ToolLoop loop(model.get(), tools.get(), c.limits, record);
   record({{"type", "start"},
           {"prompt", c.body.input},
           {"case", c.id},
@@ -277,17 +277,17 @@ Task<> EvalRunner::Trial(Unit* unit, llm::Box box) {
   std::string net = "deny";
   if (c.body.setup && c.body.setup->net) net = *c.body.setup->net;
   std::string system = llm::SystemPrompt(box, net), prompt = c.body.input;
-  SB_CO_TRYV(co_await run.Go(std::move(system), std::move(prompt)));
-  unit->report.outcome = run.outcome();
-  json::object end = llm::ToJson(run.outcome());
+  SB_CO_TRYV(co_await loop.Go(std::move(system), std::move(prompt)));
+  unit->report.outcome = loop.outcome();
+  json::object end = llm::ToJson(loop.outcome());
   end["type"] = "end";
   record(std::move(end));
   if (transcript.failed()) co_return std::unexpected(*transcript.failed());
   SB_CO_TRYV(co_await llm::StillThere(api_, box));
   // Without an answer there is nothing to judge: the first check says so.
   CheckResult answered{"answered", false, 0, 1,
-                       std::string(llm::Name(run.outcome().status)) + ": " + run.outcome().reason};
-  if (run.outcome().status == llm::Status::kAnswered) answered = {"answered", false, 1, 1, ""};
+                       std::string(llm::Name(loop.outcome().status)) + ": " + loop.outcome().reason};
+  if (loop.outcome().status == llm::Status::kAnswered) answered = {"answered", false, 1, 1, ""};
   unit->report.checks.push_back(std::move(answered));
   co_return Result<>{};
 }

@@ -225,7 +225,7 @@ void Agent::Dispatch(protocol::HostFrame& frame) {
         if constexpr (std::is_same_v<M, protocol::Data>) files_.OnData(m);
         if constexpr (std::is_same_v<M, protocol::End>) files_.OnEnd(m);
         if constexpr (std::is_same_v<M, protocol::Abort>) files_.OnAbort(m);
-        if constexpr (std::is_same_v<M, protocol::Renew>) Renew(m);
+        if constexpr (std::is_same_v<M, protocol::Rekey>) Rekey(m);
         if constexpr (std::is_same_v<M, protocol::Quiesce>) {
           if (m.go_on) return quiescer_.WriteOut();
           commands_.RefuseNew();
@@ -237,16 +237,16 @@ void Agent::Dispatch(protocol::HostFrame& frame) {
       frame);
 }
 
-void Agent::Renew(const protocol::Renew& renew) {
+void Agent::Rekey(const protocol::Rekey& rekey) {
   // Only a machine with a kernel of its own was ever somebody else's.
-  if (!options_.own_kernel) return Violation("nothing to renew");
+  if (!options_.own_kernel) return Violation("nothing to rekey");
   // Two machines that draw the same random numbers must not both go on.
-  if (auto r = RefreshKernel(renew.entropy, static_cast<int64_t>(renew.clock_ns)); !r)
+  if (auto r = RefreshKernel(rekey.entropy, static_cast<int64_t>(rekey.clock_ns)); !r)
     return Violation(r.error().message.c_str());
-  options_.machine_key = renew.machine_key;
-  if (auto r = ChangeMac(protocol::VmMac(renew.machine_key)); !r) return Violation(r.error().message.c_str());
-  commands_.Rename(renew.commands);
-  connection_->Send(protocol::Renewed{});
+  options_.machine_key = rekey.machine_key;
+  if (auto r = ChangeMac(protocol::VmMac(rekey.machine_key)); !r) return Violation(r.error().message.c_str());
+  commands_.Rename(rekey.commands);
+  connection_->Send(protocol::Rekeyed{});
   EndSession();
 }
 

@@ -58,7 +58,7 @@ class Agent : private Outlet {
   void OnFrame(protocol::HostFrame& frame);
   void OnHello(const protocol::Hello& hello);
   void Dispatch(protocol::HostFrame& frame);
-  void Renew(const protocol::Renew& renew);
+  void Rekey(const protocol::Rekey& rekey);
   void OnDrained();
   void EndSession();
   void DropConnection();

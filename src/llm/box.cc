@@ -114,7 +114,7 @@ Task<Box> ForkBox(client::ApiClient* api, std::string name, int64_t timeout_ms, 
   co_return ReadBox(view);
 }
 
-Task<> FreezeBox(client::ApiClient* api, Box box) {
+Task<> StopBox(client::ApiClient* api, Box box) {
   SB_CO_TRYV(co_await api->Call("POST", SessionPath(box.session) + "/snapshot", std::nullopt));
   co_return Result<>{};
 }

@@ -47,7 +47,7 @@ Task<> StillThere(client::ApiClient* api, Box box);
 Task<Box> ForkBox(client::ApiClient* api, std::string name, int64_t timeout_ms,
                   std::optional<std::string> net = std::nullopt);
 // The session stops; forks of the box begin with what it has now.
-Task<> FreezeBox(client::ApiClient* api, Box box);
+Task<> StopBox(client::ApiClient* api, Box box);
 // With its snapshots. One that is gone already is fine.
 Task<> DeleteBox(client::ApiClient* api, std::string name);
 

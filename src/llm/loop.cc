@@ -103,10 +103,10 @@ json::object ToJson(const Outcome& outcome) {
           {"toolCalls", std::move(calls)}};
 }
 
-AgentRun::AgentRun(Model* model, ToolBox* tools, Limits limits, Record record)
+ToolLoop::ToolLoop(Model* model, ToolBox* tools, Limits limits, Record record)
     : model_(model), tools_(tools), limits_(limits), record_(std::move(record)), started_(NowMs()) {}
 
-void AgentRun::End(Status status, std::string reason) {
+void ToolLoop::End(Status status, std::string reason) {
   if (ended_ && outcome_.status != Status::kAnswered) return;
   ended_ = true;
   outcome_.status = status;
@@ -115,7 +115,7 @@ void AgentRun::End(Status status, std::string reason) {
   if (status != Status::kAnswered) outcome_.answer.clear();
 }
 
-Task<> AgentRun::Go(std::string system, std::string prompt) {
+Task<> ToolLoop::Go(std::string system, std::string prompt) {
   conversation_.system = std::move(system);
   conversation_.prompt = std::move(prompt);
   Task<> work = Work();
@@ -125,7 +125,7 @@ Task<> AgentRun::Go(std::string system, std::string prompt) {
   co_return Result<>{};
 }
 
-void AgentRun::Settle(Error error) {
+void ToolLoop::Settle(Error error) {
   // Deadlines inside the loop come out as failures with a name; this one is ours.
   if (error.code == Code::kTimeout) {
     End(Status::kLimit, fmt::format("time limit reached ({} s); the task is not finished", limits_.timeout_ms / 1000));
@@ -134,7 +134,7 @@ void AgentRun::Settle(Error error) {
   }
 }
 
-Task<> AgentRun::Work() {
+Task<> ToolLoop::Work() {
   auto tools = co_await tools_->List();
   if (!tools && tools.error().code == Code::kCancelled) co_return std::unexpected(std::move(tools).error());
   if (!tools) co_return Fail(Code::kUnavailable, "the sandbox's tools: " + tools.error().message);
@@ -147,7 +147,7 @@ Task<> AgentRun::Work() {
 }
 
 // One reply and its tools; false when the run has ended.
-Task<bool> AgentRun::Step() {
+Task<bool> ToolLoop::Step() {
   const int64_t left = limits_.max_tokens == 0 ? kMaxReplyTokens : limits_.max_tokens - outcome_.usage.total();
   conversation_.max_reply_tokens = std::clamp<int64_t>(left, 1, kMaxReplyTokens);
   const int step = outcome_.steps + 1;
@@ -179,7 +179,7 @@ Task<bool> AgentRun::Step() {
 }
 
 // Whether this reply ends the run. A model that wants to go on at a limit has not answered.
-bool AgentRun::Settles(const Reply& reply) {
+bool ToolLoop::Settles(const Reply& reply) {
   if (reply.stop == Stop::kRefused) {
     End(Status::kFailed, "the model refused");
   } else if (reply.stop == Stop::kLength) {
@@ -203,7 +203,7 @@ bool AgentRun::Settles(const Reply& reply) {
   return ended_;
 }
 
-Task<> AgentRun::CallTools(Turn* turn) {
+Task<> ToolLoop::CallTools(Turn* turn) {
   for (const ToolCall& call : turn->reply.calls) {
     const int64_t began = NowMs();
     record_({{"type", "call"}, {"step", outcome_.steps}, {"id", call.id}, {"name", call.name}, {"input", call.input}});

@@ -1,9 +1,9 @@
 // The loop: ask the model, run the tools that it calls, give the results back, until it answers or a limit is hit.
 // Single loop thread. The state can be read at any time, also after the run was cancelled (deadline, Ctrl-C).
 //
-//   AgentRun run(model.get(), tools.get(), limits, record);
-//   SB_CO_TRYV(co_await run.Go(std::move(system), std::move(prompt)));
-//   co_return ExitCode(run.outcome().status);
+//   ToolLoop loop(model.get(), tools.get(), limits, record);
+//   SB_CO_TRYV(co_await loop.Go(std::move(system), std::move(prompt)));
+//   co_return ExitCode(loop.outcome().status);
 #pragma once
 
 #include <string>
@@ -38,10 +38,10 @@ struct Outcome {
 };
 json::object ToJson(const Outcome& outcome);
 
-class AgentRun {
+class ToolLoop {
  public:
   // Both outlive it.
-  AgentRun(Model* model, ToolBox* tools, Limits limits, Record record);
+  ToolLoop(Model* model, ToolBox* tools, Limits limits, Record record);
   // Ends with success whatever came out of it (outcome()); an Error only when it was cancelled from outside.
   Task<> Go(std::string system, std::string prompt);
   // For a run that was cancelled, or that failed before or after the loop. The first end counts, but an answer can

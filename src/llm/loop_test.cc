@@ -42,13 +42,13 @@ Ended RunLoop(const std::string& script, Limits limits, FakeTools* tools) {
   auto steps = ParseYaml(script);
   auto model = MakeScriptedModel(steps->as_array(), 1);
   EXPECT_TRUE(model.has_value()) << model.error().message;
-  AgentRun run(model->get(), tools, limits, [&](json::object event) { ended.events.push_back(std::move(event)); });
-  asio::co_spawn(io, run.Go("system", "prompt"), [](std::exception_ptr e, const Result<>& r) {
+  ToolLoop loop(model->get(), tools, limits, [&](json::object event) { ended.events.push_back(std::move(event)); });
+  asio::co_spawn(io, loop.Go("system", "prompt"), [](std::exception_ptr e, const Result<>& r) {
     EXPECT_FALSE(e);
     EXPECT_TRUE(r.has_value());
   });
   io.run();
-  ended.outcome = run.outcome();
+  ended.outcome = loop.outcome();
   return ended;
 }
 
@@ -128,14 +128,14 @@ TEST(Loop, AnAnswerCanStillTurnIntoAFailureButNothingElseChanges) {
   asio::io_context io(1);
   auto steps = ParseYaml("[{text: end}]");
   auto model = MakeScriptedModel(steps->as_array(), 1);
-  AgentRun run(model->get(), &tools, {}, [](const json::object&) {});
-  asio::co_spawn(io, run.Go("", ""), [](std::exception_ptr, const Result<>&) {});
+  ToolLoop loop(model->get(), &tools, {}, [](const json::object&) {});
+  asio::co_spawn(io, loop.Go("", ""), [](std::exception_ptr, const Result<>&) {});
   io.run();
-  run.End(Status::kFailed, "download");
-  EXPECT_EQ(run.outcome().status, Status::kFailed);
-  EXPECT_EQ(run.outcome().answer, "");
-  run.End(Status::kAnswered, "no");
-  EXPECT_EQ(run.outcome().reason, "download");
+  loop.End(Status::kFailed, "download");
+  EXPECT_EQ(loop.outcome().status, Status::kFailed);
+  EXPECT_EQ(loop.outcome().answer, "");
+  loop.End(Status::kAnswered, "no");
+  EXPECT_EQ(loop.outcome().reason, "download");
 }
 
 TEST(Tools, ResultsAreBoundedAndTheExitCodeIsRead) {

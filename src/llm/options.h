@@ -14,7 +14,7 @@ struct Limits {
   int64_t timeout_ms = 600'000;  // of the whole run
 };
 
-struct AgentOptions {
+struct RunOptions {
   std::string prompt;
   std::string model;  // see MakeModel
   Limits limits;

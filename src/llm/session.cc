@@ -21,7 +21,7 @@ bool IsConfiguration(Code code) {
 
 class Session {
  public:
-  Session(client::ApiClient* api, AgentOptions options, SessionHooks hooks)
+  Session(client::ApiClient* api, RunOptions options, SessionHooks hooks)
       : api_(api), options_(std::move(options)), hooks_(std::move(hooks)), started_(NowMs()) {}
 
   Task<SessionDone> Run() {
@@ -36,7 +36,7 @@ class Session {
     }
     SB_CO_TRYV(co_await Race());
     if (!options_.sandbox) co_await Remove();
-    done_.outcome = run_->outcome();
+    done_.outcome = loop_->outcome();
     co_return Finish();
   }
 
@@ -58,7 +58,7 @@ class Session {
     done_.sandbox = box_.name;
     tools_ = MakeMcpTools(api_, box_.name);
     Record record = [this](json::object event) { Add(std::move(event)); };
-    run_.emplace(model_.get(), tools_.get(), options_.limits, std::move(record));
+    loop_.emplace(model_.get(), tools_.get(), options_.limits, std::move(record));
     Add({{"type", "start"},
          {"prompt", options_.prompt},
          {"model", options_.model},
@@ -88,10 +88,10 @@ class Session {
     Task<int> stop = hooks_.stop();
     auto first = co_await (std::move(work) || std::move(stop));
     if (first.index() == 1) {
-      run_->End(Status::kInterrupted, "interrupted; the task is not finished");
+      loop_->End(Status::kInterrupted, "interrupted; the task is not finished");
     } else if (auto& result = std::get<0>(first); !result) {
-      run_->End(IsConfiguration(result.error().code) ? Status::kConfiguration : Status::kFailed,
-                result.error().message);
+      loop_->End(IsConfiguration(result.error().code) ? Status::kConfiguration : Status::kFailed,
+                 result.error().message);
     }
     co_return Result<>{};
   }
@@ -104,7 +104,7 @@ class Session {
     }
     std::string system = SystemPrompt(box_, options_.sandbox ? "" : options_.net);
     std::string prompt = options_.prompt;
-    SB_CO_TRYV(co_await run_->Go(std::move(system), std::move(prompt)));
+    SB_CO_TRYV(co_await loop_->Go(std::move(system), std::move(prompt)));
     // One that was there before may go on from its own snapshot.
     if (!options_.sandbox) SB_CO_TRYV(co_await StillThere(api_, box_));
     for (const std::string& glob : options_.download) {
@@ -151,7 +151,7 @@ class Session {
   }
 
   client::ApiClient* api_;
-  AgentOptions options_;
+  RunOptions options_;
   SessionHooks hooks_;
   int64_t started_;
   SessionDone done_;
@@ -160,7 +160,7 @@ class Session {
   std::optional<Transcript> transcript_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<ToolBox> tools_;
-  std::optional<AgentRun> run_;
+  std::optional<ToolLoop> loop_;
 };
 
 }  // namespace
@@ -178,7 +178,7 @@ std::string SystemPrompt(const Box& box, const std::string& net) {
          "call.";
 }
 
-Task<SessionDone> RunSession(client::ApiClient* api, AgentOptions options, SessionHooks hooks) {
+Task<SessionDone> RunSession(client::ApiClient* api, RunOptions options, SessionHooks hooks) {
   Session session(api, std::move(options), std::move(hooks));
   co_return co_await session.Run();
 }

@@ -31,7 +31,7 @@ struct SessionDone {
 };
 
 // Never an Error for what has an exit code of its own: outcome.status and reason say it.
-Task<SessionDone> RunSession(client::ApiClient* api, AgentOptions options, SessionHooks hooks);
+Task<SessionDone> RunSession(client::ApiClient* api, RunOptions options, SessionHooks hooks);
 
 // What the model is told about where it is.
 std::string SystemPrompt(const Box& box, const std::string& net);

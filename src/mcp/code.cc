@@ -31,7 +31,7 @@ struct CodeArgs {
 BOOST_DESCRIBE_STRUCT(CodeArgs, (), (language, code, context, cwd, timeout_ms))
 
 std::string OwnerOf(const ToolCall* call) {
-  return call->host->scope.team + "\n" + call->host->scope.project + "\n" + call->sandbox;
+  return call->connection->scope.team + "\n" + call->connection->scope.project + "\n" + call->sandbox;
 }
 
 Task<> TellProgress(ToolCall* call, const Cell* cell) {
@@ -58,7 +58,7 @@ Task<> WaitFor(ToolCall* call, Cell* cell, std::chrono::milliseconds limit) {
     SB_CO_TRYV(co_await TellProgress(call, cell));
     Task<> change = Ended(cell);
     const auto slice =
-        std::min<std::chrono::nanoseconds>(left, std::chrono::milliseconds(call->host->settings.progress_ms));
+        std::min<std::chrono::nanoseconds>(left, std::chrono::milliseconds(call->connection->settings.progress_ms));
     auto waited = co_await WithTimeout(std::move(change), slice);
     SB_CO_TRYV(co_await CheckCancelled());
     if (!waited && waited.error().code != Code::kTimeout) co_return waited;
@@ -113,8 +113,8 @@ ToolResult ToResult(const ToolCall* call, const Cell& cell, const std::string& n
 
 // The end of a call. Code that has ended is told once and forgotten; a viewer's look takes it from nobody.
 Result<ToolResult> Tell(const ToolCall* call, const std::shared_ptr<Cell>& cell, const std::string& note) {
-  const bool may_take = sandbox::May(call->host->scope.caller, sandbox::KeyRole::kOperator);
-  if (cell->ended && may_take) call->host->cells->Drop(cell->handle);
+  const bool may_take = sandbox::May(call->connection->scope.caller, sandbox::KeyRole::kOperator);
+  if (cell->ended && may_take) call->connection->cells->Drop(cell->handle);
   if (cell->failure) return std::unexpected(*cell->failure);
   if (cell->ended && cell->output.status.empty())
     return Fail(Code::kStopped, "the code was ended by its context's end");
@@ -124,7 +124,8 @@ Result<ToolResult> Tell(const ToolCall* call, const std::shared_ptr<Cell>& cell,
 Task<> Change(ToolCall* call, Cell* cell, sandbox::ContextChange change, std::chrono::milliseconds grace) {
   std::string name = call->sandbox;
   std::string context = cell->output.context;
-  auto done = co_await call->host->domain->code->Change(call->host->scope, std::move(name), std::move(context), change);
+  auto done = co_await call->connection->domain->code->Change(call->connection->scope, std::move(name),
+                                                              std::move(context), change);
   if (!done) co_return std::unexpected(std::move(done).error());
   co_return co_await WaitFor(call, cell, grace);
 }
@@ -146,11 +147,12 @@ Task<ToolResult> RunCode(ToolCall* call) {
   spec.cwd = std::move(args.cwd);
   spec.timeout_ms = args.timeout_ms;
   std::string name = call->sandbox;
-  auto stream = co_await call->host->domain->code->Run(call->host->scope, std::move(name), std::move(spec));
+  auto stream = co_await call->connection->domain->code->Run(call->connection->scope, std::move(name), std::move(spec));
   if (!stream) co_return std::unexpected(std::move(stream).error());
-  SB_CO_TRY(auto cell, call->host->cells->Add(OwnerOf(call), *std::move(stream), call->host->settings.idle_ms));
+  SB_CO_TRY(auto cell,
+            call->connection->cells->Add(OwnerOf(call), *std::move(stream), call->connection->settings.idle_ms));
   call->waited->cell = cell->handle;
-  const std::chrono::milliseconds limit(call->host->settings.handle_after_ms);
+  const std::chrono::milliseconds limit(call->connection->settings.handle_after_ms);
   SB_CO_TRYV(co_await WaitFor(call, cell.get(), limit));
   // From here on it is the handle's.
   call->waited->cell.clear();
@@ -158,7 +160,7 @@ Task<ToolResult> RunCode(ToolCall* call) {
 }
 
 Task<ToolResult> ReadCell(ToolCall* call, std::string handle, std::chrono::milliseconds wait, bool kill) {
-  auto cell = call->host->cells->Find(OwnerOf(call), handle);
+  auto cell = call->connection->cells->Find(OwnerOf(call), handle);
   if (!cell) co_return Fail(Code::kNotFound, "handle: no such run of code; what has ended is told once");
   if (!kill) {
     SB_CO_TRYV(co_await WaitFor(call, cell.get(), wait));

@@ -88,7 +88,7 @@ Task<> WatchFor(ToolCall* call, Watch* watch, std::chrono::milliseconds limit) {
     if (left <= left.zero()) co_return Result<>{};
     SB_CO_TRYV(co_await TellProgress(call, watch));
     const auto slice =
-        std::min<std::chrono::nanoseconds>(left, std::chrono::milliseconds(call->host->settings.progress_ms));
+        std::min<std::chrono::nanoseconds>(left, std::chrono::milliseconds(call->connection->settings.progress_ms));
     auto first = co_await (Follow(watch) || Sleep(slice));
     SB_CO_TRYV(co_await CheckCancelled());
     if (first.index() == 0) co_return std::get<0>(std::move(first));
@@ -101,7 +101,8 @@ Task<> WatchFor(ToolCall* call, Watch* watch, std::chrono::milliseconds limit) {
 Task<> TakeExit(ToolCall* call, Watch* watch) {
   std::string session = watch->command.session;
   std::string id = watch->command.id;
-  auto ended = co_await call->host->domain->commands->Wait(call->host->scope, std::move(session), std::move(id));
+  auto ended =
+      co_await call->connection->domain->commands->Wait(call->connection->scope, std::move(session), std::move(id));
   if (!ended) co_return std::unexpected(std::move(ended).error());
   if (!ended->exit_code) co_return Fail(Code::kStopped, "the sandbox stopped before the command ended");
   watch->command = *std::move(ended);
@@ -111,7 +112,7 @@ Task<> TakeExit(ToolCall* call, Watch* watch) {
 // What the policy kept the command from reaching: to the program that tried it looks like something else.
 Task<std::string> DeniedNotes(ToolCall* call, const Watch* watch) {
   std::string session = watch->command.session;
-  auto view = co_await call->host->domain->sessions->Network(call->host->scope, std::move(session));
+  auto view = co_await call->connection->domain->sessions->Network(call->connection->scope, std::move(session));
   if (!view) co_return "";
   std::string notes;
   size_t shown = 0;
@@ -152,7 +153,7 @@ Task<ToolResult> Report(ToolCall* call, Watch* watch, std::string note) {
 // A cancellation meanwhile would leave a command behind that nobody knows of: it waits until the id is known.
 Task<Watch> Start(ToolCall* call, std::string session, sandbox::CommandSpec spec) {
   co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
-  auto started = co_await call->host->domain->commands->Start(call->host->scope, session, std::move(spec));
+  auto started = co_await call->connection->domain->commands->Start(call->connection->scope, session, std::move(spec));
   co_await asio::this_coro::reset_cancellation_state(asio::enable_terminal_cancellation());
   if (!started) co_return std::unexpected(std::move(started).error());
   Watch watch;
@@ -161,7 +162,8 @@ Task<Watch> Start(ToolCall* call, std::string session, sandbox::CommandSpec spec
   call->waited->command = watch.command.id;
   if (call->waited->abandoned) co_return Fail(Code::kCancelled, "cancelled");
   std::string id = watch.command.id;
-  auto log = co_await call->host->domain->commands->OpenLog(call->host->scope, std::move(session), std::move(id));
+  auto log =
+      co_await call->connection->domain->commands->OpenLog(call->connection->scope, std::move(session), std::move(id));
   if (!log) co_return std::unexpected(std::move(log).error());
   watch.log = *std::move(log);
   co_return watch;
@@ -170,8 +172,8 @@ Task<Watch> Start(ToolCall* call, std::string session, sandbox::CommandSpec spec
 Task<> End(ToolCall* call, Watch* watch, int signal, std::chrono::milliseconds grace) {
   std::string session = watch->command.session;
   std::string id = watch->command.id;
-  auto killed =
-      co_await call->host->domain->commands->Kill(call->host->scope, std::move(session), std::move(id), signal);
+  auto killed = co_await call->connection->domain->commands->Kill(call->connection->scope, std::move(session),
+                                                                  std::move(id), signal);
   if (!killed) co_return std::unexpected(std::move(killed).error());
   co_return co_await WatchFor(call, watch, grace);
 }
@@ -190,7 +192,7 @@ Task<ToolResult> RunCommand(ToolCall* call) {
   std::string session = opened.session.id;
   SB_CO_TRY(Watch watch, co_await Start(call, std::move(session), std::move(spec)));
   if (!args.background) {
-    const std::chrono::milliseconds limit(call->host->settings.handle_after_ms);
+    const std::chrono::milliseconds limit(call->connection->settings.handle_after_ms);
     SB_CO_TRYV(co_await WatchFor(call, &watch, limit));
   }
   // From here on it is the handle's.
@@ -203,18 +205,19 @@ Task<ToolResult> RunCommand(ToolCall* call) {
 
 Task<ToolResult> ReadOutput(ToolCall* call) {
   SB_CO_TRY(OutputArgs args, wire::DecodeValue<OutputArgs>(call->arguments));
-  if (args.kill) SB_CO_TRYV(sandbox::CheckRole(call->host->scope.caller, sandbox::KeyRole::kOperator));
+  if (args.kill) SB_CO_TRYV(sandbox::CheckRole(call->connection->scope.caller, sandbox::KeyRole::kOperator));
   SB_CO_TRY(Opened opened, co_await FindSandbox(call));
-  const int64_t most = call->host->settings.handle_after_ms;
+  const int64_t most = call->connection->settings.handle_after_ms;
   const std::chrono::milliseconds wait(std::clamp<int64_t>(args.wait_ms.value_or(most), 0, most));
   if (IsCellHandle(args.handle)) co_return co_await ReadCell(call, args.handle, wait, args.kill);
   Watch watch;
   watch.output = Output(static_cast<uint64_t>(std::max<int64_t>(0, args.after.value_or(0))));
   std::string session = opened.session.id;
-  auto command = co_await call->host->domain->commands->Get(call->host->scope, session, args.handle);
+  auto command = co_await call->connection->domain->commands->Get(call->connection->scope, session, args.handle);
   if (!command) co_return std::unexpected(std::move(command).error().Context("handle"));
   watch.command = *std::move(command);
-  auto log = co_await call->host->domain->commands->OpenLog(call->host->scope, std::move(session), args.handle);
+  auto log =
+      co_await call->connection->domain->commands->OpenLog(call->connection->scope, std::move(session), args.handle);
   if (!log) co_return std::unexpected(std::move(log).error());
   watch.log = *std::move(log);
   if (args.kill) {

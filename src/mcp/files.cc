@@ -72,8 +72,8 @@ Result<std::string> Absolute(const store::Session& session, const std::string& p
 Task<std::unique_ptr<engine::FileStream>> OpenFile(const ToolCall* call, const Opened* opened, std::string path) {
   std::string session = opened->session.id;
   std::optional<std::string> cwd;
-  co_return co_await call->host->domain->files->Read(call->host->scope, std::move(session), std::move(path),
-                                                     std::move(cwd));
+  co_return co_await call->connection->domain->files->Read(call->connection->scope, std::move(session), std::move(path),
+                                                           std::move(cwd));
 }
 
 // The rest of a file after `bytes`; kTooLarge past the limit.
@@ -137,8 +137,8 @@ Task<> Store(const ToolCall* call, const Opened* opened, std::string path, std::
   TextSource source(ArchiveOf(path.substr(1), mode, content));
   std::optional<std::string> root = "/";
   std::string session = opened->session.id;
-  co_return co_await call->host->domain->files->WriteTar(call->host->scope, std::move(session), std::move(root),
-                                                         &source);
+  co_return co_await call->connection->domain->files->WriteTar(call->connection->scope, std::move(session),
+                                                               std::move(root), &source);
 }
 
 ToolResult WithNote(ToolResult result, const std::string& note) {

@@ -21,7 +21,7 @@ bool IsOurs(const store::Sandbox& sandbox) {
 
 // A viewer's call reads what is there: it makes, resumes and extends nothing.
 bool MayChange(const ToolCall* call) {
-  return sandbox::May(call->host->scope.caller, sandbox::KeyRole::kOperator);
+  return sandbox::May(call->connection->scope.caller, sandbox::KeyRole::kOperator);
 }
 
 // Without a snapshot a stopped machine has nothing to go on from.
@@ -31,27 +31,27 @@ bool IsGone(const Error& error) {
 
 // The idle limit is a time limit that every call moves. It gives the server's own limit for sessions precedence.
 Task<> KeepAlive(const ToolCall* call, const Opened* opened) {
-  const int64_t idle = call->host->settings.idle_ms;
+  const int64_t idle = call->connection->settings.idle_ms;
   const store::Session& session = opened->session;
   if (!MayChange(call) || !IsOurs(opened->sandbox) || !session.started_at || session.status != store::Status::kRunning)
     co_return Result<>{};
   const int64_t left = *session.started_at + session.timeout_ms - NowMs();
   if (left > idle - std::min(kExtendStepMs, idle / 4)) co_return Result<>{};
   std::string id = session.id;
-  auto moved = co_await call->host->domain->sessions->ExtendTimeout(call->host->scope, std::move(id),
-                                                                    std::max<int64_t>(1000, idle - left));
+  auto moved = co_await call->connection->domain->sessions->ExtendTimeout(call->connection->scope, std::move(id),
+                                                                          std::max<int64_t>(1000, idle - left));
   if (!moved && moved.error().code != Code::kTimeoutInvalid) co_return std::unexpected(std::move(moved).error());
   co_return Result<>{};
 }
 
 Task<Opened> Make(const ToolCall* call) {
-  sandbox::CreateSpec spec = call->host->make;
+  sandbox::CreateSpec spec = call->connection->make;
   spec.name = call->sandbox;
-  spec.timeout_ms = call->host->settings.idle_ms;
+  spec.timeout_ms = call->connection->settings.idle_ms;
   spec.persistent = false;
   spec.tags[kMadeByTag] = "1";
   spec.tags[sandbox::kDisposableTag] = "1";
-  auto view = co_await call->host->domain->sandboxes->Create(call->host->scope, std::move(spec));
+  auto view = co_await call->connection->domain->sandboxes->Create(call->connection->scope, std::move(spec));
   if (!view) co_return std::unexpected(std::move(view).error());
   co_return Opened{std::move(view->sandbox), std::move(view->session), ""};
 }
@@ -59,21 +59,21 @@ Task<Opened> Make(const ToolCall* call) {
 // A stopped sandbox of ours makes room for a new one.
 Task<> RemoveStopped(const ToolCall* call) {
   std::string name = call->sandbox;
-  auto view = co_await call->host->domain->sandboxes->Get(call->host->scope, name, false);
+  auto view = co_await call->connection->domain->sandboxes->Get(call->connection->scope, name, false);
   if (!view) co_return std::unexpected(std::move(view).error());
   if (!IsOurs(view->sandbox))
     co_return Fail(Code::kStopped, "sandbox \"" + name + "\" has stopped and kept nothing to go on from");
-  auto gone = co_await call->host->domain->sandboxes->Delete(call->host->scope, std::move(name), false);
+  auto gone = co_await call->connection->domain->sandboxes->Delete(call->connection->scope, std::move(name), false);
   if (!gone && gone.error().code != Code::kNotFound) co_return std::unexpected(std::move(gone).error());
   co_return Result<>{};
 }
 
 Task<Opened> Resume(const ToolCall* call) {
   std::string name = call->sandbox;
-  auto view = co_await call->host->domain->sandboxes->Get(call->host->scope, std::move(name), true);
+  auto view = co_await call->connection->domain->sandboxes->Get(call->connection->scope, std::move(name), true);
   if (!view) co_return std::unexpected(std::move(view).error());
   // It is used as it is, but never as less than what the operator chose.
-  if (!sandbox::Meets(call->host->make.isolation, view->session.engine, view->session.isolation_class,
+  if (!sandbox::Meets(call->connection->make.isolation, view->session.engine, view->session.isolation_class,
                       view->session.nesting)) {
     co_return Fail(Code::kConflict, fmt::format("sandbox \"{}\" has isolation class {} ({}), less than this server is "
                                                 "set to use here",
@@ -98,7 +98,7 @@ Task<Opened> OpenSandbox(const ToolCall* call) {
     if (gone) {
       SB_CO_TRYV(co_await RemoveStopped(call));
       note = fmt::format("note: the sandbox had been stopped ({} without a call); this is a new, empty one",
-                         Elapsed(call->host->settings.idle_ms));
+                         Elapsed(call->connection->settings.idle_ms));
     }
     auto made = co_await Make(call);
     if (made) made->note = note;
@@ -108,7 +108,7 @@ Task<Opened> OpenSandbox(const ToolCall* call) {
 
 Task<Opened> FindSandbox(const ToolCall* call) {
   std::string name = call->sandbox;
-  auto view = co_await call->host->domain->sandboxes->Get(call->host->scope, std::move(name), false);
+  auto view = co_await call->connection->domain->sandboxes->Get(call->connection->scope, std::move(name), false);
   if (!view) co_return std::unexpected(std::move(view).error());
   Opened opened{std::move(view->sandbox), std::move(view->session), ""};
   SB_CO_TRYV(co_await KeepAlive(call, &opened));

@@ -40,8 +40,8 @@ Result<Place> Parse(std::string_view uri) {
 
 Task<std::string> ReadWhole(const ToolCall* call, std::string session, std::string path) {
   std::optional<std::string> cwd;
-  auto file =
-      co_await call->host->domain->files->Read(call->host->scope, std::move(session), std::move(path), std::move(cwd));
+  auto file = co_await call->connection->domain->files->Read(call->connection->scope, std::move(session),
+                                                             std::move(path), std::move(cwd));
   if (!file) co_return std::unexpected(std::move(file).error());
   std::string bytes;
   while (true) {
@@ -76,12 +76,12 @@ json::object ListResourceTemplates() {
   return {{"resourceTemplates", json::array{std::move(file)}}};
 }
 
-Task<json::object> ReadResource(const Host* host, std::string uri) {
+Task<json::object> ReadResource(const Connection* connection, std::string uri) {
   SB_CO_TRY(Place place, Parse(uri));
-  if (!host->sandbox_argument && place.sandbox != host->sandbox)
-    co_return Fail(Code::kBadRequest, "uri: this connection is about the sandbox " + host->sandbox);
+  if (!connection->sandbox_argument && place.sandbox != connection->sandbox)
+    co_return Fail(Code::kBadRequest, "uri: this connection is about the sandbox " + connection->sandbox);
   ToolCall call;
-  call.host = host;
+  call.connection = connection;
   call.sandbox = place.sandbox;
   SB_CO_TRY(Opened opened, co_await FindSandbox(&call));
   std::string session = opened.session.id;

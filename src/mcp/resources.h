@@ -16,6 +16,6 @@ json::object LinkTo(std::string_view sandbox, const json::object& artifact);
 json::object ListResources();
 json::object ListResourceTemplates();
 // {contents: […]}; kBadRequest for what is no such URI, or one of another sandbox than the connection's.
-Task<json::object> ReadResource(const Host* host, std::string uri);
+Task<json::object> ReadResource(const Connection* connection, std::string uri);
 
 }  // namespace sandbar::mcp

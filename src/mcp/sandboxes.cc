@@ -61,19 +61,21 @@ Task<ToolResult> ExposePort(ToolCall* call) {
   for (const store::PortRoute& route : opened.sandbox.routes) change.ports->push_back(route.port);
   if (std::ranges::find(*change.ports, args.port) == change.ports->end()) change.ports->push_back(args.port);
   std::string name = call->sandbox;
-  auto updated = co_await call->host->domain->sandboxes->Update(call->host->scope, std::move(name), std::move(change));
+  auto updated =
+      co_await call->connection->domain->sandboxes->Update(call->connection->scope, std::move(name), std::move(change));
   if (!updated) co_return std::unexpected(std::move(updated).error());
   auto route = std::ranges::find(updated->routes, args.port, &store::PortRoute::port);
   if (route == updated->routes.end()) co_return Fail(Code::kInternal, "the port has no route");
   co_return TextResult(fmt::format("port {} is published at {}\nA server has to listen on it (any address).", args.port,
-                                   call->host->preview_url(*route)));
+                                   call->connection->preview_url(*route)));
 }
 
 Task<ToolResult> TakeSnapshot(ToolCall* call) {
   SB_CO_TRYV(wire::DecodeValue<NoArgs>(call->arguments));
   SB_CO_TRY(Opened opened, co_await OpenSandbox(call));
   std::string session = opened.session.id;
-  auto taken = co_await call->host->domain->snapshots->Take(call->host->scope, std::move(session), std::nullopt);
+  auto taken =
+      co_await call->connection->domain->snapshots->Take(call->connection->scope, std::move(session), std::nullopt);
   if (!taken) co_return std::unexpected(std::move(taken).error());
   co_return TextResult(fmt::format("snapshot {} ({} bytes); running commands have ended, the next call goes on from it",
                                    taken->snapshot.id, taken->snapshot.size_bytes));
@@ -84,9 +86,10 @@ Task<ToolResult> ForkSandbox(ToolCall* call) {
   SB_CO_TRY(Opened opened, co_await FindSandbox(call));
   sandbox::ForkSpec spec;
   spec.name = args.name;
-  spec.changes.isolation = call->host->make.isolation;
+  spec.changes.isolation = call->connection->make.isolation;
   std::string name = call->sandbox;
-  auto view = co_await call->host->domain->sandboxes->Fork(call->host->scope, std::move(name), std::move(spec));
+  auto view =
+      co_await call->connection->domain->sandboxes->Fork(call->connection->scope, std::move(name), std::move(spec));
   if (!view) co_return std::unexpected(std::move(view).error());
   const bool bare = opened.sandbox.current_snapshot.empty();
   co_return TextResult(fmt::format("sandbox {} runs{}", view->sandbox.name,
@@ -95,24 +98,25 @@ Task<ToolResult> ForkSandbox(ToolCall* call) {
 
 Task<ToolResult> SetNetwork(ToolCall* call) {
   SB_CO_TRY(NetworkArgs args, wire::DecodeValue<NetworkArgs>(call->arguments));
-  if (args.policy) SB_CO_TRYV(sandbox::CheckRole(call->host->scope.caller, sandbox::KeyRole::kOperator));
+  if (args.policy) SB_CO_TRYV(sandbox::CheckRole(call->connection->scope.caller, sandbox::KeyRole::kOperator));
   SB_CO_TRY(Opened opened, co_await OpenSandbox(call));
   std::string session = opened.session.id;
   if (args.policy) {
     // That of the session that runs, at once; and the sandbox's own, for its next session.
     egress::NetworkPolicy policy = args.policy->body.policy;
-    auto set = co_await call->host->domain->sessions->SetNetwork(call->host->scope, session, std::move(policy));
+    auto set =
+        co_await call->connection->domain->sessions->SetNetwork(call->connection->scope, session, std::move(policy));
     // One that the machine only half took is on record for the session; it counts for the next one too.
     if (!set && set.error().code != Code::kUnavailable) co_return std::unexpected(std::move(set).error());
     sandbox::UpdateSpec change;
     change.network = args.policy->body.policy;
     std::string name = call->sandbox;
-    auto updated =
-        co_await call->host->domain->sandboxes->Update(call->host->scope, std::move(name), std::move(change));
+    auto updated = co_await call->connection->domain->sandboxes->Update(call->connection->scope, std::move(name),
+                                                                        std::move(change));
     if (!updated) co_return std::unexpected(std::move(updated).error());
     if (!set) co_return std::unexpected(std::move(set).error());
   }
-  auto view = co_await call->host->domain->sessions->Network(call->host->scope, std::move(session));
+  auto view = co_await call->connection->domain->sessions->Network(call->connection->scope, std::move(session));
   if (!view) co_return std::unexpected(std::move(view).error());
   co_return TextResult("network policy: " + wire::ToAsciiJson(egress::AnswerJson(view->policy->policy())) + "\n" +
                        Denials(*view));

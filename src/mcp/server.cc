@@ -22,19 +22,19 @@ json::object Capabilities() {
   return {{"tools", json::object{{"listChanged", false}}}, {"resources", json::object{}}};
 }
 
-json::object Initialize(const Host& host, const json::object& params) {
+json::object Initialize(const Connection& connection, const json::object& params) {
   return {{"protocolVersion", NegotiatedVersion(params)},
           {"capabilities", Capabilities()},
-          {"serverInfo", host.server_info},
+          {"serverInfo", connection.server_info},
           {"instructions", kInstructions}};
 }
 
-json::object Discover(const Host& host) {
+json::object Discover(const Connection& connection) {
   json::array versions;
   for (std::string_view version : KnownVersions()) versions.emplace_back(version);
   return {{"supportedVersions", std::move(versions)},
           {"capabilities", Capabilities()},
-          {"serverInfo", host.server_info},
+          {"serverInfo", connection.server_info},
           {"instructions", kInstructions}};
 }
 
@@ -49,24 +49,24 @@ struct Prepared {
 };
 
 // Finds the tool and takes apart what the protocol says about the call; the arguments themselves are the tool's.
-Prepared Prepare(const Host* host, const json::object& params) {
+Prepared Prepare(const Connection* connection, const json::object& params) {
   Prepared out;
   const json::value* name = params.if_contains("name");
   if (name == nullptr || !name->is_string()) {
     out.error = BadParams("params.name: must be the name of a tool");
     return out;
   }
-  out.tool = FindTool(*host, name->get_string());
+  out.tool = FindTool(*connection, name->get_string());
   if (out.tool == nullptr) {
     out.error = BadParams("unknown tool: " + std::string(name->get_string()).substr(0, 64));
     return out;
   }
-  if (auto allowed = sandbox::CheckRole(host->scope.caller, out.tool->role.needed); !allowed) {
+  if (auto allowed = sandbox::CheckRole(connection->scope.caller, out.tool->role.needed); !allowed) {
     out.error = RpcError{kInvalidRequest, allowed.error().message, std::nullopt};
     return out;
   }
-  out.call.host = host;
-  out.call.sandbox = host->sandbox;
+  out.call.connection = connection;
+  out.call.sandbox = connection->sandbox;
   if (const json::value* arguments = params.if_contains("arguments")) {
     if (!arguments->is_object()) {
       out.error = BadParams("params.arguments: must be an object");
@@ -75,7 +75,7 @@ Prepared Prepare(const Host* host, const json::object& params) {
     out.call.arguments = arguments->get_object();
   }
   if (const json::value* chosen = out.call.arguments.if_contains("sandbox");
-      chosen != nullptr && host->sandbox_argument) {
+      chosen != nullptr && connection->sandbox_argument) {
     if (!chosen->is_string()) {
       out.error = BadParams("params.arguments.sandbox: must be a string");
       return out;
@@ -106,56 +106,57 @@ json::object ToJson(ToolResult result) {
 }
 
 // Methods whose answer depends on the connection alone; these may be kept for a while.
-std::optional<json::object> Fixed(const Host& host, const Message& message) {
-  if (message.method == "server/discover") return Discover(host);
-  if (message.method == "tools/list") return json::object{{"tools", ListTools(host)}};
+std::optional<json::object> Fixed(const Connection& connection, const Message& message) {
+  if (message.method == "server/discover") return Discover(connection);
+  if (message.method == "tools/list") return json::object{{"tools", ListTools(connection)}};
   if (message.method == "resources/list") return ListResources();
   if (message.method == "resources/templates/list") return ListResourceTemplates();
   return std::nullopt;
 }
 
-Task<json::object> Read(const Host* host, const json::object* params) {
+Task<json::object> Read(const Connection* connection, const json::object* params) {
   const json::value* uri = params->if_contains("uri");
   if (uri == nullptr || !uri->is_string()) co_return Fail(Code::kBadRequest, "params.uri: must be a string");
   std::string text(uri->get_string());
-  co_return co_await ReadResource(host, std::move(text));
+  co_return co_await ReadResource(connection, std::move(text));
 }
 
 asio::awaitable<json::object> CallTool(Prepared* prepared) {
   auto done = co_await Guarded(prepared->tool, &prepared->call);
   if (done) co_return ToJson(*std::move(done));
   // A model can correct itself only by what it gets to read.
-  ToolResult failed = TextResult(prepared->call.host->public_message(done.error()));
+  ToolResult failed = TextResult(prepared->call.connection->public_message(done.error()));
   failed.is_error = true;
   co_return ToJson(std::move(failed));
 }
 
 }  // namespace
 
-Result<> CheckAllowed(const Host& host, const Message& message) {
+Result<> CheckAllowed(const Connection& connection, const Message& message) {
   if (message.method != "tools/call") return {};
   const json::value* name = message.params.if_contains("name");
-  const Tool* tool = name != nullptr && name->is_string() ? FindTool(host, name->get_string()) : nullptr;
-  return tool == nullptr ? Result<>{} : sandbox::CheckRole(host.scope.caller, tool->role.needed);
+  const Tool* tool = name != nullptr && name->is_string() ? FindTool(connection, name->get_string()) : nullptr;
+  return tool == nullptr ? Result<>{} : sandbox::CheckRole(connection.scope.caller, tool->role.needed);
 }
 
-asio::awaitable<json::object> Answer(const Host* host, Message message, Progress* progress, Waited* waited) {
+asio::awaitable<json::object> Answer(const Connection* connection, Message message, Progress* progress,
+                                     Waited* waited) {
   json::object result;
   std::optional<int64_t> ttl_ms;
   const bool modern = message.modern || message.method == "server/discover";
-  if (auto fixed = Fixed(*host, message)) {
+  if (auto fixed = Fixed(*connection, message)) {
     result = *std::move(fixed);
     ttl_ms = kFixedMs;
   } else if (message.method == "initialize" && !message.modern) {
-    result = Initialize(*host, message.params);
+    result = Initialize(*connection, message.params);
   } else if (message.method == "resources/read") {
-    auto read = co_await Read(host, &message.params);
-    RpcError error{kInvalidParams, read ? "" : host->public_message(read.error()), std::nullopt};
+    auto read = co_await Read(connection, &message.params);
+    RpcError error{kInvalidParams, read ? "" : connection->public_message(read.error()), std::nullopt};
     if (!read) co_return ErrorMessage(message.id, error);
     result = *std::move(read);
     ttl_ms = 0;
   } else if (message.method == "tools/call") {
-    Prepared prepared = Prepare(host, message.params);
+    Prepared prepared = Prepare(connection, message.params);
     if (prepared.error) co_return ErrorMessage(message.id, *prepared.error);
     prepared.call.progress = progress;
     prepared.call.waited = waited;
@@ -164,15 +165,15 @@ asio::awaitable<json::object> Answer(const Host* host, Message message, Progress
     RpcError error{kMethodNotFound, "unknown method: " + message.method.substr(0, 64), std::nullopt};
     co_return ErrorMessage(message.id, error);
   }
-  if (modern) StampModern(result, host->server_info, ttl_ms);
+  if (modern) StampModern(result, connection->server_info, ttl_ms);
   co_return ResultMessage(message.id, std::move(result));
 }
 
-Task<> Abandon(const Host* host, Waited waited) {
-  if (!waited.cell.empty()) host->cells->Drop(waited.cell);
+Task<> Abandon(const Connection* connection, Waited waited) {
+  if (!waited.cell.empty()) connection->cells->Drop(waited.cell);
   if (waited.command.empty()) co_return Result<>{};
-  auto killed =
-      co_await host->domain->commands->Kill(host->scope, std::move(waited.session), std::move(waited.command), SIGKILL);
+  auto killed = co_await connection->domain->commands->Kill(connection->scope, std::move(waited.session),
+                                                            std::move(waited.command), SIGKILL);
   if (!killed) co_return std::unexpected(std::move(killed).error());
   co_return Result<>{};
 }

@@ -125,8 +125,8 @@ constexpr Tool kTools[] = {
      .admin = true},
 };
 
-bool Visible(const Host& host, const Tool& tool) {
-  return host.admin || !tool.admin;
+bool Visible(const Connection& connection, const Tool& tool) {
+  return connection.admin || !tool.admin;
 }
 
 }  // namespace
@@ -137,17 +137,17 @@ ToolResult TextResult(std::string_view text) {
   return result;
 }
 
-const Tool* FindTool(const Host& host, std::string_view name) {
+const Tool* FindTool(const Connection& connection, std::string_view name) {
   const auto* found = std::ranges::find(kTools, name, &Tool::name);
-  return found == std::end(kTools) || !Visible(host, *found) ? nullptr : found;
+  return found == std::end(kTools) || !Visible(connection, *found) ? nullptr : found;
 }
 
-json::array ListTools(const Host& host) {
+json::array ListTools(const Connection& connection) {
   json::array out;
   for (const Tool& tool : kTools) {
-    if (!Visible(host, tool) || !sandbox::May(host.scope.caller, tool.role.needed)) continue;
+    if (!Visible(connection, tool) || !sandbox::May(connection.scope.caller, tool.role.needed)) continue;
     json::object properties = json::parse(tool.properties).as_object();
-    if (host.sandbox_argument) {
+    if (connection.sandbox_argument) {
       properties["sandbox"] = json::object{
           {"type", "string"}, {"description", "name of the sandbox, made when it is not there (default: your own)"}};
     }

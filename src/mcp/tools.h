@@ -1,9 +1,9 @@
 // The tools that a model gets, and the context of a call. Each tool is a coroutine over the domain's roles. It returns
-// an Error when the tool itself fails, and a result when a program in the sandbox fails. Single loop; a Host and a
-// ToolCall outlive the call.
+// an Error when the tool itself fails, and a result when a program in the sandbox fails. Single loop; a Connection and
+// a ToolCall outlive the call.
 //
-//   ToolCall call{.host = &host, .arguments = …};
-//   auto result = co_await FindTool(host, "run_command")->function(&call);
+//   ToolCall call{.connection = &connection, .arguments = …};
+//   auto result = co_await FindTool(connection, "run_command")->function(&call);
 #pragma once
 
 #include <boost/json/array.hpp>
@@ -30,7 +30,7 @@ struct Settings {
 };
 
 // The connection of a client: the settings that hold for all its calls.
-struct Host {
+struct Connection {
   const sandbox::Roles* domain = nullptr;
   Cells* cells = nullptr;  // cells.h: code that goes on after its call
   sandbox::Scope scope;
@@ -59,7 +59,7 @@ struct Waited {
 };
 
 struct ToolCall {
-  const Host* host = nullptr;
+  const Connection* connection = nullptr;
   std::string sandbox;
   json::object arguments;
   Progress* progress = nullptr;
@@ -94,9 +94,9 @@ struct Tool {
 };
 
 // Null: there is none, or not at this connection. The caller's role is not asked.
-const Tool* FindTool(const Host& host, std::string_view name);
+const Tool* FindTool(const Connection& connection, std::string_view name);
 // Those that the caller's role allows.
-json::array ListTools(const Host& host);
+json::array ListTools(const Connection& connection);
 
 // commands.cc
 Task<ToolResult> RunCommand(ToolCall* call);

@@ -145,7 +145,7 @@ class LinkNet : public testing::TestWithParam<Kind> {
   void Send(std::string_view frame) {
     EXPECT_EQ(::send(packets_.get(), frame.data(), frame.size(), 0), static_cast<ssize_t>(frame.size()));
   }
-  // The drop counter is what says that a frame has been judged.
+  // The drop counter is what says that a frame has been checked.
   bool DroppedBecomes(uint64_t n) {
     for (int i = 0; i < 10000 && Dropped() < n; ++i) ::usleep(1000);
     return Dropped() == n;

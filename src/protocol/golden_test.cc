@@ -59,7 +59,7 @@ std::vector<HostFrame> HostFrames() {
           Dial{10, 3000},
           PackTree{11, "/data"},
           UnpackTree{12, "/"},
-          Renew{"entropy", 1234567890123456789, {{"cmd_1", "cmd_2"}, {"a", "b"}}, "k3y"},
+          Rekey{"entropy", 1234567890123456789, {{"cmd_1", "cmd_2"}, {"a", "b"}}, "k3y"},
           input,
           terminal,
           Stdin{"cmd_1", 5, "text"},
@@ -81,7 +81,7 @@ std::vector<GuestFrame> GuestFrames() {
           FileError{4, FileErrorKind::kNoSpace, "full"},
           Quiesced{true, 3},
           Dialed{10},
-          Renewed{},
+          Rekeyed{},
           HelloAck{1, 42, {{"cmd_1", 5, false}}, "", 0, {{"cmd_1", 7, 3, true, false}}},
           StdinTaken{"cmd_1", 3},
           StdinClosed{"cmd_1"}};

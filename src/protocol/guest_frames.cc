@@ -171,14 +171,14 @@ void Fields(A& a, Is<Dial> auto& m) {
   if constexpr (A::kReads) m.port = static_cast<uint16_t>(port);
 }
 template <class A>
-void Fields(A& a, Is<Renew> auto& m) {
+void Fields(A& a, Is<Rekey> auto& m) {
   a.Text(m.entropy, kMaxEntropy);
   a(m.clock_ns);
   a.Each(m.commands, kMaxCommands, [&](auto& c) { Id(a, c.from), Id(a, c.to); });
   a.Text(m.machine_key, kMaxMachineKey);
 }
 template <class A>
-void Fields(A&, Is<Renewed> auto&) {}
+void Fields(A&, Is<Rekeyed> auto&) {}
 template <class A>
 void Fields(A& a, Is<HelloAck> auto& m) {
   a(m.oldest);

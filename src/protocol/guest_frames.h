@@ -20,9 +20,9 @@
 // An agent that was told a key of its machine (protocol/vm_config.h: after a start from a template, where every agent
 // looks alike) says it in HelloAck; a daemon that knows the key takes no other answer.
 //
-// After a start from saved memory, the agent knows its commands under the ids of another session. Renew gives it the
+// After a start from saved memory, the agent knows its commands under the ids of another session. Rekey gives it the
 // new ids, fresh random numbers (a copy must not share them with its original) and the current time. The agent answers
-// Renewed, and sends nothing more until the next Hello.
+// Rekeyed, and sends nothing more until the next Hello.
 //
 // protocol/guest_commands.h explains the frames about commands, protocol/guest_streams.h those about files and
 // connections.
@@ -73,7 +73,7 @@ struct Gone {};  // the daemon of a stream is gone
 struct Renamed {
   std::string from, to;
 };
-struct Renew {
+struct Rekey {
   std::string entropy;
   uint64_t clock_ns = 0;  // real time
   std::vector<Renamed> commands;
@@ -95,12 +95,12 @@ struct Quiesced {
   bool clean = false;
   uint32_t killed = 0;
 };  // clean: everything ended on SIGTERM
-struct Renewed {};
+struct Rekeyed {};
 
 using HostFrame = std::variant<Hello, Exec, Ack, ExitAck, Kill, Credit, ReadFile, WriteTar, MakeDir, Data, End, Abort,
-                               Quiesce, Input, Gone, Dial, PackTree, UnpackTree, Renew, Stdin, StdinEnd, Resize>;
+                               Quiesce, Input, Gone, Dial, PackTree, UnpackTree, Rekey, Stdin, StdinEnd, Resize>;
 using GuestFrame = std::variant<HelloAck, ExecStarted, ExecFailed, Output, Gap, Exit, Credit, Data, End, FileError,
-                                Quiesced, Dialed, Renewed, StdinTaken, StdinClosed>;
+                                Quiesced, Dialed, Rekeyed, StdinTaken, StdinClosed>;
 
 // A whole frame including the length prefix; Hello and HelloAck with the magic in front of it.
 // The position of a type in its variant is its number on the wire: append only.

@@ -44,7 +44,7 @@ std::vector<HostFrame> HostSamples() {
           Dial{10, 3000},
           PackTree{11, "/data"},
           UnpackTree{12, "/"},
-          Renew{"entropy", 1234567890123456789, {{"cmd_1", "cmd_2"}}, "k3y"},
+          Rekey{"entropy", 1234567890123456789, {{"cmd_1", "cmd_2"}}, "k3y"},
           Stdin{"cmd_1", 7, "text"},
           StdinEnd{"cmd_1", 11},
           Resize{"cmd_1", {80, 24}}};
@@ -63,7 +63,7 @@ std::vector<GuestFrame> GuestSamples() {
           FileError{4, FileErrorKind::kNoSpace, "full"},
           Quiesced{true, 3},
           Dialed{10},
-          Renewed{},
+          Rekeyed{},
           StdinTaken{"cmd_1", 7},
           StdinClosed{"cmd_1"}};
 }
@@ -429,9 +429,9 @@ TEST(GuestFrames, RefusesValuesOutOfBounds) {
   EXPECT_FALSE(host(Exec{"a", {}, {}, "/"}));
   EXPECT_FALSE(host(Exec{"a", {"x"}, {}, std::string(kMaxPath + 1, 'x')}));
   EXPECT_FALSE(host(Dial{1, 0}));
-  EXPECT_FALSE(host(Renew{std::string(kMaxEntropy + 1, 'x'), 0, {}}));
-  EXPECT_FALSE(host(Renew{"", 0, {{"cmd_1", ""}}}));
-  EXPECT_FALSE(host(Renew{"", 0, {{std::string(kMaxCommandId + 1, 'x'), "cmd_2"}}}));
+  EXPECT_FALSE(host(Rekey{std::string(kMaxEntropy + 1, 'x'), 0, {}}));
+  EXPECT_FALSE(host(Rekey{"", 0, {{"cmd_1", ""}}}));
+  EXPECT_FALSE(host(Rekey{"", 0, {{std::string(kMaxCommandId + 1, 'x'), "cmd_2"}}}));
   EXPECT_FALSE(host(Stdin{"a", 0, ""}));
   EXPECT_FALSE(host(Stdin{"", 0, "x"}));
   EXPECT_FALSE(host(Stdin{"a", kMaxOffset + 1, "x"}));

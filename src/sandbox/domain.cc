@@ -31,7 +31,7 @@ class DomainImpl final : public Domain {
     housekeeper_.AddChore([this] { return cleaner_.FlattenLongChains(); });
     housekeeper_.AddChore([this] { return cleaner_.RemoveUnused(); });
     housekeeper_.AddChore([this] { return drives_.Tidy(); });
-    housekeeper_.AddChore([this] { return memory_.TidyLiveSnapshots(); });
+    housekeeper_.AddChore([this] { return memory_.TidyForkSnapshots(); });
     housekeeper_.AddChore([this] { return memory_.Tidy(); });
     housekeeper_.AddChore([this] { return deleter_.RemoveDisposable(); });
     housekeeper_.AddChore([this] { return deleter_.RemoveUnclaimed(); });

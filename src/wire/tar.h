@@ -2,7 +2,7 @@
 // anybody.
 //
 // Reader: ustar, pax ('x', global 'g' is skipped) and GNU long names ('L', 'K'); regular files and directories,
-// symbolic links for a caller that takes them (the text of a link is not judged: the caller must never write through
+// symbolic links for a caller that takes them (the text of a link is not checked: the caller must never write through
 // one). Hard links, devices, FIFOs, sparse and multi-volume entries are refused, naming the entry, or given as kOther
 // to a caller that wants to name them itself; refused are absolute names, "..", NUL and over-long names. Push-style:
 // Feed() bytes as they come, the sink is called in order; the first error is final.

@@ -9,7 +9,7 @@ import https from "node:https";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { after, before, test } from "node:test";
-import { startModels } from "../agent/models.mjs";
+import { startModels } from "../llm/models.mjs";
 import { binary, engine, freePort, repo, until } from "../support/server.mjs";
 import { makeWorld, outside } from "../support/world.mjs";
 

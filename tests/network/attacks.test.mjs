@@ -76,7 +76,7 @@ test("where TLS is ended, another Host is misdirected, also later on the connect
   assert.deepEqual([...new Set(seen.map((s) => s.host))], [`api.test:${secure}`]);
 });
 
-test("plain HTTP is judged request by request", async () => {
+test("plain HTTP is decided request by request", async () => {
   const box = await sandbox({ networkPolicy: custom });
   seen.length = 0;
   const got = await speak(box, plain, [request("open.test", "/1", "", false), request("closed.test", "/2", "", false), request("open.test", "/3")]);

@@ -186,7 +186,7 @@ test("a change of policy cuts what it forbids and nothing else", async () => {
   await following;
 });
 
-test("PostgreSQL's way of asking for TLS is judged by the name in it", async () => {
+test("PostgreSQL's way of asking for TLS is decided by the name in it", async () => {
   const { default: net } = await import("node:net");
   const { TLSSocket, createSecureContext } = await import("node:tls");
   const asked = [];
@@ -210,7 +210,7 @@ t.sendall(b"you"); print(t.recv(100).decode())'`);
   assert.equal((await ask("open.test")).stdout, "row for you\n");
   assert.deepEqual(asked, ["0000000804d2162f"]);
   assert.notEqual((await ask("closed.test")).exitCode, 0);
-  // Without TLS behind it there is no name to judge by.
+  // Without TLS behind it there is no name to decide by.
   const clear = await sh(box, `python3 -c '
 import socket
 s = socket.create_connection(("203.0.113.8", ${database}), 60)

@@ -24,7 +24,7 @@ const bomb = (dir) =>
   `cd ${dir}; i=0; for size in 1048576 1024 256 64 16 1; do ` +
   `while fallocate -l \${size}M f$i 2>/dev/null; do i=$((i+1)); done; rm -f f$i; done; du -sm . | cut -f1`;
 
-test("a drive of the usual size takes its project's budget; others write and create as before", async () => {
+test("a drive of the default size takes its project's budget; others write and create as before", async () => {
   const neighbour = await create("prj_calm");
   const { drive } = await server.call("POST", "/v2/sandboxes/drives/hoard", { body: { projectId: "prj_greedy" } });
   assert.ok(drive.maxSizeBytes > 2 ** 31, "larger than the store: a ceiling, not a reservation");

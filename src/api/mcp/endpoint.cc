@@ -67,32 +67,33 @@ Result<egress::NetworkPolicy> PolicyOf(const wire::Query& query) {
   return egress::ParsePolicy(wire::ToAsciiJson(policy));
 }
 
-Result<mcp::Host> MakeHost(const Call& call) {
-  mcp::Host host;
-  host.domain = call.domain;
-  host.cells = call.cells;
-  host.scope = call.scope;
-  host.settings = call.config->mcp;
-  host.admin = call.Flag("admin");
+Result<mcp::Connection> MakeConnection(const Call& call) {
+  mcp::Connection connection;
+  connection.domain = call.domain;
+  connection.cells = call.cells;
+  connection.scope = call.scope;
+  connection.settings = call.config->mcp;
+  connection.admin = call.Flag("admin");
   auto name = call.params.find("name");
-  host.sandbox_argument = name == call.params.end();
+  connection.sandbox_argument = name == call.params.end();
   // A client that names no sandbox gets one of its own: one per key and project. The JWTs of a project share one,
   // because a program gets another JWT with each start.
   const std::string key = call.caller().derived ? "jwt" : call.caller().key_id;
   const std::string who = key + "\n" + call.scope.team + "\n" + call.scope.project;
-  host.sandbox = host.sandbox_argument ? "mcp-" + crypto::Sha256Hex(who).substr(0, 16) : name->second;
-  host.make.image = call.query.Get("image");
-  host.make.runtime = call.query.Get("runtime");
-  if (host.make.image && host.make.runtime) return Fail(Code::kBadRequest, "image and runtime: give one of them");
-  SB_TRY(host.make.network, PolicyOf(call.query));
+  connection.sandbox = connection.sandbox_argument ? "mcp-" + crypto::Sha256Hex(who).substr(0, 16) : name->second;
+  connection.make.image = call.query.Get("image");
+  connection.make.runtime = call.query.Get("runtime");
+  if (connection.make.image && connection.make.runtime)
+    return Fail(Code::kBadRequest, "image and runtime: give one of them");
+  SB_TRY(connection.make.network, PolicyOf(call.query));
   SB_TRY(auto demand, ParseDemand(call.query, "isolation"));
-  host.make.isolation = demand.value_or(store::IsolationDemand{});
-  host.server_info = {{"name", "sandbar"}, {"title", "Sandbar"}, {"version", call.config->version}};
-  host.preview_url = [urls = call.preview_urls](const store::PortRoute& route) {
+  connection.make.isolation = demand.value_or(store::IsolationDemand{});
+  connection.server_info = {{"name", "sandbar"}, {"title", "Sandbar"}, {"version", call.config->version}};
+  connection.preview_url = [urls = call.preview_urls](const store::PortRoute& route) {
     return urls.before + route.subdomain + urls.after;
   };
-  host.public_message = PublicMessage;
-  return host;
+  connection.public_message = PublicMessage;
+  return connection;
 }
 
 std::string SseEvent(const json::object& message) {
@@ -118,7 +119,7 @@ class SseProgress : public mcp::Progress {
 // One request under way; lives in the handler's frame.
 struct Running {
   Call* call = nullptr;
-  const mcp::Host* host = nullptr;
+  const mcp::Connection* connection = nullptr;
   mcp::Message message;
   mcp::Waited waited;
   std::unique_ptr<SseProgress> progress;  // set: the answer is a stream of events
@@ -137,7 +138,7 @@ std::string KeyOf(const Call& call, const json::value* request_id) {
 
 Task<> Work(Running* r) {
   mcp::Message message = r->message;
-  r->answer = co_await mcp::Answer(r->host, std::move(message), r->progress.get(), &r->waited);
+  r->answer = co_await mcp::Answer(r->connection, std::move(message), r->progress.get(), &r->waited);
   co_return Result<>{};
 }
 
@@ -166,7 +167,7 @@ Task<> RunToAnswer(Running* r) {
   // The command that the call started goes on: the client can ask for it with another token.
   if (r->call->credential->ended()) co_return std::unexpected(r->call->credential->Refusal());
   mcp::Waited waited = r->waited;
-  auto ended = co_await mcp::Abandon(r->host, std::move(waited));
+  auto ended = co_await mcp::Abandon(r->connection, std::move(waited));
   if (!ended) log::Warn("ending a command whose client is gone: {}", ended.error().message);
   if (r->cancelled) co_return Result<>{};
   co_return Fail(Code::kClosed, "the client is gone");
@@ -178,10 +179,10 @@ int StatusOf(const mcp::Message& message, const json::object& answer) {
   return unknown && message.modern ? 404 : 200;
 }
 
-Task<> ServeOne(Call* call, const mcp::Host* host, mcp::Message message) {
+Task<> ServeOne(Call* call, const mcp::Connection* connection, mcp::Message message) {
   Running running;
   running.call = call;
-  running.host = host;
+  running.connection = connection;
   running.message = std::move(message);
   const bool takes_events = call->request().Get("accept").find("text/event-stream") != std::string_view::npos;
   if (running.message.method == "tools/call" && !running.message.progress_token.is_null() && takes_events) {
@@ -208,7 +209,7 @@ Task<> ServeOne(Call* call, const mcp::Host* host, mcp::Message message) {
 }
 
 // Only versions before 2025-06-18 have these. One after the other; no progress.
-Task<> ServeBatch(Call* call, const mcp::Host* host, const json::array* batch, mcp::Headers headers) {
+Task<> ServeBatch(Call* call, const mcp::Connection* connection, const json::array* batch, mcp::Headers headers) {
   json::value none;
   mcp::RpcError refused{mcp::kInvalidRequest, "", std::nullopt};
   if (!mcp::AllowsBatch(headers.version))
@@ -220,7 +221,7 @@ Task<> ServeBatch(Call* call, const mcp::Host* host, const json::array* batch, m
   for (const json::value& item : *batch) {
     Running running;
     running.call = call;
-    running.host = host;
+    running.connection = connection;
     running.message = mcp::ReadMessage(item, headers);
     if (!running.message.error && (running.message.modern || running.message.method == "initialize"))
       running.message.error = mcp::RpcError{mcp::kInvalidRequest, "must not be in a batch", std::nullopt};
@@ -243,7 +244,7 @@ Task<> Mcp(Call* call) {
   const http::HttpRequest& request = call->request();
   mcp::Headers headers{std::string(request.Get("mcp-protocol-version")), std::string(request.Get("mcp-method")),
                        std::string(request.Get("mcp-name"))};
-  SB_CO_TRY(mcp::Host host, MakeHost(*call));
+  SB_CO_TRY(mcp::Connection connection, MakeConnection(*call));
   SB_CO_TRY(std::string text, co_await call->Body());
   wire::JsonLimits limits;
   limits.bytes = kMaxJsonBody;
@@ -259,7 +260,7 @@ Task<> Mcp(Call* call) {
     co_return co_await Refuse(call, std::move(id), std::move(error));
   }
   if (const json::array* batch = value->if_array())
-    co_return co_await ServeBatch(call, &host, batch, std::move(headers));
+    co_return co_await ServeBatch(call, &connection, batch, std::move(headers));
   mcp::Message message = mcp::ReadMessage(*value, headers);
   if (message.error) {
     id = message.id;
@@ -269,12 +270,12 @@ Task<> Mcp(Call* call) {
   if (message.method == "notifications/cancelled")
     call->mcp_calls->Cancel(KeyOf(*call, message.params.if_contains("requestId")));
   if (message.kind != mcp::Kind::kRequest) co_return co_await Accepted(call);
-  if (auto allowed = mcp::CheckAllowed(host, message); !allowed) {
+  if (auto allowed = mcp::CheckAllowed(connection, message); !allowed) {
     id = message.id;
     mcp::RpcError error{mcp::kInvalidRequest, allowed.error().message, std::nullopt};
     co_return co_await Refuse(call, std::move(id), std::move(error), 403);
   }
-  co_return co_await ServeOne(call, &host, std::move(message));
+  co_return co_await ServeOne(call, &connection, std::move(message));
 }
 
 }  // namespace sandbar::api

@@ -164,9 +164,9 @@ Task<> ForkSandbox(Call* call) {
   if (!view) co_return std::unexpected(std::move(view).error());
   json::object body = ViewJson(*view, call->preview_urls, false, false);
   if (MayWantShell(text)) NoteShell(call, *view, &body);
-  if (view->live) {
-    body["pauseMs"] = view->live->pause.count();
-    body["memoryBytes"] = view->live->memory_bytes;
+  if (view->memory_snapshot) {
+    body["pauseMs"] = view->memory_snapshot->pause.count();
+    body["memoryBytes"] = view->memory_snapshot->memory_bytes;
   }
   co_return co_await call->Reply(std::move(body));
 }

@@ -196,14 +196,14 @@ Task<protocol::Quiesced> CallQuiesce(std::shared_ptr<LinkCore> core, QuiesceRequ
   }
 }
 
-Task<> CallRenew(std::shared_ptr<LinkCore> core, protocol::Renew request) {
+Task<> CallRekey(std::shared_ptr<LinkCore> core, protocol::Rekey request) {
   if (core->closed()) co_return std::unexpected(core->Unavailable());
   Waiter answered(core->executor());
   struct Detach {
     LinkCore& core;
-    ~Detach() { core.renewing = nullptr; }
+    ~Detach() { core.rekeying = nullptr; }
   } detach{*core};
-  core->renewing = &answered;
+  core->rekeying = &answered;
   core->Send(request);
   SB_CO_TRYV(co_await answered.Wait(LinkClock::now() + core->limits().call));
   if (core->closed()) co_return std::unexpected(core->Unavailable());

@@ -51,7 +51,7 @@ void LinkCore::Shut(Error why) {
   for (auto& [id, s] : streams_) s->Notify();
   streams_.clear();
   if (quiesce != nullptr) quiesce->waiter.Notify();
-  if (renewing != nullptr) renewing->Notify();
+  if (rekeying != nullptr) rekeying->Notify();
   out_.clear();
   writable_.Notify();
   unfinished_.Notify();

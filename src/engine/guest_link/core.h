@@ -123,7 +123,7 @@ class LinkCore {
     std::optional<protocol::Quiesced> result;
   };
   QuiesceCall* quiesce = nullptr;
-  Waiter* renewing = nullptr;
+  Waiter* rekeying = nullptr;
 
  private:
   Result<> TakeStdins(std::vector<protocol::StdinState> stdins);
@@ -140,7 +140,7 @@ class LinkCore {
   Result<> On(protocol::FileError& m);
   Result<> On(protocol::Quiesced& m);
   Result<> On(protocol::Dialed& m);
-  Result<> On(protocol::Renewed& m);
+  Result<> On(protocol::Rekeyed& m);
   Result<> On(protocol::StdinTaken& m);
   Result<> On(protocol::StdinClosed& m);
   Result<Command*> Live(const std::string& id);
@@ -180,7 +180,7 @@ struct QuiesceRequest {
   bool go_on = false;
 };
 Task<protocol::Quiesced> CallQuiesce(std::shared_ptr<LinkCore> core, QuiesceRequest request);
-Task<> CallRenew(std::shared_ptr<LinkCore> core, protocol::Renew request);
+Task<> CallRekey(std::shared_ptr<LinkCore> core, protocol::Rekey request);
 Task<std::unique_ptr<FileStream>> CallReadFile(std::shared_ptr<LinkCore> core, protocol::ReadFile request);
 Task<std::unique_ptr<FileStream>> CallPackTree(std::shared_ptr<LinkCore> core, protocol::PackTree request);
 Task<> CallUnpackTree(std::shared_ptr<LinkCore> core, protocol::UnpackTree request, ByteSource* source);

@@ -187,9 +187,9 @@ Result<> LinkCore::On(protocol::Dialed& m) {
   return {};
 }
 
-Result<> LinkCore::On(protocol::Renewed&) {
-  if (renewing == nullptr) return Broken("unexpected answer to renew");
-  std::exchange(renewing, nullptr)->Notify();
+Result<> LinkCore::On(protocol::Rekeyed&) {
+  if (rekeying == nullptr) return Broken("unexpected answer to rekey");
+  std::exchange(rekeying, nullptr)->Notify();
   return {};
 }
 

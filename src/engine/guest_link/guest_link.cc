@@ -67,7 +67,7 @@ class Link : public GuestLink {
   }
   Task<protocol::Quiesced> WriteOut() override { return CallQuiesce(core_, {kWriteOut, {}, true}); }
 
-  Task<> Renew(protocol::Renew request) override { return CallRenew(core_, std::move(request)); }
+  Task<> Rekey(protocol::Rekey request) override { return CallRekey(core_, std::move(request)); }
 
   void SetPaused(bool paused) override { core_->SetPaused(paused); }
 

@@ -109,7 +109,7 @@ class GuestLink {
   virtual Task<protocol::Quiesced> WriteOut() = 0;
   // For a machine that went on from a saved memory: see protocol/guest_frames.h. Close the link afterwards and open
   // another.
-  virtual Task<> Renew(protocol::Renew request) = 0;
+  virtual Task<> Rekey(protocol::Rekey request) = 0;
   // While the daemon itself has paused the machine, silence inside a frame does not break the link.
   virtual void SetPaused(bool paused) = 0;
   // Ends the connection and joins its tasks; the machine goes on. Must be awaited before destruction.

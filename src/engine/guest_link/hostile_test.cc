@@ -54,7 +54,7 @@ std::vector<Lie> Lies() {
           {"a connection that nobody asked for", {F(Dialed{99})}},
           {"a connection where a read was asked for", {F(Dialed{1})}},
           {"quiesced unasked", {F(Quiesced{true, 0})}},
-          {"renewed unasked", {F(Renewed{})}},
+          {"rekeyed unasked", {F(Rekeyed{})}},
           {"it took input of an unknown command", {F(StdinTaken{"nobody", 1})}},
           {"it took input of a command without any", {F(StdinTaken{"run", 1})}},
           {"it took input that was never sent", {F(StdinTaken{"old", 1})}},

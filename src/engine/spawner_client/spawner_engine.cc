@@ -21,7 +21,7 @@ EngineInfo ToInfo(protocol::EngineEntry e, bool copies_snapshots) {
   if (const EngineTraits* traits = FindEngine(info.name)) {
     info.attachment = traits->network;
     info.format = traits->format;
-    info.live = traits->keeps_memory;
+    info.keeps_memory = traits->keeps_memory;
     info.own_kernel = traits->has_own_kernel;
     info.emulated = traits->emulated;
     info.restores_slowly = traits->restores_slowly;

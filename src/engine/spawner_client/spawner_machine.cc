@@ -140,17 +140,17 @@ class SpawnerMachine : public Machine {
     co_return FromSpawner(usage);
   }
 
-  Task<LiveSnapshot> SnapshotLive(std::string snapshot, bool go_on) override {
+  Task<MemorySnapshot> SnapshotMemory(std::string snapshot, bool go_on) override {
     protocol::MemorySnapshotReq request;
     request.machine = id_;
     request.snapshot = std::move(snapshot);
     request.go_on = go_on;
     SB_CO_TRY(SpawnerReply reply, co_await connection_->Call(std::move(request), kMemoryLimit));
     SB_CO_TRY(auto taken, Expect<protocol::MemorySnapshotResp>(reply));
-    LiveSnapshot live;
-    live.pause = std::chrono::milliseconds(taken.pause_ms);
-    live.memory_bytes = taken.memory_bytes;
-    co_return live;
+    MemorySnapshot out;
+    out.pause = std::chrono::milliseconds(taken.pause_ms);
+    out.memory_bytes = taken.memory_bytes;
+    co_return out;
   }
 
   Task<> WaitExit() override {

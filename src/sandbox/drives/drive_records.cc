@@ -93,8 +93,8 @@ Result<store::ListFilter> CheckDriveList(const Scope& scope, const ListQuery& qu
   return f;
 }
 
-std::string DriveSnapshotName(const std::string& drive, int64_t state) {
-  return drive + "-" + std::to_string(state);
+std::string DriveSnapshotName(const std::string& drive, int64_t number) {
+  return drive + "-" + std::to_string(number);
 }
 
 Result<std::map<std::string, store::Session>> DriveHolders(store::Journal& journal) {

@@ -25,7 +25,7 @@ Result<> CheckMounts(const std::map<std::string, store::Mount>& mounts);
 Result<store::ListFilter> CheckDriveList(const Scope& scope, const ListQuery& query);
 
 // The name of a drive snapshot on disk. The store calls its number "state".
-std::string DriveSnapshotName(const std::string& drive, int64_t state);
+std::string DriveSnapshotName(const std::string& drive, int64_t number);
 
 // The sessions that hold drives read-write, by drive.
 Result<std::map<std::string, store::Session>> DriveHolders(store::Journal& journal);

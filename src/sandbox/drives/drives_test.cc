@@ -188,7 +188,7 @@ TEST_F(DrivesTest, ACrashWhileTheStateIsMade) {
   Boot();
   const std::string id = MakeId("d");
   auto view = world.Create(With("box", "d", "read-write"));
-  world.host.faults.freeze_drive = FakeFault::kHang;
+  world.host.faults.snapshot_drive = FakeFault::kHang;
   BeginStop(view);
   ASSERT_TRUE(world.Until([&] { return world.host.ids().empty(); }));
   EXPECT_EQ(See("d").sandbox, "box") << "held until there is a drive snapshot";
@@ -209,7 +209,7 @@ TEST_F(DrivesTest, AStopWaitsUntilTheStateCanBeMade) {
   MakeId("d");
   auto view = world.Create(With("box", "d", "read-write"));
   world.Machine(view)->usage.cpu_ns = 7'000'000;
-  world.host.faults.freeze_drive = FakeFault::kFail;
+  world.host.faults.snapshot_drive = FakeFault::kFail;
   BeginStop(view);
   ASSERT_TRUE(world.Until([&] { return world.host.ids().empty(); }));
   for (int i = 0; i < 50; ++i) world.Step();

@@ -19,7 +19,7 @@ class KeysTest : public ::testing::Test {
  protected:
   KeysTest() { EXPECT_TRUE(world.Start()); }
 
-  // The scope of a call with this key, for the project that it is bound to or the usual one.
+  // The scope of a call with this key, for the project that it is bound to or the default one.
   static Scope As(const Principal& caller) {
     Scope scope;
     scope.caller = caller;

@@ -7,10 +7,11 @@ Result<> LiveMemory::CheckSupported(const Session& session) const {
   const engine::EngineInfo here = core_->engines.Of(session.row().engine);
   if (!session.row().mounts.empty())
     return Fail(Code::kUnsupported, "a sandbox with drives cannot be kept with its memory; leave its mounts out");
-  if (here.live) return {};
+  if (here.keeps_memory) return {};
   std::string can;
   for (const engine::EngineInfo& e : core_->engines.engines()) {
-    if (e.live) can += (can.empty() ? "" : ", ") + e.name + (e.usable ? "" : " (not usable here: " + e.why_not + ")");
+    if (e.keeps_memory)
+      can += (can.empty() ? "" : ", ") + e.name + (e.usable ? "" : " (not usable here: " + e.why_not + ")");
   }
   return Fail(Code::kUnsupported, "the engine " + here.name +
                                       " cannot keep the memory of a machine; engines that can: " +
@@ -49,23 +50,23 @@ Task<SandboxView> LiveMemory::Fork(Scope scope, store::Sandbox source, NewSandbo
   SB_CO_TRYV(CheckFork(*session, wanted.record));
   const auto used = Session::Use(session);
   SB_CO_TRY(wanted.boot, co_await SourceFor(session->row(), source.current_snapshot));
-  SB_CO_TRY(const std::string snapshot, co_await keeper_->BeginLiveSnapshot());
+  SB_CO_TRY(const std::string snapshot, co_await keeper_->BeginForkSnapshot());
   Result<SandboxView> forked = Fail(Code::kInternal, "");
   const std::vector<KeptContext> idle = session->contexts().Idle();
   const auto link = session->connected()->link();
   if (link) link->SetPaused(true);
-  auto taken = co_await session->connected()->machine().SnapshotLive(snapshot, true);
+  auto taken = co_await session->connected()->machine().SnapshotMemory(snapshot, true);
   if (link) link->SetPaused(false);
   if (taken) {
     wanted.restored = keeper_->MemoryIn(scope, snapshot, session->row().id);
     wanted.restored->contexts = StillIdle(idle, session->contexts().Idle());
     forked = co_await creator_->CreateFrom(std::move(scope), std::move(wanted));
-    if (forked) forked->live = *taken;
+    if (forked) forked->memory_snapshot = *taken;
   } else {
     forked = std::unexpected(taken.error());
   }
   // The fork has its own copy of all of it.
-  co_await keeper_->EndLiveSnapshot(snapshot);
+  co_await keeper_->EndForkSnapshot(snapshot);
   co_return forked;
 }
 

@@ -7,7 +7,7 @@
 namespace sandbar::sandbox {
 namespace {
 
-// The note of a live snapshot holds the time. A job of the spawner may still publish the snapshot after a crash, so it
+// The note of a fork snapshot holds the time. A job of the spawner may still publish the snapshot after a crash, so it
 // is looked for until it cannot come any more.
 constexpr std::string_view kNote = "live/";
 constexpr int64_t kNoteMs = 15LL * 60 * 1000;
@@ -74,7 +74,7 @@ Task<> MemoryKeeper::Tidy() {
   co_return Result<>{};
 }
 
-Task<std::string> MemoryKeeper::BeginLiveSnapshot() {
+Task<std::string> MemoryKeeper::BeginForkSnapshot() {
   const std::string snapshot = NewId("live_");
   auto note = [snapshot](store::Journal& journal) {
     return journal.SetNote(std::string(kNote) + snapshot, std::to_string(NowMs()));
@@ -84,21 +84,21 @@ Task<std::string> MemoryKeeper::BeginLiveSnapshot() {
   co_return snapshot;
 }
 
-Task<> MemoryKeeper::EndLiveSnapshot(std::string snapshot) {
+Task<> MemoryKeeper::EndForkSnapshot(std::string snapshot) {
   forking_.erase(snapshot);
   if (core_->closing) co_return Result<>{};
-  auto dropped = co_await DropLiveSnapshot(snapshot);
+  auto dropped = co_await DropForkSnapshot(snapshot);
   if (!dropped) log::Warn("{}: {}", snapshot, dropped.error().message);
   co_return Result<>{};
 }
 
-Task<> MemoryKeeper::DropLiveSnapshot(std::string snapshot) {
+Task<> MemoryKeeper::DropForkSnapshot(std::string snapshot) {
   SB_CO_TRYV(co_await core_->deps.engine->RemoveSnapshot(snapshot));
   auto forget = [snapshot](store::Journal& journal) { return journal.SetNote(std::string(kNote) + snapshot, ""); };
   co_return co_await core_->Journal(std::move(forget));
 }
 
-Task<> MemoryKeeper::TidyLiveSnapshots() {
+Task<> MemoryKeeper::TidyForkSnapshots() {
   auto list = [](store::Journal& journal) { return journal.Notes(std::string(kNote)); };
   SB_CO_TRY(auto notes, co_await core_->Journal(std::move(list)));
   for (const auto& [name, at] : notes) {
@@ -106,7 +106,7 @@ Task<> MemoryKeeper::TidyLiveSnapshots() {
     if (forking_.contains(snapshot)) continue;
     SB_CO_TRYV(co_await core_->deps.engine->RemoveSnapshot(snapshot));
     if (NowMs() - std::strtoll(at.c_str(), nullptr, 10) < kNoteMs) continue;
-    SB_CO_TRYV(co_await DropLiveSnapshot(snapshot));
+    SB_CO_TRYV(co_await DropForkSnapshot(snapshot));
   }
   co_return Result<>{};
 }

@@ -27,19 +27,19 @@ class MemoryKeeper {
   // Chore: removes memory that a server which died, or a spawner that did not answer, left.
   Task<> Tidy();
 
-  // Live snapshots exist only while a fork starts from them. A note is written first, so that the next start removes
-  // the snapshot after a crash.
-  Task<std::string> BeginLiveSnapshot();
-  Task<> EndLiveSnapshot(std::string snapshot);
-  Task<> TidyLiveSnapshots();  // chore
+  // Fork snapshots exist only while a live fork starts from them. A note is written first, so that the next start
+  // removes the snapshot after a crash.
+  Task<std::string> BeginForkSnapshot();
+  Task<> EndForkSnapshot(std::string snapshot);
+  Task<> TidyForkSnapshots();  // chore
 
  private:
   Task<> RemoveSpent(std::string snapshot);
-  Task<> DropLiveSnapshot(std::string snapshot);
+  Task<> DropForkSnapshot(std::string snapshot);
 
   Core* core_;
   Commands* commands_;
-  std::set<std::string> forking_;  // live snapshots that a fork is about to start from
+  std::set<std::string> forking_;  // snapshots that a live fork is about to start from
 };
 
 }  // namespace sandbar::sandbox

@@ -17,7 +17,7 @@ constexpr int kSigKill = 9;
 std::string Session::WantsMemory(StopCause cause, const Keep& keep) const {
   if (cause == StopCause::kLost || keep.what == Keep::What::kSnapshot) return "";
   if (keep.memory) return "asked";
-  const bool can = state_.core->engines.Of(state_.row.engine).live && state_.row.mounts.empty();
+  const bool can = state_.core->engines.Of(state_.row.engine).keeps_memory && state_.row.mounts.empty();
   return state_.core->config.resume == "memory" && can ? "kept" : "";
 }
 
@@ -30,7 +30,7 @@ Task<> Session::KeepMemory() {
   const std::vector<KeptContext> before = contexts_.Idle();
   const auto link = state_.connected->link();
   if (link) link->SetPaused(true);
-  auto taken = co_await state_.connected->machine().SnapshotLive(state_.row.snapshot, false);
+  auto taken = co_await state_.connected->machine().SnapshotMemory(state_.row.snapshot, false);
   if (link) link->SetPaused(false);
   if (taken) {
     memory_bytes_ = taken->memory_bytes;

@@ -269,7 +269,7 @@ TEST_F(RecoveryTest, PolicyIsBackAtOnce) {
   EXPECT_EQ(Row(view).network->mode, "deny-all");
 }
 
-TEST_F(RecoveryTest, MachinesWithoutARowAreFrozenAndLeft) {
+TEST_F(RecoveryTest, MachinesWithoutARowArePausedAndLeft) {
   Boot();
   auto view = world.Create();
   world.Crash();

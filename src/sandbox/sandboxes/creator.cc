@@ -58,8 +58,8 @@ Task<SandboxView> Creator::CreateFrom(Scope scope, NewSandbox wanted) {
 
   // The pool has machines of the default engine without anything special.
   const bool plain = boot.snapshot.empty() && sandbox.mounts.empty() && !wanted.restored;
-  const bool usual = plain && !row.nesting && row.engine == core_->engines.default_engine().name;
-  auto pooled = usual ? pool_->Take(image, sandbox.vcpus) : nullptr;
+  const bool default_machine = plain && !row.nesting && row.engine == core_->engines.default_engine().name;
+  auto pooled = default_machine ? pool_->Take(image, sandbox.vcpus) : nullptr;
   row.machine_id = pooled ? pooled->id() : NewLabel("m-", 16);
   if (pooled && !wanted.source) {
     // Claimed and running in one commit: after a crash, recovery arms the deadlines that we have not armed yet.

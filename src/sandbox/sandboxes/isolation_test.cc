@@ -50,9 +50,9 @@ class IsolationTest : public DomainTest {
 
 TEST_F(IsolationTest, TheMachineTheSessionAndTheRecordAgree) {
   Boot();
-  auto usual = world.Create(Demanding(0, "", "usual"));
-  EXPECT_EQ(EngineOf(usual), "namespaces");
-  EXPECT_EQ(usual.session.isolation_class, 1);
+  auto by_default = world.Create(Demanding(0, "", "default"));
+  EXPECT_EQ(EngineOf(by_default), "namespaces");
+  EXPECT_EQ(by_default.session.isolation_class, 1);
   auto strong = world.Create(Demanding(3));
   EXPECT_EQ(EngineOf(strong), "microvm");
   EXPECT_EQ(std::tie(strong.session.engine, strong.session.isolation_class),
@@ -230,14 +230,14 @@ TEST_F(IsolationTest, ConvertedLayersGoWithTheirOriginal) {
   EXPECT_TRUE(world.Until([&] { return world.host.snapshots.empty(); }));
 }
 
-TEST_F(IsolationTest, PoolsHoldTheUsualEngineOnly) {
+TEST_F(IsolationTest, PoolsHoldTheDefaultEngineOnly) {
   world.config.pools = {{.image = "vercel/sandbox/universal:latest", .vcpus = 2, .count = 1}};
   Boot();
   ASSERT_TRUE(world.Until([&] { return world.host.ids().size() == 1; }));
   const std::string pooled = world.host.ids().front();
   EXPECT_EQ(world.host.Find(pooled)->engine, "namespaces");
   EXPECT_NE(world.Create(Demanding(2)).session.machine_id, pooled);
-  EXPECT_EQ(world.Create(Demanding(1, "", "usual")).session.machine_id, pooled);
+  EXPECT_EQ(world.Create(Demanding(1, "", "default")).session.machine_id, pooled);
 }
 
 TEST_F(IsolationTest, AMachineThatOutlivesTheServerStaysWhatItWas) {

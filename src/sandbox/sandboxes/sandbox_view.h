@@ -12,8 +12,8 @@ struct SandboxView {
   store::Sandbox sandbox;
   store::Session session;
   bool resumed = false;
-  std::optional<store::Snapshot> snapshot;   // of a stop: the files that the session left
-  std::optional<engine::LiveSnapshot> live;  // of a live fork: the time and memory that the copy took
+  std::optional<store::Snapshot> snapshot;                // of a stop: the files that the session left
+  std::optional<engine::MemorySnapshot> memory_snapshot;  // of a live fork: the time and memory that the copy took
 };
 
 }  // namespace sandbar::sandbox

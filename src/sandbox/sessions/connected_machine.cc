@@ -112,15 +112,15 @@ Task<> ConnectedMachine::Connect() {
 }
 
 Task<> ConnectedMachine::Rekey(std::vector<protocol::Renamed> commands, MachineListener* listener) {
-  protocol::Renew renew;
-  renew.entropy.resize(protocol::kMaxEntropy);
-  FillRandom(renew.entropy.data(), renew.entropy.size());
-  renew.clock_ns = static_cast<uint64_t>(NowMs()) * 1'000'000;
-  renew.commands = std::move(commands);
-  renew.machine_key = machine_->AgentKey();
+  protocol::Rekey rekey;
+  rekey.entropy.resize(protocol::kMaxEntropy);
+  FillRandom(rekey.entropy.data(), rekey.entropy.size());
+  rekey.clock_ns = static_cast<uint64_t>(NowMs()) * 1'000'000;
+  rekey.commands = std::move(commands);
+  rekey.machine_key = machine_->AgentKey();
   auto link = link_;
   if (!link) co_return Fail(Code::kUnavailable, "the agent of the restored machine does not answer");
-  SB_CO_TRYV(co_await link->Renew(std::move(renew)));
+  SB_CO_TRYV(co_await link->Rekey(std::move(rekey)));
   link_ = nullptr;
   agent_key_ = machine_->AgentKey();
   co_await link->Close();

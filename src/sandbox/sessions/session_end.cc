@@ -125,14 +125,14 @@ Task<> Session::SnapshotDrives() {
   // The row is not finished before all are done: whoever takes over after a crash does this again.
   for (const store::SessionMount& mount : state_.row.mounts) {
     if (!mount.writable) continue;
-    std::string state = DriveSnapshotName(mount.drive, mount.state);
+    std::string snapshot = DriveSnapshotName(mount.drive, mount.state);
     std::string owner = OwnerOf(state_.row);
-    auto frozen = co_await state_.core->deps.engine->SnapshotDrive(mount.drive, std::move(state), std::move(owner));
-    if (!frozen && frozen.error().code == Code::kNotFound) {
+    auto taken = co_await state_.core->deps.engine->SnapshotDrive(mount.drive, std::move(snapshot), std::move(owner));
+    if (!taken && taken.error().code == Code::kNotFound) {
       log::Error("session {}: drive {} is gone from the disk", state_.row.id, mount.drive);
       continue;
     }
-    if (!frozen) co_return frozen;
+    if (!taken) co_return taken;
     store::DriveEdit edit = [made = mount.state](store::Drive& drive) -> Result<> {
       drive.state = std::max(drive.state, made);
       drive.updated_at = NowMs();

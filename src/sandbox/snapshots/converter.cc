@@ -17,8 +17,8 @@ using engine::RootfsFormat;
 constexpr char kPlace[] = "/mnt/drive";  // of a drive in a machine that does nothing else
 constexpr std::chrono::minutes kLongest{20};
 constexpr int kAtOnce = 4;  // two machines each
-constexpr uint64_t kUsualDisk = 8ULL << 30;
-constexpr int kVcpus = 2;  // the usual size: there may be a template of it
+constexpr uint64_t kDefaultDisk = 8ULL << 30;
+constexpr int kVcpus = 2;  // the default size: there may be a template of it
 
 std::string Suffix(RootfsFormat format) {
   return "-" + std::string(FormatName(format));
@@ -185,7 +185,7 @@ Task<std::unique_ptr<ConnectedMachine>> Converter::Boot(RootfsFormat format, eng
   request.owner = owner;
   request.deadline = kLongest;
   // What is unpacked comes from a guest: it does not get the whole disk, where others may.
-  if (request.limits.disk_bytes == 0) request.limits.disk_bytes = kUsualDisk;
+  if (request.limits.disk_bytes == 0) request.limits.disk_bytes = kDefaultDisk;
   auto connected = co_await ConnectedMachine::Boot(core_, std::move(request), std::move(rootfs));
   if (connected || core_->closing) co_return connected;
   auto remove = [id = row.machine_id](store::Journal& journal) { return journal.DeletePoolMember(id); };

@@ -47,7 +47,7 @@ int64_t DiskLimitPolicy::Look(int64_t now, const os::Held& held) {
   const bool near = room < std::max(std::clamp(limit_ / 4, kNearLeast, kNearMost), inherited);
   const bool first = !known_ && held.total() >= kFirst;
   const bool worth = near || first || (known_ && now >= ended_ + kFarWaitMs);
-  wants_ = worth && !running_ && now >= not_before_ && held != judged_;
+  wants_ = worth && !running_ && now >= not_before_ && held != measured_;
   const auto pace = static_cast<int64_t>(std::min(room / kBytesPerMs, static_cast<uint64_t>(kLatestMs)));
   return now + std::max(pace, still || running_ ? kIdleMs : kSoonestMs);
 }
@@ -57,7 +57,7 @@ void DiskLimitPolicy::Began(int64_t now) {
   running_ = true;
   began_ = now;
   gained_ = took_ms_ = 0;
-  judged_ = seen_;
+  measured_ = seen_;
 }
 
 void DiskLimitPolicy::Gained(uint64_t bytes, uint64_t took_ms) {

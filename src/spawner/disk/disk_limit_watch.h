@@ -42,7 +42,7 @@ class DiskLimitPolicy {
 
  private:
   uint64_t limit_ = 0, own_ = 0;
-  os::Held seen_, judged_;  // at the last look, and at the last one that led to a measurement
+  os::Held seen_, measured_;  // at the last look, and at the last one that led to a measurement
   bool wants_ = false, running_ = false, known_ = false, reported_ = false;
   uint64_t gained_ = 0, took_ms_ = 0;  // of the measurement that runs
   int64_t wait_ms_ = 0, not_before_ = 0, began_ = 0, ended_ = 0;

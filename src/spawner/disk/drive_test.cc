@@ -53,7 +53,7 @@ class DriveTest : public testing::TestWithParam<const char*> {
     SB_TRYV(client_->Call(CreateDriveReq{drive, bytes}));
     return {};
   }
-  Result<> Freeze(const std::string& drive, const std::string& snapshot) {
+  Result<> SnapshotDrive(const std::string& drive, const std::string& snapshot) {
     SB_TRYV(client_->Call(SnapshotDriveReq{drive, snapshot}));
     return {};
   }
@@ -99,11 +99,11 @@ TEST_P(DriveTest, ReadersSeeTheStateAndNotTheWriter) {
   ASSERT_TRUE(Make("drv_a"));
   ASSERT_TRUE(Start("w", {Writable("/data")}));
   EXPECT_EQ(Run("w", "echo one > /data/f; mkfifo /data/p; chmod 666 /data/p"), "exit:0\n");
-  EXPECT_EQ(Freeze("drv_a", "drv_a-1").error().code, Code::kConflict) << "somebody writes";
+  EXPECT_EQ(SnapshotDrive("drv_a", "drv_a-1").error().code, Code::kConflict) << "somebody writes";
   ASSERT_TRUE(End("w"));
-  auto frozen = Freeze("drv_a", "drv_a-1");
-  ASSERT_TRUE(frozen) << frozen.error().message;
-  EXPECT_TRUE(Freeze("drv_a", "drv_a-1")) << "twice is once";
+  auto taken = SnapshotDrive("drv_a", "drv_a-1");
+  ASSERT_TRUE(taken) << taken.error().message;
+  EXPECT_TRUE(SnapshotDrive("drv_a", "drv_a-1")) << "twice is once";
   EXPECT_THAT(List(), ElementsAre("drv_a", "drv_a-1"));
 
   ASSERT_TRUE(Start("w2", {Writable("/data")}));
@@ -174,7 +174,7 @@ TEST_P(DriveTest, OutlivesTheSpawner) {
   client_->Close();
   host_->KillSpawner();
   ASSERT_NO_FATAL_FAILURE(Begin());
-  ASSERT_TRUE(Freeze("drv_a", "drv_a-1"));
+  ASSERT_TRUE(SnapshotDrive("drv_a", "drv_a-1"));
   ASSERT_TRUE(Start("m2", {Writable("/data"), ReadOnly("/old", "drv_a-1")}));
   EXPECT_EQ(Run("m2", "cat /data/f /old/f"), "kept\nkept\nexit:0\n");
 }
@@ -195,8 +195,8 @@ TEST_P(DriveTest, TheLimitHoldsInsideOnly) {
 TEST_P(DriveTest, BadNamesAreRefused) {
   EXPECT_EQ(Make("../x").error().code, Code::kBadRequest);
   ASSERT_TRUE(Make("drv_a"));
-  EXPECT_EQ(Freeze("drv_a", "../y").error().code, Code::kBadRequest);
-  EXPECT_EQ(Freeze("drv_none", "drv_n-1").error().code, Code::kNotFound);
+  EXPECT_EQ(SnapshotDrive("drv_a", "../y").error().code, Code::kBadRequest);
+  EXPECT_EQ(SnapshotDrive("drv_none", "drv_n-1").error().code, Code::kNotFound);
   EXPECT_EQ(Start("m1", {Writable("/data", "../../machines")}).error().code, Code::kNotFound);
 }
 

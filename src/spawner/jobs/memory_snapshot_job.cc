@@ -182,9 +182,9 @@ MemorySnapshotJob::~MemorySnapshotJob() {
 
 Result<> MemorySnapshotJob::Finish() {
   auto said = Collect();
-  if (!said) return std::unexpected(std::move(said).error().Context("live snapshot"));
+  if (!said) return std::unexpected(std::move(said).error().Context("memory snapshot"));
   auto pause = std::from_chars(said->data(), said->data() + said->size(), pause_ms_);
-  if (pause.ec != std::errc() || *pause.ptr != ' ') return Fail(Code::kInternal, "live snapshot: no report");
+  if (pause.ec != std::errc() || *pause.ptr != ' ') return Fail(Code::kInternal, "memory snapshot: no report");
   std::from_chars(pause.ptr + 1, said->data() + said->size(), bytes_);
   return disk_->PublishCopy(copy_, facts().makes);
 }

@@ -92,7 +92,7 @@ class Look {
   explicit Look(pid_t first) : pids_{std::to_string(first)} {}
 
   // Why the machine has to end; empty: it may go on.
-  std::string Judge() {
+  std::string Decide() {
     for (size_t i = 0; i < pids_.size(); ++i) Visit(pids_[i]);
     if (too_many_mounts_) return "its processes have more mounts than can be looked at";
     if (terminals_ > kMostTerminals)
@@ -197,7 +197,7 @@ std::string TableInDanger() {
   for (;;) {
     pollfd end{pidfd, POLLIN, 0};
     if (::poll(&end, 1, kIntervalMs) > 0) ::_exit(0);
-    std::string why = Look(first).Judge();
+    std::string why = Look(first).Decide();
     if (why.empty()) why = TableInDanger();
     if (why.empty()) continue;
     [[maybe_unused]] ssize_t n = ::write(report, why.data(), why.size());

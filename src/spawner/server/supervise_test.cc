@@ -221,7 +221,7 @@ TEST_F(SuperviseTest, HostNamesComeAndGo) {
   EXPECT_EQ(layers(), 2);
 }
 
-TEST_F(SuperviseTest, FrozenMachinesStandStillAndDie) {
+TEST_F(SuperviseTest, PausedMachinesStandStillAndDie) {
   ASSERT_NO_FATAL_FAILURE(Begin());
   ASSERT_NO_FATAL_FAILURE(StartMachine());
   ASSERT_TRUE(host_->Run("m1", "(while true; do echo x >> /ticks; sleep 0.01; done) > /dev/null 2>&1 &"));

@@ -133,8 +133,8 @@ static int listener(void) {
     if (connect_to(SOCK_STREAM, addresses[i], 1) >= 0) return fail("TCP port 1 of %#x answers", addresses[i]);
     int fd = connect_to(SOCK_DGRAM, addresses[i], 1);
     char answer[16];
-    struct timeval patience = {.tv_sec = 1};
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    struct timeval timeout = {.tv_sec = 1};
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
     if (fd >= 0 && send(fd, "x", 1, 0) == 1 && recv(fd, answer, sizeof answer, 0) >= 0)
       return fail("UDP port 1 answers");
     if (fd >= 0) close(fd);

@@ -67,8 +67,8 @@ struct Answer {
 class Client {
  public:
   explicit Client(uint16_t port) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)), port_(port) {
-    timeval patience{60, 0};
-    ::setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    timeval timeout{60, 0};
+    ::setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
     sockaddr_in to{};
     to.sin_family = AF_INET;
     to.sin_port = htons(port);

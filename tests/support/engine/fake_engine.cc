@@ -164,7 +164,7 @@ class FakeMachine final : public Machine {
     co_return usage;
   }
 
-  Task<LiveSnapshot> SnapshotLive(std::string, bool) override {
+  Task<MemorySnapshot> SnapshotMemory(std::string, bool) override {
     co_return Fail(Code::kUnsupported, "a fake machine has no memory");
   }
 
@@ -299,12 +299,12 @@ class FakeEngine final : public Engine {
     co_return Result<>{};
   }
 
-  Task<> SnapshotDrive(std::string drive, std::string state, std::string) override {
-    SB_CO_TRYV(co_await host_->Meet(host_->faults.freeze_drive, "freeze drive"));
+  Task<> SnapshotDrive(std::string drive, std::string snapshot, std::string) override {
+    SB_CO_TRYV(co_await host_->Meet(host_->faults.snapshot_drive, "snapshot drive"));
     if (!host_->drives.contains(drive)) co_return Fail(Code::kNotFound, "no such drive: " + drive);
     if (host_->Uses(drive)) co_return Fail(Code::kConflict, "a machine writes to it");
-    if (auto it = host_->formats.find(drive); it != host_->formats.end()) host_->formats[state] = it->second;
-    host_->drives.emplace(std::move(state), 0);
+    if (auto it = host_->formats.find(drive); it != host_->formats.end()) host_->formats[snapshot] = it->second;
+    host_->drives.emplace(std::move(snapshot), 0);
     co_return Result<>{};
   }
 

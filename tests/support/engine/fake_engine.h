@@ -34,7 +34,7 @@ struct FakeFaults {
   FakeFault remove_snapshot = FakeFault::kNone;
   FakeFault remove_memory = FakeFault::kNone;
   FakeFault create_drive = FakeFault::kNone;
-  FakeFault freeze_drive = FakeFault::kNone;
+  FakeFault snapshot_drive = FakeFault::kNone;
   std::map<std::string, Code> manifest;  // snapshot (empty: any) -> how writing its manifest fails
 };
 

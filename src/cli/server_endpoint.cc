@@ -1,4 +1,4 @@
-#include "cli/api_client.h"
+#include "cli/server_endpoint.h"
 
 #include <cstdlib>
 

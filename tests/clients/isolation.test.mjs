@@ -15,7 +15,7 @@ const usable = engines.filter((e) => e.usable);
 const highest = Math.max(...usable.map((e) => e.class));
 const known = (name) => engines.find((e) => e.name === name);
 const view = (name) => server.call("GET", `/v2/sandboxes/${name}?teamId=team_test&projectId=prj_test`);
-const scratch = await mkdtemp(join(tmpdir(), "sandbar-ladder-"));
+const scratch = await mkdtemp(join(tmpdir(), "sandbar-isolation-"));
 await chmod(scratch, 0o755); // a server has its data in it
 after(() => rm(scratch, { recursive: true, force: true }));
 
@@ -130,7 +130,7 @@ test("a demand is raised, never lowered, and never on a running machine", { skip
 });
 
 test("getOrCreate: what exists has to have what is demanded", async () => {
-  const name = "ladder-goc";
+  const name = "isolation-goc";
   const first = await Sandbox.getOrCreate({ name, runtime: "node24", __isolation: 1, ...credentials });
   const again = await Sandbox.getOrCreate({ name, runtime: "node24", __isolation: 1, ...credentials });
   assert.equal(again.name, first.name);

@@ -70,7 +70,7 @@ std::string ArrangeCode(CodeCommand* code, const std::vector<std::string>& words
 }
 
 void AddAgent(CLI::App* app, Raw* raw) {
-  llm::AgentOptions* o = &raw->agent.options;
+  llm::RunOptions* o = &raw->agent.options;
   auto* sub = app->add_subcommand("agent", "Let a model work on a task in a fresh sandbox: sandbar agent \"…\"");
   sub->add_option("PROMPT", o->prompt, "the task")->required();
   sub->add_option("--model", o->model, "anthropic:ID, openai:ID[@URL], scripted:FILE, replay:FILE (or SANDBAR_MODEL)");
