@@ -146,6 +146,7 @@ Task<> Api::Dispatch(http::HttpExchange* exchange) {
   call.fresh_shells = fresh_shells_.get();
   call.terminal_tickets = terminal_tickets_.get();
   call.device_logins = device_logins_.get();
+  call.shares = shares_.get();
   auto ex = co_await asio::this_coro::executor;
   if (!cells_) cells_ = std::make_unique<mcp::Cells>(ex);
   call.cells = cells_.get();
@@ -159,9 +160,7 @@ Task<> Api::Dispatch(http::HttpExchange* exchange) {
   if (const auto role = RoleOf(match.route->access)) {
     SB_CO_TRYV(co_await Authenticate(&call));
     SB_CO_TRYV(call.Need(*role));
-    // The operator's own calls have a share of their own, whatever project they name.
-    const bool any = call.scope.any_project;
-    SB_CO_TRY(auto taken, shares_->Take(any ? "*" : call.scope.team + "/" + call.scope.project, ""));
+    SB_CO_TRY(auto taken, shares_->Take(call.ShareName(), ""));
     place.emplace(std::move(taken));
   }
   // A session that is talked to is not idle, however long the talk is: a log that is followed, a forwarded port.

@@ -30,6 +30,7 @@ class CreateAnswers;
 class DeviceLogins;
 class FreshShells;
 class McpCalls;
+class Shares;
 class TerminalTickets;
 
 inline constexpr size_t kMaxJsonBody = 4 << 20;
@@ -43,6 +44,7 @@ struct Call {
   FreshShells* fresh_shells = nullptr;
   TerminalTickets* terminal_tickets = nullptr;
   DeviceLogins* device_logins = nullptr;
+  Shares* shares = nullptr;
   mcp::Cells* cells = nullptr;
   McpCalls* mcp_calls = nullptr;
   std::string base_url;  // of this server, without a slash at its end
@@ -65,6 +67,9 @@ struct Call {
   bool Flag(std::string_view name) const;  // ?name=true
 
   const sandbox::Principal& caller() const { return scope.caller; }
+  // Whose places (shares.h) the call takes. The operator's own calls have a share of their own, whatever project they
+  // name.
+  std::string ShareName() const { return scope.any_project ? "*" : scope.team + "/" + scope.project; }
 
   // For a call that does more than its route says. kForbidden when the caller's role is less.
   Result<> Need(sandbox::KeyRole role) const { return sandbox::CheckRole(scope.caller, role); }

@@ -22,7 +22,7 @@ std::string_view Credential::Why() const {
 
 Task<> Credential::Wait() {
   while (!ended()) {
-    // The timer's clock and the time of day may differ: the loop decides by the second.
+    // The timer's clock and the time of day may differ. The time of day decides.
     std::optional<std::chrono::nanoseconds> longest;
     if (ends_at_ms_) longest = std::chrono::milliseconds(std::clamp<int64_t>(*ends_at_ms_ - NowMs(), 1, kLongestMs));
     SB_CO_TRYV(co_await life_->Wait(longest));

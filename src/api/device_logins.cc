@@ -1,7 +1,9 @@
 #include "api/device_logins.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "api/native/key_bodies.h"
 #include "base/ids.h"
 #include "crypto/digest.h"
 
@@ -11,7 +13,7 @@ namespace {
 // No vowels, so that no code is a word; no letters that look like others.
 constexpr std::string_view kLetters = "BCDFGHJKLMNPQRSTVWXZ";
 constexpr size_t kCodeSize = 8;
-constexpr size_t kLongestClient = 48;
+constexpr size_t kLongestClient = 56;
 constexpr std::chrono::minutes kMissWindow{1};
 
 std::string NewUserCode() {
@@ -39,13 +41,11 @@ std::string ForPeople(const std::string& code) {
   return code.substr(0, kCodeSize / 2) + "-" + code.substr(kCodeSize / 2);
 }
 
-// The program names itself: the text ends up in a key's name and in terminals.
+// The program names itself, and the text becomes part of a key's name: every run of other characters becomes one space.
 std::string Clean(std::string_view client) {
-  constexpr std::string_view kSigns = "._-@:/";
   std::string out;
   for (char c : client.substr(0, kLongestClient)) {
-    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-    if (plain || kSigns.contains(c))
+    if (c != ' ' && IsKeyNameChar(c))
       out += c;
     else if (!out.empty() && out.back() != ' ')
       out += ' ';
@@ -62,12 +62,26 @@ void DeviceLogins::DropOld() {
   std::erase_if(misses_, [&](const auto& item) { return now - item.second.since >= kMissWindow; });
 }
 
+// Whoever floods the server from many addresses drives out logins of its own.
+void DeviceLogins::DropOldestOfBusiest() {
+  std::map<std::string_view, size_t> counts;
+  for (const auto& [digest, login] : logins_) ++counts[login.address];
+  auto worst = logins_.end();
+  for (auto it = logins_.begin(); it != logins_.end(); ++it) {
+    const size_t count = counts[it->second.address];
+    const size_t most = worst == logins_.end() ? 0 : counts[worst->second.address];
+    if (count > most || (count == most && it->second.started < worst->second.started)) worst = it;
+  }
+  if (worst != logins_.end()) logins_.erase(worst);
+}
+
 Result<StartedLogin> DeviceLogins::Start(std::string_view client, std::string address) {
   DropOld();
   const auto of_address =
       std::ranges::count_if(logins_, [&](const auto& item) { return item.second.address == address; });
-  if (logins_.size() >= kMax || std::cmp_greater_equal(of_address, kMaxOfAddress))
+  if (std::cmp_greater_equal(of_address, kMaxOfAddress))
     return Fail(Code::kTooMany, "too many logins wait for approval; try again in some minutes");
+  if (logins_.size() >= kMax) DropOldestOfBusiest();
   StartedLogin started{NewId("sbd_", 40), ""};
   Login login;
   do login.user_code = NewUserCode();

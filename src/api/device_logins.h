@@ -54,7 +54,8 @@ class DeviceLogins {
 
   explicit DeviceLogins(std::chrono::milliseconds life = kLife) : life_(life) {}
 
-  // kTooMany when too many logins wait already.
+  // kTooMany when too many logins of this address wait already. When too many wait in all, the oldest one of the
+  // address with the most is dropped.
   Result<StartedLogin> Start(std::string_view client, std::string address);
   // The login that waits under this code; case and dashes do not matter. `asker` is the key of who looks: kTooMany when
   // it named too many unknown codes. kNotFound: unknown, decided or too old.
@@ -79,6 +80,7 @@ class DeviceLogins {
   };
 
   void DropOld();
+  void DropOldestOfBusiest();
   Login* Waiting(std::string_view user_code);
 
   std::chrono::milliseconds life_;

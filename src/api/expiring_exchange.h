@@ -21,7 +21,7 @@ class ExpiringExchange final : public http::HttpExchange {
   // Both outlive it.
   ExpiringExchange(http::HttpExchange* inner, Credential* credential) : inner_(inner), credential_(credential) {}
 
-  // Whether a read, a write or a wait on this exchange ended because the credential had.
+  // Whether a read, a write or a wait on this exchange ended because the credential had ended.
   bool ended() const { return ended_; }
   // Call it when ended() is true and the handler has returned. Writes `last_words` to the stream, or the default error
   // of the stream's format when `last_words` is empty. A stream whose format has no error is cut, so that the client

@@ -82,6 +82,16 @@ TEST_F(ExpiryTest, AKeyThatExpiresEndsWhatItOpenedWithoutLeeway) {
   json::object last = json::parse(client.ReadChunk()).as_object();
   EXPECT_TRUE(last.at("data").at("message").as_string().starts_with(kExpired));
   EXPECT_GE(NowMs(), ends);
+  EXPECT_LT(NowMs(), ends + kLeewayMs);
+}
+
+TEST_F(ExpiryTest, FollowedFramesEndWithAnErrorFrame) {
+  Client client = Connect();
+  client.Request("GET", "/x/v1/sessions/sbx_1/commands/cmd_1/output", "", Token());
+  EXPECT_EQ(client.ReadHead().status, 200);
+  const std::string frames = Rest(client);
+  EXPECT_TRUE(frames.contains(kExpired)) << frames;
+  EXPECT_FALSE(client.cut()) << "a proper end";
 }
 
 TEST_F(ExpiryTest, AWaitedCommandEndsWithAnErrorLineAndRunsOn) {

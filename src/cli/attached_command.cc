@@ -1,5 +1,6 @@
 #include "cli/attached_command.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
 #include <unistd.h>
@@ -106,13 +107,19 @@ Result<> AttachedCommand::Started(const json::object& command) {
   if (joined_ && settings_.io.terminal && ::isatty(1) == 1) {
     SB_TRYV(WriteAll(1, kClearScreen));
   }
-  if (settings_.io.input) {
+  // A terminal without input is at the end of its input: a shell that waited for keys would wait for ever.
+  const bool empty = settings_.io.terminal && !settings_.io.input && !joined_;
+  if (empty) nothing_ = Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  if (settings_.io.input || empty) {
     StdinSender::Settings input;
+    if (empty) input.fd = nothing_.get();
     input.joined = joined_;
     input.detach_keys = keyboard && settings_.may_detach;
     input.sends_end = !joined_ || !settings_.io.terminal;
     sender_.Begin(CommandPath(settings_.session, handle_->id), input);
   }
+  if (joined_ && settings_.watch_only && ::isatty(0) == 1)
+    Note("watching only; Ctrl-C leaves, and the command goes on");
   running_ = true;
   started_.Notify();
   return {};
@@ -175,6 +182,14 @@ Task<> AttachedCommand::Explain(json::object command) {
   co_return Result<>{};
 }
 
+// Nobody reads our output any more. The command gets what it would get from a pipe without a reader.
+Task<> AttachedCommand::EndWithReader() {
+  json::value body = json::object{{"signal", SIGPIPE}};
+  std::string path = SessionPath(settings_.session) + "/cmd/" + wire::EncodeComponent(handle_->id) + "/kill";
+  SB_CO_TRYV(co_await api_->Call("POST", std::move(path), std::move(body)));
+  co_return Result<>{};
+}
+
 Task<int> AttachedCommand::Attach(Task<json::object> following) {
   using namespace asio::experimental::awaitable_operators;
   // Remarks about a signal that ends this come after it.
@@ -186,6 +201,7 @@ Task<int> AttachedCommand::Attach(Task<json::object> following) {
   raw_.Leave();
   if (first.index() == 0) {
     auto ended = std::get<0>(std::move(first));
+    if (!ended && ended.error().cause == Cause::kOutputClosed && !joined_) co_await EndWithReader();
     if (!ended) co_return std::unexpected(WithAttachHint(std::move(ended).error()));
     const int code = ExitCodeIn(*ended).value_or(kExitOurs);
     co_await Explain(*std::move(ended));

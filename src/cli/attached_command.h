@@ -7,6 +7,7 @@
 
 #include <string>
 
+#include "base/fd.h"
 #include "cli/local_terminal.h"
 #include "cli/output_follower.h"
 #include "cli/output_sink.h"
@@ -66,6 +67,7 @@ class AttachedCommand {
   Result<> Started(const json::object& command);
   Task<json::object> Begin(json::object body);
   Task<int> Attach(Task<json::object> following);
+  Task<> EndWithReader();
   Task<> Resizes();
   Task<> Resize(LocalSize size);
   Task<> Explain(json::object command);
@@ -73,6 +75,7 @@ class AttachedCommand {
 
   ApiClient* api_;
   Settings settings_;
+  Fd nothing_;  // the input of a terminal that has none
   OutputSink sink_;
   OutputFollower follower_;
   StdinSender sender_;

@@ -41,7 +41,7 @@ struct KeyCommand {
   std::optional<int64_t> expires_ms;
   bool all = false;  // ls: ended ones too
 };
-// What a key that is made for a login may do.
+// The decision on a program that asks to log in. The last three fields are those of the key that it gets.
 struct LoginCommand {
   std::string verb;  // approve, deny
   std::string code;

@@ -13,8 +13,10 @@ namespace {
 constexpr char kPath[] = "/x/v1/keys";
 
 std::string When(const json::object& key, std::string_view field, int64_t now) {
-  const int64_t at = Number(key, field);
+  int64_t at = Number(key, field);
   if (at == 0) return "-";
+  // The last use is known to the hour, and no key is used before it is made.
+  at = std::max(at, Number(key, "createdAt"));
   return at > now ? "in " + Age(at - now) : Age(now - at) + " ago";
 }
 
@@ -61,17 +63,18 @@ Task<int> ListKeys(ApiClient* api, const Options* options, bool all) {
   co_return 0;
 }
 
-// The id of the key that has this id or name.
+// The id of the key that has this id or name; among several of one name, the one that is in force.
 Result<std::string> IdOf(const json::array& keys, const std::string& word) {
-  std::vector<std::string> named;
+  std::vector<std::string> named, ended;
   for (const json::value& item : keys) {
     const json::object& key = item.as_object();
     if (Text(key, "id") == word) return word;
-    if (Text(key, "name") == word) named.push_back(Text(key, "id"));
+    if (Text(key, "name") != word) continue;
+    (Text(key, "state") == "active" ? named : ended).push_back(Text(key, "id"));
   }
   if (named.size() == 1) return named.front();
-  // The list has no ended keys: the server answers for those, and for unknown ones.
-  if (named.empty()) return word;
+  if (named.empty() && !ended.empty()) return ended.front();
+  if (named.empty()) return FailWithFix(Code::kNotFound, "there is no key " + word, "sandbar key ls -a");
   return FailWithFix(Code::kConflict, fmt::format("{} keys have the name {}", named.size(), word),
                      "name it by its id; sandbar key ls shows the ids");
 }
@@ -81,7 +84,7 @@ std::string PathOf(const std::string& id) {
 }
 
 Task<int> RotateKey(ApiClient* api, const Options* options, std::string word) {
-  SB_CO_TRY(json::object answer, co_await api->Call("GET", kPath, std::nullopt));
+  SB_CO_TRY(json::object answer, co_await api->Call("GET", std::string(kPath) + "?all=true", std::nullopt));
   SB_CO_TRY(std::string id, IdOf(Array(answer, "keys"), word));
   std::string path = PathOf(id) + "/rotate";
   SB_CO_TRY(json::object made, co_await api->Call("POST", std::move(path), std::nullopt));
@@ -90,7 +93,7 @@ Task<int> RotateKey(ApiClient* api, const Options* options, std::string word) {
 }
 
 Task<int> RevokeKeys(ApiClient* api, const Options* options, std::vector<std::string> words) {
-  SB_CO_TRY(json::object answer, co_await api->Call("GET", kPath, std::nullopt));
+  SB_CO_TRY(json::object answer, co_await api->Call("GET", std::string(kPath) + "?all=true", std::nullopt));
   const json::array keys = Array(answer, "keys");
   for (const std::string& word : words) {
     SB_CO_TRY(std::string id, IdOf(keys, word));

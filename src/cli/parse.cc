@@ -311,6 +311,16 @@ void MakeAbsolute(std::string* path) {
   if (!path->empty() && !ec) *path = absolute.lexically_normal().string();
 }
 
+// What other programs call it.
+std::string_view OurWord(std::string_view word, const std::vector<std::string>& known) {
+  constexpr std::pair<std::string_view, std::string_view> kWords[] = {
+      {"shell", "sh"},  {"ssh", "sh"},        {"connect", "sh"}, {"ls", "ps"},     {"list", "ps"},      {"list", "ls"},
+      {"delete", "rm"}, {"delete", "revoke"}, {"rm", "revoke"},  {"remove", "rm"}, {"remove", "revoke"}};
+  for (const auto& [theirs, ours] : kWords)
+    if (theirs == word && std::ranges::find(known, ours) != known.end()) return ours;
+  return wire::Nearest(word, known);
+}
+
 // CLI11 says only that a subcommand is required; people want to know which word was wrong.
 std::string UnknownCommand(const CLI::App& app, const std::vector<std::string>& words) {
   std::vector<std::string> known;
@@ -318,8 +328,12 @@ std::string UnknownCommand(const CLI::App& app, const std::vector<std::string>& 
   for (size_t i = 0; i < words.size(); ++i) {
     if (words[i] == "--data") ++i;  // and its value
     if (i >= words.size() || words[i].starts_with('-')) continue;
-    if (std::ranges::find(known, words[i]) != known.end()) return {};
-    const std::string_view near = wire::Nearest(words[i], known);
+    if (std::ranges::find(known, words[i]) != known.end()) {
+      const auto* sub = app.get_subcommand(words[i]);
+      if (sub->get_require_subcommand_min() == 0) return {};
+      return UnknownCommand(*sub, {words.begin() + static_cast<std::ptrdiff_t>(i) + 1, words.end()});
+    }
+    const std::string_view near = OurWord(words[i], known);
     return "there is no command '" + words[i] + "'" +
            (near.empty() ? "" : ", did you mean '" + std::string(near) + "'?");
   }

@@ -67,6 +67,7 @@ void AddCommands(CLI::App* app, Raw* raw);
 std::string ArrangeCommands(const CLI::App* sub, Raw* raw);
 // `sh` is one of the two others.
 Command ChooseSh(const ShCommand& sh);
+
 // parse_keys.cc
 void AddKey(CLI::App* app, Raw* raw);
 void AddLogin(CLI::App* app, Raw* raw);

@@ -291,6 +291,9 @@ TEST(Parse, UsageErrorsNameTheFixAndSpeakJsonWhenAsked) {
   ParseWords({"rnu", "--", "true"});
   EXPECT_THAT(GetCapturedStderr(), ::testing::HasSubstr("there is no command 'rnu', did you mean 'run'?"));
   CaptureStderr();
+  ParseWords({"key", "delete", "ci"});
+  EXPECT_THAT(GetCapturedStderr(), ::testing::HasSubstr("there is no command 'delete', did you mean 'revoke'?"));
+  CaptureStderr();
   EXPECT_EQ(ParseWords({"ps", "--json", "--nope"}).exit_code, 2);
   EXPECT_THAT(GetCapturedStderr(), ::testing::StartsWith(R"({"error":{"code":"bad_request","message":"The following)"));
 }

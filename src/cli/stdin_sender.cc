@@ -93,6 +93,11 @@ Task<> StdinSender::Failed(Error why) {
     closed_ = true;
     co_return Result<>{};
   }
+  if (why.code == Code::kForbidden && settings_.joined) {
+    Remark("\r\nsandbar: your key may only watch: what you type is not passed on\r\n");
+    closed_ = true;
+    co_return Result<>{};
+  }
   // What was sent on a connection that broke is not known to the server yet.
   if (why.code == Code::kBadRequest) {
     Error later{Code::kUnavailable, why.message};

@@ -55,7 +55,9 @@ Error FromAnswer(int status, const std::string& body) {
   }
   if (message.empty()) message = "the server answered " + std::to_string(status);
   Error error{CodeOf(status, code), message};
-  if (status == 401) error.message += "\n  fix: export SANDBAR_TOKEN=\"$(sandbar token)\"   # on the server's machine";
+  if (status == 401)
+    error.message +=
+        "\n  fix: export SANDBAR_TOKEN=…   # a key that is in force; an admin makes one: sandbar key create NAME";
   return error;
 }
 

@@ -333,6 +333,7 @@ TEST_F(SqliteStoreTest, Keys) {
   key.role = KeyRole::kOperator;
   key.expires_at = 70;
   key.made_by = "key_0";
+  key.ends_with = "key_9";
   ASSERT_TRUE(store_->InsertKey(key));
   key.id = "key_2";
   EXPECT_EQ(store_->InsertKey(key).error().code, Code::kConflict) << "two keys with one secret";
@@ -354,6 +355,7 @@ TEST_F(SqliteStoreTest, Keys) {
   const Key& kept = all->front();
   EXPECT_EQ(kept.sha256_hex, "ab");
   EXPECT_EQ(kept.name + kept.team + kept.project + kept.made_by, "citpkey_0");
+  EXPECT_EQ(kept.ends_with, "key_9");
   EXPECT_EQ(kept.role, KeyRole::kOperator);
   EXPECT_EQ(kept.expires_at, 70);
   EXPECT_EQ(kept.revoked_at, 65);

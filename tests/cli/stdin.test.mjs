@@ -104,6 +104,19 @@ test("a command that does not read its input, or stops reading, ends as it likes
   assert.equal(first.stdout.toString(), "y\n");
 });
 
+test("a terminal without input is at its end: nothing waits for keys that nobody can type", async () => {
+  for (const line of ["exec -it box -- bash < /dev/null", "exec -n -t box -- cat", "exec -t box -- cat <&-"]) {
+    const got = await shell(`'${binary}' ${line}`);
+    assert.equal(got.code, 0, `${line}: ${got.stderr}`);
+  }
+});
+
+test("a command whose output nobody reads any more gets SIGPIPE", async () => {
+  const got = await shell(`'${binary}' exec box -- yes | head -n 2`);
+  assert.equal(got.stdout.toString(), "y\ny\n");
+  await until(async () => !/running .*\byes\b/.test((await cli(["logs", "box"])).stdout.toString()), "yes has ended");
+});
+
 test("a second writer: one at a time", async () => {
   // Nobody reads: the writer of the first request waits.
   const holder = start(["exec", "box", "--", "sh", "-c", "echo up; sleep 1000"]);

@@ -26,11 +26,11 @@ const cli = (args) =>
   });
 
 class Terminal {
-  constructor(args, { cols = 91, rows = 33 } = {}) {
+  constructor(args, { cols = 91, rows = 33, env = {} } = {}) {
     this.screen = "";
     this.said = "";
     this.child = spawn("python3", [join(repo, "tests/support/pseudo_terminal.py"), cols, rows, binary, ...args],
-      { env: environment(), stdio: ["pipe", "pipe", "pipe", "pipe"] });
+      { env: { ...environment(), ...env }, stdio: ["pipe", "pipe", "pipe", "pipe"] });
     this.child.stdout.on("data", (piece) => (this.screen += piece));
     this.child.stderr.on("data", (piece) => (this.said += piece));
     this.child.stdin.on("error", () => {});
@@ -152,6 +152,23 @@ test("leave with Ctrl-P Ctrl-Q, attach again: the screen is drawn anew, others m
   await back.left(6);
   await watcher.left(6);
   assert.match((await cli(["attach", "box"])).stderr, /no command runs in box\n\s+fix: \S*sandbar sh box/);
+});
+
+test("a key that may only read watches; attach -n says how to leave", async () => {
+  const t = new Terminal(["exec", "-it", "box", "--", "sh", "-c", "echo ready; read x; echo got $x"]);
+  await t.see("ready");
+  const { secret } = JSON.parse((await cli(["key", "create", "reader", "--role", "viewer", "--project", "*", "--json"])).stdout);
+  const viewer = new Terminal(["attach", "box"], { env: { SANDBAR_URL: server.url, SANDBAR_TOKEN: secret } });
+  await viewer.see("ready");
+  viewer.type("no");
+  await viewer.see(/your key may only watch/);
+  const watcher = new Terminal(["attach", "-n", "box"]);
+  await watcher.see(/watching only; Ctrl-C leaves/);
+  t.type("yes\n");
+  await t.see("got yes");
+  await t.left(0);
+  await viewer.left(0);
+  await watcher.left(0);
 });
 
 test("a signal restores the terminal; the command goes on", async () => {

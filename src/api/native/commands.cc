@@ -59,6 +59,11 @@ std::string CommandFrame(const store::Command& command) {
   return OutputFrame(OutputKind::kCommand, wire::ToAsciiJson(body));
 }
 
+std::string ErrorFrame(Code code, std::string_view message) {
+  const json::object error{{"code", AnswerFor(code).code}, {"message", message}};
+  return OutputFrame(OutputKind::kError, wire::ToAsciiJson(error));
+}
+
 // What the handler and its pump share; lives in the handler's frame.
 struct Following {
   Call* call;
@@ -97,8 +102,8 @@ Task<> PumpFrames(Following* f) {
 Task<> WithErrorFrame(Following* f, Task<> pump) {
   auto done = co_await std::move(pump);
   if (done || f->write_failed || done.error().code == Code::kCancelled) co_return done;
-  const json::object error{{"code", AnswerFor(done.error().code).code}, {"message", PublicMessage(done.error())}};
-  co_return co_await f->Write(OutputFrame(OutputKind::kError, wire::ToAsciiJson(error)));
+  std::string frame = ErrorFrame(done.error().code, PublicMessage(done.error()));
+  co_return co_await f->Write(std::move(frame));
 }
 
 Task<> Follow(Call* call, store::Command command, std::unique_ptr<sandbox::LogReader> log) {
@@ -107,6 +112,7 @@ Task<> Follow(Call* call, store::Command command, std::unique_ptr<sandbox::LogRe
       call,
       KeepAliveStream(call->exchange, OutputFrame(OutputKind::kKeepAlive, {}), call->config->stream_keep_alive, ex),
       std::move(command), std::move(log)};
+  call->last_words = [](std::string_view why) { return ErrorFrame(Code::kUnauthenticated, why); };
   SB_CO_TRYV(co_await call->StartStream(std::string(wire::kOutputContentType)));
   auto pump = PumpFrames(&following);
   auto told = WithErrorFrame(&following, std::move(pump));
@@ -159,6 +165,8 @@ Task<> NativeStartCommand(Call* call) {
 
 Task<> NativeFollowOutput(Call* call) {
   SB_CO_TRY(uint64_t since, NumberOf(call->query, "since"));
+  // A reader that is waited for can stop the command.
+  if (call->Flag("hold")) SB_CO_TRYV(call->Need(sandbox::KeyRole::kOperator));
   std::string session = call->Param("session");
   std::string id = call->Param("command");
   SB_CO_TRY(store::Command command, co_await call->domain->commands->Get(call->scope, session, id));
@@ -188,7 +196,8 @@ Task<> NativeWriteInput(Call* call) {
     co_return Fail(Code::kTooLarge, "at most 1 MiB of standard input in one request: send several");
   if (!bytes) co_return std::unexpected(std::move(bytes).error());
   piece.bytes = *std::move(bytes);
-  const uint64_t end = piece.offset + piece.bytes.size();
+  // Without bytes an offset says nothing about what was accepted.
+  const uint64_t end = piece.bytes.empty() ? 0 : piece.offset + piece.bytes.size();
   std::string session = call->Param("session");
   std::string id = call->Param("command");
   auto writer = co_await call->domain->commands->OpenInput(call->scope, std::move(session), std::move(id));

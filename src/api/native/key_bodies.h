@@ -1,4 +1,7 @@
-// Keys in the bodies of requests and answers: those of keys themselves, and of the logins that make one.
+// JSON bodies that describe keys: in the requests and answers of /x/v1/keys, and of /x/v1/logins, which makes keys too.
+//
+//   SB_CO_TRY(GrantBody body, wire::DecodeJson<GrantBody>(text));
+//   json::object answer{{"key", KeyJson(made->key)}};
 #pragma once
 
 #include <boost/json/fwd.hpp>
@@ -19,7 +22,6 @@ namespace sandbar::api {
 
 inline constexpr size_t kLongestKeyName = 64;
 inline constexpr int64_t kShortestKeyLifeMs = 1000;
-inline constexpr int64_t kLongestKeyLifeMs = 3650LL * 24 * 3600 * 1000;
 
 // Names end up in messages, logs and terminals.
 inline bool IsKeyNameChar(char c) {
@@ -36,7 +38,7 @@ struct GrantBody {
   void Check(wire::JsonIssues& issues) const {
     if (project && *project != "*" && !PlausibleId(*project))
       issues.Add("project", "must be the id of a project, or * for every project of the team");
-    issues.Range("expiresIn", expires_in, kShortestKeyLifeMs, kLongestKeyLifeMs);
+    issues.Range("expiresIn", expires_in, kShortestKeyLifeMs, sandbox::kMaxKeyLifeMs);
   }
   // The project as keys name it; empty: that of the call.
   std::string Project() const {

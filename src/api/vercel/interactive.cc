@@ -11,6 +11,7 @@
 #include "api/credential.h"
 #include "api/errors.h"
 #include "api/handlers.h"
+#include "api/shares.h"
 #include "api/terminal_tickets.h"
 #include "http/websocket.h"
 #include "wire/json_decode.h"
@@ -24,8 +25,7 @@ using http::WebSocketKind;
 using http::WebSocketMessage;
 
 constexpr std::chrono::seconds kStartTimeout{10};
-constexpr std::chrono::seconds kLastWordsTimeout{5};
-
+constexpr std::chrono::seconds kLastWordsTimeout{3};
 constexpr size_t kMaxPending = 1 << 20;  // bytes that were typed and not read yet; beyond that the client waits
 constexpr int kCannotStart = 127;
 
@@ -218,6 +218,8 @@ Task<> ServeTerminal(Call* call) {
   ticket->scope.caller = who.principal;
   SB_CO_TRYV(sandbox::CheckRole(who.principal, sandbox::KeyRole::kOperator));
   call->exchange->Vouch();
+  call->scope = ticket->scope;
+  SB_CO_TRY(Shares::Place place, call->shares->Take(call->ShareName(), ""));
   // The session is in use as long as the terminal is.
   const std::shared_ptr<void> in_use = call->domain->sessions->Use(ticket->scope, ticket->session);
   auto ex = co_await asio::this_coro::executor;

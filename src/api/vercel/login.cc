@@ -3,6 +3,7 @@
 // own.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <boost/json.hpp>
 
 #include "api/call.h"
@@ -20,7 +21,7 @@ namespace json = boost::json;
 
 constexpr size_t kMaxForm = 16 << 10;
 constexpr std::string_view kDeviceGrant = "urn:ietf:params:oauth:grant-type:device_code";
-constexpr int64_t kNoEndSeconds = 3650LL * 24 * 3600;  // what clients are told of a key that has no end
+constexpr int64_t kNoEndSeconds = sandbox::kMaxKeyLifeMs / 1000;  // what clients are told of a key that has no end
 
 Task<wire::Query> Form(Call* call) {
   SB_CO_TRY(std::string text, co_await call->exchange->ReadAll(kMaxForm));
@@ -121,8 +122,7 @@ Task<> LoginPage(Call* call) {
       "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>Approve a login</title>"
       "<h1>Approve a login</h1>"
       "<p>A program asks for a key to this Sandbar server. If you started it yourself, run this where you use the "
-      "server, "
-      "with the code that the program shows:</p>"
+      "server, with the code that the program shows:</p>"
       "<pre>sandbar login approve {}</pre>"
       "<p>The program gets a key of its own, with no more rights and no longer life than yours. "
       "<code>sandbar key ls</code> lists it; revoking it, or the key that you approved with, ends it.</p>"

@@ -19,6 +19,8 @@
 
 namespace sandbar::sandbox {
 
+inline constexpr int64_t kMaxKeyLifeMs = 3650LL * 24 * 3'600'000;  // of a key that has an end
+
 // The caller, and until when: a stream that the caller opens ends at `ends_at_ms` or when `life` is revoked.
 struct Identity {
   Principal principal;
@@ -56,7 +58,7 @@ class Keys {
   // kForbidden when the new key would have more role, scope or life than the caller's.
   virtual Task<NewKey> Create(Scope scope, KeySpec spec) = 0;
   // A new key in place of this one, with its name, role, scope and end; the former one is revoked. kForbidden when the
-  // caller's key ends before it, kConflict when it has ended already.
+  // caller's key has less role or ends before it, kConflict when it has ended already.
   virtual Task<NewKey> Rotate(Scope scope, std::string id) = 0;
   // Those of the scope's team, and of its project unless the scope has all of them. Newest first, ended ones included.
   virtual std::vector<store::Key> List(const Scope& scope) const = 0;

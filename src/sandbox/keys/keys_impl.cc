@@ -60,7 +60,7 @@ Result<store::Key> Derive(const Scope& scope, const KeySpec& spec, int64_t now) 
                                               caller.name, scope.project, key.project));
   key.expires_at = caller.expires_at_ms;
   if (spec.expires_in_ms) {
-    if (*spec.expires_in_ms < 1 || *spec.expires_in_ms > KeysImpl::kMaxLifeMs)
+    if (*spec.expires_in_ms < 1 || *spec.expires_in_ms > kMaxKeyLifeMs)
       return Fail(Code::kBadRequest, "`expiresIn`: must be between 1 millisecond and 10 years");
     key.expires_at = now + *spec.expires_in_ms;
   }
@@ -142,6 +142,15 @@ void KeysImpl::Add(store::Key key) {
   by_hash_head_.emplace(place->key.sha256_hex.substr(0, kHashHead), place);
 }
 
+Result<> KeysImpl::AddMade(const store::Key& key) {
+  Add(key);
+  if (key.ends_with.empty()) return {};
+  const Entry* approver = FindEntry(key.ends_with);
+  if (approver != nullptr && !approver->key.revoked_at) return {};
+  RevokeLoginsOf(key.ends_with, NowMs());
+  return Fail(Code::kUnauthenticated, "the key that approved this login was revoked meanwhile");
+}
+
 KeysImpl::Entry* KeysImpl::FindEntry(std::string_view id) {
   auto found = by_id_.find(std::string(id));
   return found == by_id_.end() ? nullptr : &*found->second;
@@ -212,6 +221,24 @@ bool KeysImpl::Knows(std::string_view secret) const {
   return WithSecret(secret) != nullptr;
 }
 
+Result<> KeysImpl::CheckNewLogin(const Principal& caller, int64_t now) const {
+  size_t all = 0, own = 0;
+  for (const Entry& entry : entries_) {
+    const store::Key& key = entry.key;
+    if (key.id == caller.key_id && !key.ends_with.empty())
+      return Fail(Code::kForbidden, fmt::format("the key {} comes from a login and cannot approve another one: use a "
+                                                "key that an admin made",
+                                                caller.name));
+    if (key.ends_with.empty() || Ended(key, now)) continue;
+    ++all;
+    if (key.ends_with == caller.key_id) ++own;
+  }
+  if (all < kMaxLogins && own < kMaxLoginsOfKey) return {};
+  return Fail(Code::kQuota, fmt::format("{} logins are in force, {} of them approved with the key {}; more are not "
+                                        "possible: revoke some",
+                                        all, own, caller.name));
+}
+
 Task<NewKey> KeysImpl::Create(Scope scope, KeySpec spec) {
   const int64_t now = NowMs();
   // The caller's key may have ended since the call began.
@@ -220,10 +247,13 @@ Task<NewKey> KeysImpl::Create(Scope scope, KeySpec spec) {
   const auto in_force = std::ranges::count_if(entries_, [now](const Entry& entry) { return !Ended(entry.key, now); });
   if (std::cmp_greater_equal(in_force, kMaxInForce))
     co_return Fail(Code::kQuota, fmt::format("{} keys are in force, more are not possible: revoke some", in_force));
+  if (spec.login) {
+    SB_CO_TRYV(CheckNewLogin(scope.caller, now));
+  }
   SB_CO_TRYV(co_await ForgetOldest());
   NewKey made = WithNewSecret(std::move(key));
   SB_CO_TRYV(co_await core_->directory->InsertKey(made.key));
-  Add(made.key);
+  SB_CO_TRYV(AddMade(made.key));
   co_return made;
 }
 
@@ -262,7 +292,7 @@ Task<NewKey> KeysImpl::Rotate(Scope scope, std::string id) {
   };
   SB_CO_TRYV(co_await core_->Combined(std::move(replace)));
   if (first) first_ = made.key.id;
-  Add(made.key);
+  SB_CO_TRYV(AddMade(made.key));
   if (Entry* former = FindEntry(id)) {
     former->key.revoked_at = now;
     former->life->Revoke();

@@ -15,9 +15,10 @@ namespace sandbar::sandbox {
 class KeysImpl final : public Keys {
  public:
   static constexpr size_t kMaxInForce = 1000;
-  static constexpr size_t kMaxEnded = 1000;                       // the records of older ones are removed
-  static constexpr int64_t kUseGrainMs = 3'600'000;               // of last_used_at: one write an hour at most
-  static constexpr int64_t kMaxLifeMs = 3650LL * 24 * 3'600'000;  // of a key that has an end
+  static constexpr size_t kMaxLogins = 500;      // of those: operators approve logins, and must leave room for admins
+  static constexpr size_t kMaxLoginsOfKey = 50;  // that one key approved
+  static constexpr size_t kMaxEnded = 1000;      // beyond that, the records of those that were made first are removed
+  static constexpr int64_t kUseGrainMs = 3'600'000;  // of last_used_at: one write an hour at most
 
   explicit KeysImpl(Core* core) : core_(core) {}
 
@@ -40,12 +41,17 @@ class KeysImpl final : public Keys {
   };
 
   void Add(store::Key key);
+  // Adds a key that the store has got just now. kUnauthenticated, and the key is revoked, when it is of a login whose
+  // approver's key was revoked while the store wrote.
+  Result<> AddMade(const store::Key& key);
   Entry* FindEntry(std::string_view id);
-  // The one that the scope may manage, or null.
+  // The entry with this id if the scope may manage its key, or null.
   Entry* Managed(const Scope& scope, std::string_view id);
   const Entry* WithSecret(std::string_view secret) const;
   // The identity of a key that is in force; notes that it is used.
   Result<Identity> InForce(Entry* entry);
+  // kForbidden or kQuota when the caller cannot approve one more login.
+  Result<> CheckNewLogin(const Principal& caller, int64_t now) const;
   Task<store::Key> RevokeEntry(std::string id);
   // The keys of logins that this key approved are revoked with it. Their rows do not say so: a start finds out again.
   void RevokeLoginsOf(const std::string& id, int64_t at);

@@ -242,6 +242,46 @@ TEST_F(KeysTest, SomethingMadeForAKeyCanDoNoMoreThanBoth) {
   EXPECT_EQ(former->principal.project, "prj_x");
 }
 
+TEST_F(KeysTest, AKeyOfALoginEndsWithTheKeyThatApprovedIt) {
+  const Scope first = First();
+  for (const bool rotate : {false, true}) {
+    NewKey approver = Make(first, {.name = "person", .role = KeyRole::kOperator});
+    NewKey login = Make(ScopeOf(approver), {.name = "login", .role = KeyRole::kOperator, .login = true});
+    EXPECT_EQ(Refused(ScopeOf(login), {.name = "approved by the login", .login = true}), Code::kForbidden);
+    NewKey other = Make(ScopeOf(approver), {.name = "no login"});
+    if (rotate) {
+      ASSERT_TRUE(world.Run(world.keys->Rotate(first, approver.key.id)));
+    } else {
+      ASSERT_TRUE(world.Run(world.keys->Revoke(first, approver.key.id)));
+    }
+    EXPECT_FALSE(world.Run(world.keys->Identify(login.secret)));
+    EXPECT_TRUE(world.Run(world.keys->Identify(other.secret)));
+    ASSERT_TRUE(world.Restart());
+    EXPECT_FALSE(world.Run(world.keys->Identify(login.secret)));
+    EXPECT_TRUE(world.Run(world.keys->Identify(other.secret)));
+  }
+}
+
+TEST_F(KeysTest, OneKeyCannotUseUpAllLogins) {
+  NewKey approver = Make(First(), {.name = "person", .role = KeyRole::kOperator});
+  for (size_t i = 0; i < KeysImpl::kMaxLoginsOfKey; ++i) Make(ScopeOf(approver), {.name = "login", .login = true});
+  EXPECT_EQ(Refused(ScopeOf(approver), {.name = "one more", .login = true}), Code::kQuota);
+  NewKey other = Make(First(), {.name = "another person", .role = KeyRole::kOperator});
+  Make(ScopeOf(other), {.name = "login", .login = true});
+}
+
+TEST_F(KeysTest, ALoginThatIsApprovedWhileItsApproverIsRevokedGetsNothing) {
+  const Scope first = First();
+  NewKey approver = Make(first, {.name = "person", .role = KeyRole::kOperator});
+  const Scope scope = ScopeOf(approver);
+  bool revoked = false;
+  asio::co_spawn(world.ioc, world.keys->Revoke(first, approver.key.id),
+                 [&revoked](std::exception_ptr, const Result<store::Key>& r) { revoked = r.has_value(); });
+  EXPECT_EQ(Refused(scope, {.name = "login", .login = true}), Code::kUnauthenticated);
+  EXPECT_TRUE(world.Until([&] { return revoked; }));
+  for (const store::Key& key : world.keys->List(first)) EXPECT_TRUE(key.ends_with.empty() || key.revoked_at) << key.id;
+}
+
 TEST_F(KeysTest, RecordsOfEndedKeysAreBoundedAndTheFirstKeyIsNeverForgotten) {
   ASSERT_TRUE(world.Run(world.keys->Revoke(First(), First().caller.key_id)));
   std::filesystem::remove(world.config.data_dir + "/token");
