@@ -74,7 +74,7 @@ json::object CommandBody(const CommandLine& line, const Streams& streams) {
                     {"sudo", line.sudo}};
   if (line.cwd) body["cwd"] = *line.cwd;
   if (line.timeout_ms) body["timeout"] = *line.timeout_ms;
-  if (streams.input) body["stdin"] = true;
+  if (streams.input || streams.terminal) body["stdin"] = true;
   if (streams.terminal) body["terminal"] = SizeJson(LocalTerminalSize());
   return body;
 }

@@ -9,9 +9,15 @@
 #include "guest/terminal.h"
 
 namespace sandbar::guest {
+namespace {
+
+constexpr std::chrono::milliseconds kEndAgain{500};
+constexpr int kMostEnds = 20;
+
+}  // namespace
 
 CommandInput::CommandInput(Loop* loop, Fd fd, Kind kind, std::function<void()> on_change)
-    : fd_(std::move(fd)), kind_(kind), on_change_(std::move(on_change)) {
+    : loop_(loop), fd_(std::move(fd)), kind_(kind), on_change_(std::move(on_change)) {
   watch_ = loop->Add(fd_.get(), 0, [this](uint32_t events) {
     // A pipe without readers. A terminal has one as long as the command runs.
     if (kind_ == Kind::kPipe && (events & EPOLLERR) != 0) return Close();
@@ -59,6 +65,7 @@ void CommandInput::Close() {
 }
 
 void CommandInput::CloseFd() {
+  end_again_.Reset();
   watch_.Reset();
   fd_.Reset();
   signals_.Reset();
@@ -113,6 +120,7 @@ void CommandInput::Pump() {
     } else {
       buffer_ = EndOfFileCharacters(fd_.get(), last_ != '\n' && last_ != '\r');
       start_ = 0;
+      RepeatEnd(kMostEnds);
     }
   }
   if (buffered() == 0) {
@@ -124,6 +132,20 @@ void CommandInput::Pump() {
   }
   Arm();
   on_change_();
+}
+
+// A program that changes the terminal from lines to keys loses the end of file that waited there. So the character is
+// typed again while the terminal is read by keys.
+void CommandInput::RepeatEnd(int left) {
+  if (left == 0) return;
+  end_again_ = loop_->After(kEndAgain, [this, left] {
+    const bool typed = buffered() == 0 && ReadsKeys(fd_.get());
+    RepeatEnd(typed ? left - 1 : left);
+    if (!typed) return;
+    buffer_ = EndOfFileCharacters(fd_.get(), false);
+    start_ = 0;
+    Pump();
+  });
 }
 
 void CommandInput::Arm() {

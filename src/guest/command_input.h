@@ -46,8 +46,10 @@ class CommandInput {
   bool Write();
   void TookBytes(size_t n);
   void Arm();
+  void RepeatEnd(int left);
   void CloseFd();
 
+  Loop* loop_;
   Fd fd_;  // empty: everything was passed on up to the end of the input, or nobody reads any more
   Fd signals_;
   Kind kind_;
@@ -61,6 +63,7 @@ class CommandInput {
   bool end_passed_on_ = false;
   bool closed_ = false;
   Watch watch_;
+  Timer end_again_;
 };
 
 }  // namespace sandbar::guest

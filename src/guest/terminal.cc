@@ -112,6 +112,11 @@ std::string EndOfFileCharacters(int fd, bool in_line) {
   return std::string((modes.c_lflag & ICANON) != 0 && in_line ? 2 : 1, character);
 }
 
+bool ReadsKeys(int fd) {
+  termios modes{};
+  return ::tcgetattr(fd, &modes) == 0 && (modes.c_lflag & ICANON) == 0;
+}
+
 SignalKey FindSignalKey(int fd, std::string_view input) {
   SignalKey first;
   termios modes{};

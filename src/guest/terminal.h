@@ -41,6 +41,8 @@ void SetTerminalSize(int fd, protocol::TerminalSize size);
 // What a user types to end the input of a program that reads lines. In the middle of a line the first such character
 // only hands over the line so far, so there are two. Empty when the terminal has no such character.
 std::string EndOfFileCharacters(int fd, bool in_line);
+// Whether the program reads every key by itself, not whole lines.
+bool ReadsKeys(int fd);
 
 // For terminals that lack signals. The first byte of `input` that is a key for a signal, by the terminal's settings.
 struct SignalKey {
