@@ -244,9 +244,9 @@ TEST_F(McpFixture, HowASandboxIsMadeIsInTheQuery) {
   EXPECT_EQ(Ask("POST", "/mcp?network=deny-all&allow=x.example", CallTool("list_files", "{}")).status, 400);
   EXPECT_EQ(Ask("POST", "/mcp?image=x&runtime=node24", CallTool("list_files", "{}")).status, 400);
   EXPECT_EQ(Ask("POST", "/mcp?isolation=4", CallTool("list_files", "{}")).status, 400);
-  Answer enough = Ask("POST", "/mcp/s/demo?isolation=1", CallTool("list_files", "{}"));
+  Answer enough = Ask("POST", "/mcp/s/demo?isolation=1", CallTool("read_file", R"({"path":"a"})"));
   EXPECT_FALSE(enough.body.contains("isolation class")) << enough.body;
-  Answer less = Ask("POST", "/mcp/s/demo?isolation=2", CallTool("list_files", "{}"));
+  Answer less = Ask("POST", "/mcp/s/demo?isolation=2", CallTool("read_file", R"({"path":"a"})"));
   EXPECT_TRUE(less.body.contains("isolation class 1")) << less.body;
   EXPECT_EQ(Ask("POST", "/mcp?allow=not%20a%20name", CallTool("list_files", "{}")).status, 400);
 }
