@@ -225,7 +225,8 @@ Task<> ServeTerminal(Call* call) {
   auto ex = co_await asio::this_coro::executor;
   Terminal terminal(call, *std::move(ticket), who, ex);
   http::WebSocketSession session = [&terminal](http::WebSocket* ws) { return terminal.Run(ws); };
-  co_return co_await http::ServeWebSocket(call->exchange, {}, std::move(session));
+  const http::WebSocketOptions options;
+  co_return co_await http::ServeWebSocket(call->exchange, options, std::move(session));
 }
 
 }  // namespace sandbar::api
