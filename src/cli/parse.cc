@@ -330,7 +330,9 @@ std::string UnknownCommand(const CLI::App& app, const std::vector<std::string>& 
     if (i >= words.size() || words[i].starts_with('-')) continue;
     if (std::ranges::find(known, words[i]) != known.end()) {
       const auto* sub = app.get_subcommand(words[i]);
-      if (sub->get_require_subcommand_min() == 0) return {};
+      // The value of an option in between could be any word.
+      const bool next = i + 1 < words.size() && !words[i + 1].starts_with('-');
+      if (sub->get_require_subcommand_min() == 0 || !next) return {};
       return UnknownCommand(*sub, {words.begin() + static_cast<std::ptrdiff_t>(i) + 1, words.end()});
     }
     const std::string_view near = OurWord(words[i], known);

@@ -311,6 +311,7 @@ TEST(Parse, UsageErrorsExitTwo) {
 }
 
 TEST(Parse, ImageVerbs) {
+  EXPECT_TRUE(ParseWords({"kernel", "--dir", "/k", "ls"}).options);
   const auto made = ParseWords({"kernel", "use", "bzImage", "--dir", "/k"});
   const auto& kernel = std::get<KernelCommand>(made.options->command);
   EXPECT_EQ(kernel.verb + " " + kernel.file + " " + *kernel.dir, "use bzImage /k");
