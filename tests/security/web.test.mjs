@@ -58,7 +58,10 @@ test("every route refuses every bad credential", async () => {
 test("what the open routes are is a short, known list", async () => {
   const { routes } = await server.call("GET", "/x/v1/routes");
   const open = routes.filter((r) => r.auth === false || r.auth === "none").map((r) => `${r.method} ${r.pattern}`).sort();
-  assert.deepEqual(open, ["GET /.well-known/jwks", "GET /health", "GET /llms.txt", "GET /openapi.json", "GET /sdk/register.mjs", "GET /sdk/sandbar.py", "GET /x/v1/terminal", "HEAD /health"]);
+  assert.deepEqual(open, [
+    "GET /.well-known/jwks", "GET /.well-known/openid-configuration", "GET /health", "GET /llms.txt", "GET /login", "GET /openapi.json", "GET /sdk/register.mjs", "GET /sdk/sandbar.py",
+    "GET /x/v1/terminal", "HEAD /health", "POST /x/v1/oauth/device", "POST /x/v1/oauth/introspect", "POST /x/v1/oauth/revoke", "POST /x/v1/oauth/token",
+  ]);
 });
 
 test("a foreign page, a rebound name and a wrong Host are turned away", async () => {
