@@ -39,6 +39,8 @@ Task<int> Fork(ApiClient* api, const Options* options, ForkCommand command);
 Task<int> Pause(ApiClient* api, const Options* options, PauseCommand command);
 Task<int> Resume(ApiClient* api, const Options* options, ResumeCommand command);
 Task<int> Usage(ApiClient* api, const Options* options);
+// The fields of a body that asks for a key.
+json::object GrantJson(const GrantOptions& grant);
 Task<int> Login(ApiClient* api, const Options* options, LoginCommand command);
 Task<int> Key(ApiClient* api, const Options* options, KeyCommand command);
 Task<int> Net(ApiClient* api, const Options* options, NetCommand command);

@@ -33,21 +33,23 @@ struct RestartCommand {
 struct DownCommand {};
 struct UsageCommand {};
 struct TokenCommand {};
+// What a new key may do, and for how long.
+struct GrantOptions {
+  std::string role = "operator";
+  std::optional<std::string> project;
+  std::optional<int64_t> expires_ms;
+};
 struct KeyCommand {
   std::string verb;                // create, ls, rotate, revoke
   std::vector<std::string> names;  // create: one name; rotate (one) and revoke: ids, or names that only one key has
-  std::string role = "operator";
-  std::optional<std::string> project;
-  std::optional<int64_t> expires_ms;
-  bool all = false;  // ls: ended ones too
+  GrantOptions grant;              // create
+  bool all = false;                // ls: ended ones too
 };
-// The decision on a program that asks to log in. The last three fields are those of the key that it gets.
+// The decision on a program that asks to log in.
 struct LoginCommand {
   std::string verb;  // approve, deny
   std::string code;
-  std::string role = "operator";
-  std::optional<std::string> project;
-  std::optional<int64_t> expires_ms;
+  GrantOptions grant;  // approve: of the key that the program gets
 };
 struct EnvCommand {
   bool aliases = true;                     // the SDK understands other spellings too

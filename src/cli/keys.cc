@@ -20,6 +20,17 @@ std::string When(const json::object& key, std::string_view field, int64_t now) {
   return at > now ? "in " + Age(at - now) : Age(now - at) + " ago";
 }
 
+}  // namespace
+
+json::object GrantJson(const GrantOptions& grant) {
+  json::object body{{"role", grant.role}};
+  if (grant.project) body["project"] = *grant.project;
+  if (grant.expires_ms) body["expiresIn"] = *grant.expires_ms;
+  return body;
+}
+
+namespace {
+
 // The secret is the only word on standard output: SANDBAR_TOKEN=$(sandbar key create ci).
 Result<int> ShowMade(const Options* options, const json::object& made) {
   if (options->json) {
@@ -34,9 +45,8 @@ Result<int> ShowMade(const Options* options, const json::object& made) {
 }
 
 Task<int> CreateKey(ApiClient* api, const Options* options, KeyCommand command) {
-  json::object body{{"name", command.names.at(0)}, {"role", command.role}};
-  if (command.project) body["project"] = *command.project;
-  if (command.expires_ms) body["expiresIn"] = *command.expires_ms;
+  json::object body = GrantJson(command.grant);
+  body["name"] = command.names.at(0);
   json::value sent = std::move(body);
   SB_CO_TRY(json::object made, co_await api->Call("POST", kPath, std::move(sent)));
   co_return ShowMade(options, made);

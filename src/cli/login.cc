@@ -10,14 +10,8 @@ namespace sandbar::cli {
 
 Task<int> Login(ApiClient* api, const Options* options, LoginCommand command) {
   const bool approve = command.verb == "approve";
-  json::object body;
-  if (approve) {
-    body["role"] = command.role;
-    if (command.project) body["project"] = *command.project;
-    if (command.expires_ms) body["expiresIn"] = *command.expires_ms;
-  }
+  json::value sent = approve ? GrantJson(command.grant) : json::object{};
   std::string path = "/x/v1/logins/" + wire::EncodeComponent(command.code) + "/" + command.verb;
-  json::value sent = std::move(body);
   SB_CO_TRY(json::object answer, co_await api->Call("POST", std::move(path), std::move(sent)));
   if (options->json) {
     SB_CO_TRYV(Out(wire::NdjsonLine(answer)));

@@ -262,12 +262,10 @@ Command Choose(const CLI::App* sub, Raw* raw) {
   if (name == "token") return TokenCommand{};
   if (name == "key") {
     raw->key.verb = sub->get_subcommands().front()->get_name();
-    if (!raw->key_expires.empty()) raw->key.expires_ms = ParseDuration(raw->key_expires);
     return raw->key;
   }
   if (name == "login") {
     raw->login.verb = sub->get_subcommands().front()->get_name();
-    if (!raw->login_expires.empty()) raw->login.expires_ms = ParseDuration(raw->login_expires);
     return raw->login;
   }
   if (name == "skill") return SkillCommand{};

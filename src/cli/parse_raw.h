@@ -43,7 +43,6 @@ struct Raw {
   EnvCommand env;
   KeyCommand key;
   LoginCommand login;
-  std::string key_expires, login_expires;
   bool env_no_aliases = false;
   AgentCommand agent;
   IsolationOptions agent_isolation;

@@ -207,8 +207,8 @@ TEST(Parse, LoginsAreDecidedByCode) {
       ParseWords({"login", "approve", "BCDF-GHJK", "--role", "viewer", "--expires", "2h"}).options->command);
   EXPECT_EQ(approve.verb, "approve");
   EXPECT_EQ(approve.code, "BCDF-GHJK");
-  EXPECT_EQ(approve.role, "viewer");
-  EXPECT_EQ(approve.expires_ms, 7'200'000);
+  EXPECT_EQ(approve.grant.role, "viewer");
+  EXPECT_EQ(approve.grant.expires_ms, 7'200'000);
   EXPECT_EQ(std::get<LoginCommand>(ParseWords({"login", "deny", "X"}).options->command).verb, "deny");
   EXPECT_FALSE(ParseWords({"login"}).options);
   EXPECT_FALSE(ParseWords({"login", "approve"}).options);
@@ -219,12 +219,12 @@ TEST(Parse, Keys) {
       ParseWords({"key", "create", "ci", "--role", "viewer", "--project", "*", "--expires", "30d"}).options->command);
   EXPECT_EQ(made.verb, "create");
   EXPECT_EQ(made.names, std::vector<std::string>{"ci"});
-  EXPECT_EQ(made.role, "viewer");
-  EXPECT_EQ(made.project, "*");
-  EXPECT_EQ(made.expires_ms, 30LL * 86'400'000);
+  EXPECT_EQ(made.grant.role, "viewer");
+  EXPECT_EQ(made.grant.project, "*");
+  EXPECT_EQ(made.grant.expires_ms, 30LL * 86'400'000);
   auto defaults = std::get<KeyCommand>(ParseWords({"key", "create", "ci"}).options->command);
-  EXPECT_EQ(defaults.role, "operator");
-  EXPECT_FALSE(defaults.project || defaults.expires_ms);
+  EXPECT_EQ(defaults.grant.role, "operator");
+  EXPECT_FALSE(defaults.grant.project || defaults.grant.expires_ms);
   EXPECT_TRUE(std::get<KeyCommand>(ParseWords({"key", "ls", "-a"}).options->command).all);
   auto revoke = std::get<KeyCommand>(ParseWords({"key", "revoke", "key_1", "ci"}).options->command);
   EXPECT_EQ(revoke.names, (std::vector<std::string>{"key_1", "ci"}));
