@@ -123,13 +123,10 @@ Task<> KeysImpl::Load() {
   for (store::Key& key : loaded.keys) Add(std::move(key));
   first_ = std::move(loaded.first);
   for (Entry& entry : entries_) {
-    store::Key& key = entry.key;
-    if (key.revoked_at) RevokeLoginsOf(key.id, *key.revoked_at);
+    if (entry.key.revoked_at || entry.key.ends_with.empty()) continue;
     // The record of an ended key may have been removed.
-    if (key.revoked_at || key.ends_with.empty() || FindEntry(key.ends_with) != nullptr) continue;
-    key.revoked_at = key.created_at;
-    entry.life->Revoke();
-    RevokeLoginsOf(key.id, key.created_at);
+    const Entry* approver = FindEntry(entry.key.ends_with);
+    if (approver == nullptr || approver->key.revoked_at) entry.End(entry.key.created_at);
   }
   co_return Result<>{};
 }
@@ -294,8 +291,7 @@ Task<NewKey> KeysImpl::Rotate(Scope scope, std::string id) {
   if (first) first_ = made.key.id;
   SB_CO_TRYV(AddMade(made.key));
   if (Entry* former = FindEntry(id)) {
-    former->key.revoked_at = now;
-    former->life->Revoke();
+    former->End(now);
     RevokeLoginsOf(id, now);
   }
   co_return made;
@@ -318,10 +314,7 @@ Task<store::Key> KeysImpl::Revoke(Scope scope, std::string id) {
 
 void KeysImpl::RevokeLoginsOf(const std::string& id, int64_t at) {
   for (Entry& entry : entries_) {
-    if (entry.key.ends_with != id || entry.key.revoked_at) continue;
-    entry.key.revoked_at = at;
-    entry.life->Revoke();
-    RevokeLoginsOf(entry.key.id, at);
+    if (entry.key.ends_with == id && !entry.key.revoked_at) entry.End(at);
   }
 }
 
@@ -340,8 +333,7 @@ Task<store::Key> KeysImpl::RevokeEntry(std::string id) {
   // An expired key may have been forgotten meanwhile.
   Entry* entry = FindEntry(id);
   if (entry == nullptr) co_return revoked;
-  entry->key.revoked_at = revoked.revoked_at;
-  entry->life->Revoke();
+  entry->End(revoked.revoked_at.value_or(now));
   RevokeLoginsOf(id, now);
   co_return entry->key;
 }

@@ -38,6 +38,10 @@ class KeysImpl final : public Keys {
   struct Entry {
     store::Key key;
     std::shared_ptr<KeyLife> life;
+    void End(int64_t at) {
+      key.revoked_at = at;
+      life->Revoke();
+    }
   };
 
   void Add(store::Key key);
