@@ -76,10 +76,8 @@ Result<mcp::Connection> MakeConnection(const Call& call) {
   connection.admin = call.Flag("admin");
   auto name = call.params.find("name");
   connection.sandbox_argument = name == call.params.end();
-  // A client that names no sandbox gets one of its own: one per key and project. The JWTs of a project share one,
-  // because a program gets another JWT with each start.
-  const std::string key = call.caller().derived ? "jwt" : call.caller().key_id;
-  const std::string who = key + "\n" + call.scope.team + "\n" + call.scope.project;
+  // A client that names no sandbox gets one of its own: one per key and project, whichever token of the key it shows.
+  const std::string who = call.caller().key_id + "\n" + call.scope.team + "\n" + call.scope.project;
   connection.sandbox = connection.sandbox_argument ? "mcp-" + crypto::Sha256Hex(who).substr(0, 16) : name->second;
   connection.make.image = call.query.Get("image");
   connection.make.runtime = call.query.Get("runtime");

@@ -190,6 +190,13 @@ TEST_F(McpFixture, TheSandboxOfAConnection) {
   EXPECT_EQ(asked("/mcp", "{}"), own);
   EXPECT_NE(asked("/mcp?projectId=prj_other", "{}"), own);
   EXPECT_NE(asked("/mcp", "{}", "Authorization: Bearer second\r\n"), own);
+  const int64_t now = NowMs();
+  auto jwt = [now](const std::string& key) {
+    const JwtClaims claims{"team_sandbar", "prj_sandbar", now + 600'000, key, sandbox::KeyRole::kOperator};
+    return "Authorization: Bearer " + MintJwt(kTestKey, claims, now) + "\r\n";
+  };
+  EXPECT_EQ(asked("/mcp", "{}", jwt("key_good")), own) << "a token of the same key";
+  EXPECT_NE(asked("/mcp", "{}", jwt("key_second")), own);
   json::object listed = Ask("POST", "/mcp", R"({"jsonrpc":"2.0","id":1,"method":"tools/list"})").Json();
   EXPECT_TRUE(listed.at("result").at("tools").at(0).at("inputSchema").at("properties").as_object().contains("sandbox"));
 }
