@@ -18,6 +18,9 @@
 
 namespace sandbar::api {
 
+// That a stream whose credential has ended may take to tell its client so.
+inline constexpr std::chrono::seconds kLastWordsTime{3};
+
 class Credential {
  public:
   explicit Credential(const sandbox::Identity& who) : ends_at_ms_(who.ends_at_ms), life_(who.life) {}

@@ -4,12 +4,6 @@
 #include "wire/ndjson.h"
 
 namespace sandbar::api {
-namespace {
-
-constexpr std::chrono::seconds kLastWordsTime{5};
-
-}  // namespace
-
 template <class T>
 Task<T> ExpiringExchange::Step(Task<T> step) {
   auto done = co_await credential_->Until(std::move(step));

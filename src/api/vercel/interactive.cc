@@ -25,7 +25,6 @@ using http::WebSocketKind;
 using http::WebSocketMessage;
 
 constexpr std::chrono::seconds kStartTimeout{10};
-constexpr std::chrono::seconds kLastWordsTimeout{3};
 constexpr size_t kMaxPending = 1 << 20;  // bytes that were typed and not read yet; beyond that the client waits
 constexpr int kCannotStart = 127;
 
@@ -63,7 +62,7 @@ class Terminal {
     auto ended = co_await credential_.Until(std::move(talk));
     if (ended || !credential_.ended()) co_return ended;
     auto last_words = ws_->Write(WebSocketKind::kText, "\r\nsandbar: " + std::string(credential_.Why()) + "\r\n");
-    SB_CO_TRYV(co_await WithTimeout(std::move(last_words), kLastWordsTimeout));
+    SB_CO_TRYV(co_await WithTimeout(std::move(last_words), kLastWordsTime));
     co_return co_await ws_->Close(wire::kClosePolicy, "the credential has ended");
   }
 
