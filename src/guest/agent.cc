@@ -217,11 +217,7 @@ void Agent::Dispatch(protocol::HostFrame& frame) {
           if (dials_.Take(m)) return;
         }
         if constexpr (std::is_same_v<M, protocol::Credit>) files_.OnCredit(m);
-        if constexpr (std::is_same_v<M, protocol::ReadFile>) files_.Open(std::move(m));
-        if constexpr (std::is_same_v<M, protocol::WriteTar>) files_.Open(std::move(m));
-        if constexpr (std::is_same_v<M, protocol::MakeDir>) files_.Open(std::move(m));
-        if constexpr (std::is_same_v<M, protocol::PackTree>) files_.Open(std::move(m));
-        if constexpr (std::is_same_v<M, protocol::UnpackTree>) files_.Open(std::move(m));
+        if constexpr (std::is_constructible_v<FileRequest, M>) files_.Open(std::move(m));
         if constexpr (std::is_same_v<M, protocol::Data>) files_.OnData(m);
         if constexpr (std::is_same_v<M, protocol::End>) files_.OnEnd(m);
         if constexpr (std::is_same_v<M, protocol::Abort>) files_.OnAbort(m);

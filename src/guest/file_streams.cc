@@ -194,9 +194,9 @@ void FileStreams::Fail(Stream& s, protocol::FileErrorKind kind, std::string mess
 
 void FileStreams::Close(uint32_t id) {
   auto it = streams_.find(id);
-  pid_t pid = it->second->pid;
+  // Before its pipe is closed: the worker would take that for the end of the bytes, and keep a part as the whole.
+  if (workers_.contains(it->second->pid)) ::kill(it->second->pid, SIGKILL);
   streams_.erase(it);
-  if (workers_.contains(pid)) ::kill(pid, SIGKILL);
 }
 
 void FileStreams::AbortAll() {

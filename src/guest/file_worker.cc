@@ -1,6 +1,7 @@
 #include "guest/file_worker.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -11,6 +12,7 @@
 
 #include "base/signals.h"
 #include "guest/extract.h"
+#include "guest/file_calls.h"
 #include "guest/gunzip.h"
 #include "guest/identity.h"
 #include "guest/pack.h"
@@ -50,6 +52,14 @@ protocol::FileErrorKind KindOf(const Error& error) {
       return FileErrorKind::kNoSpace;
     case EFBIG:
       return FileErrorKind::kTooLarge;
+    case ENOTEMPTY:
+      return FileErrorKind::kNotEmpty;
+    case EINVAL:
+    case ELOOP:
+    case ENAMETOOLONG:
+    case EXDEV:
+    case EOPNOTSUPP:
+      return FileErrorKind::kInvalid;
     default:
       return FileErrorKind::kOther;
   }
@@ -81,17 +91,44 @@ Result<> Pack(const std::string& path, FrameOut& out) {
   return PackWritten(kWritten, readable.get(), send);
 }
 
+Result<> Do(const protocol::ReadFile& request, FrameOut& out) {
+  return ReadFileTo(request, out);
+}
+Result<> Do(const protocol::WriteTar& request, FrameOut&) {
+  return ExtractFrom(kDown, request.gzip, request.cwd);
+}
+Result<> Do(const protocol::MakeDir& request, FrameOut&) {
+  SB_TRYV(MakeDirectory(request.path, request.recursive));
+  if (request.mode && ::chmod(request.path.c_str(), *request.mode) != 0)
+    return FailErrno("set the mode of " + request.path);
+  return {};
+}
+Result<> Do(const protocol::PackTree& request, FrameOut& out) {
+  return Pack(request.path, out);
+}
+Result<> Do(const protocol::UnpackTree& request, FrameOut&) {
+  return UnpackFrom(kDown, request.path);
+}
+Result<> Do(const protocol::ListDir& request, FrameOut& out) {
+  return ListEntries(request, out);
+}
+Result<> Do(const protocol::StatFile& request, FrameOut& out) {
+  return StatEntry(request, out);
+}
+Result<> Do(const protocol::WriteFile& request, FrameOut&) {
+  return WriteBytes(kDown, request);
+}
+Result<> Do(const auto& request, FrameOut&) {
+  return Apply(request);
+}
+
 Result<> Perform(const FileRequest& request, FrameOut& out) {
-  if (const auto* read = std::get_if<protocol::ReadFile>(&request)) {
-    SB_TRYV(Enter(read->cwd, read->path));
-    return ReadFileTo(read->path, out);
-  }
-  if (const auto* write = std::get_if<protocol::WriteTar>(&request)) return ExtractFrom(kDown, write->gzip, write->cwd);
-  if (const auto* pack = std::get_if<protocol::PackTree>(&request)) return Pack(pack->path, out);
-  if (const auto* unpack = std::get_if<protocol::UnpackTree>(&request)) return UnpackFrom(kDown, unpack->path);
-  const auto& make = std::get<protocol::MakeDir>(request);
-  SB_TRYV(Enter(make.cwd, make.path));
-  return MakeDirectory(make.path, make.recursive);
+  auto perform = [&out](const auto& r) -> Result<> {
+    // An archive's directory is made when it is missing, and trees have absolute paths.
+    if constexpr (requires { r.path, r.cwd; }) SB_TRYV(Enter(r.cwd, r.path));
+    return Do(r, out);
+  };
+  return std::visit(perform, request);
 }
 
 // Nothing of the agent's stays reachable through /proc/self/fd.
@@ -127,6 +164,7 @@ bool KeepOnly(const ChildSetup& setup, int up, int down, bool written) {
   if (!JoinCgroups(setup) || ::setsid() < 0 || !KeepOnly(setup, up, down, written)) ::_exit(1);
   ::prctl(PR_SET_NAME, "sandbar-file");
   ResetSignals();
+  ::signal(SIGPIPE, SIG_IGN);
   ::umask(022);
   FrameOut out(kUp, StreamOf(request));
   Result<> done = FailErrno("become user " + std::to_string(who.uid), EPERM);
@@ -173,13 +211,19 @@ Result<> FrameOut::Send(const protocol::GuestFrame& frame) {
   return {};
 }
 
-Result<> ReadFileTo(const std::string& path, FrameOut& out) {
+Result<> ReadFileTo(const protocol::ReadFile& request, FrameOut& out) {
+  const std::string& path = request.path;
   if (path.empty() || path.find('\0') != std::string::npos) return FailErrno("open", ENOENT);
   struct stat st{};
   SB_TRY(Fd fd, OpenRegular(path, st));
   // A file that grows while it is read ends where it ended when it was opened.
-  bool sized = st.st_size > 0;
-  uint64_t left = sized ? static_cast<uint64_t>(st.st_size) : kMaxUnsized;
+  const bool sized = st.st_size > 0;
+  const uint64_t size = sized ? static_cast<uint64_t>(st.st_size) : kMaxUnsized;
+  if (request.offset >= size) return {};
+  if (request.offset > 0 && ::lseek(fd.get(), static_cast<off_t>(request.offset), SEEK_SET) < 0)
+    return FailErrno("read " + path);
+  const bool part = request.length > 0 && request.length <= size - request.offset;
+  uint64_t left = part ? request.length : size - request.offset;
   protocol::Data data{out.stream(), {}};
   while (left > 0) {
     data.bytes.resize(std::min<uint64_t>(left, kWorkerChunk));
@@ -191,7 +235,7 @@ Result<> ReadFileTo(const std::string& path, FrameOut& out) {
     left -= data.bytes.size();
     SB_TRYV(out.Send(data));
   }
-  if (!sized) return Fail(Code::kTooLarge, "read " + path + ": more than the limit for files without a size");
+  if (!sized && !part) return Fail(Code::kTooLarge, "read " + path + ": more than the limit for files without a size");
   return {};
 }
 

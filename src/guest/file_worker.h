@@ -17,11 +17,14 @@
 namespace sandbar::guest {
 
 using FileRequest =
-    std::variant<protocol::ReadFile, protocol::WriteTar, protocol::MakeDir, protocol::PackTree, protocol::UnpackTree>;
+    std::variant<protocol::ReadFile, protocol::WriteTar, protocol::MakeDir, protocol::PackTree, protocol::UnpackTree,
+                 protocol::ListDir, protocol::StatFile, protocol::WriteFile, protocol::SetAttributes,
+                 protocol::RenameFile, protocol::RemoveFile, protocol::MakeLink>;
 
 // Its bytes come from the daemon.
 inline bool IsUpload(const FileRequest& request) {
-  return std::holds_alternative<protocol::WriteTar>(request) || std::holds_alternative<protocol::UnpackTree>(request);
+  return std::holds_alternative<protocol::WriteTar>(request) || std::holds_alternative<protocol::UnpackTree>(request) ||
+         std::holds_alternative<protocol::WriteFile>(request);
 }
 
 inline constexpr size_t kWorkerChunk = 64 << 10;
@@ -38,7 +41,7 @@ Result<Worker> StartWorker(const ChildSetup& setup, const FileRequest& request);
 
 // The operations themselves, for the child (and for tests): paths are relative to the current directory.
 class FrameOut;
-Result<> ReadFileTo(const std::string& path, FrameOut& out);
+Result<> ReadFileTo(const protocol::ReadFile& request, FrameOut& out);
 Result<> ExtractFrom(int in, bool gzip, const std::string& cwd);
 Result<> MakeDirectory(const std::string& path, bool recursive);
 protocol::FileError ToFileError(uint32_t stream, const Error& error);

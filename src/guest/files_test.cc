@@ -99,7 +99,7 @@ class Files : public ::testing::Test {
     }
   }
   std::optional<FileErrorKind> MakeDir(const std::string& path, bool recursive = false, uint32_t uid = kUser) {
-    client_.Send(protocol::MakeDir{next_++, path, machine_.dir(), uid, uid, "", recursive});
+    client_.Send(protocol::MakeDir{{next_++, path, machine_.dir(), uid, uid, ""}, recursive, {}});
     auto frame = client_.Receive();
     if (frame && std::holds_alternative<protocol::End>(*frame)) return std::nullopt;
     if (auto* e = frame ? std::get_if<protocol::FileError>(&*frame) : nullptr) return e->kind;

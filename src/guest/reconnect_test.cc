@@ -224,7 +224,7 @@ TEST(Protocol, ALaterDaemonThatSpeaksOurVersionTooIsServed) {
   TestClient client(machine, false);
   client.Send(protocol::Hello{protocol::kOldestGuestVersion, 1, 99});
   EXPECT_EQ(client.Expect<protocol::HelloAck>().versions(), protocol::GuestVersions());
-  client.Send(protocol::MakeDir{1, "later", "/tmp", 0, 0, "", true});
+  client.Send(protocol::MakeDir{{1, "later", "/tmp", 0, 0, ""}, true, {}});
   client.Expect<protocol::End>();
 }
 

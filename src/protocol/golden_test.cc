@@ -49,7 +49,7 @@ std::vector<HostFrame> HostFrames() {
           Credit{7, 65536},
           ReadFile{7, "a/b", "/", 1, 2, "u"},
           WriteTar{8, "/", 1, 2, "u", false},
-          MakeDir{9, "d", "/x", 1, 2, "u", true},
+          MakeDir{{9, "d", "/x", 1, 2, "u"}, true, {}},
           Data{8, std::string("\0\xff\x7f", 3)},
           End{8},
           Abort{7},
@@ -64,7 +64,16 @@ std::vector<HostFrame> HostFrames() {
           terminal,
           Stdin{"cmd_1", 5, "text"},
           StdinEnd{"cmd_1", 9},
-          Resize{"cmd_1", {80, 24}}};
+          Resize{"cmd_1", {80, 24}},
+          ReadFile{7, "a/b", "/", 1, 2, "u", 5, 6},
+          MakeDir{{9, "d", "/x", 1, 2, "u"}, true, 0750},
+          ListDir{{10, "d", "/x", 1, 2, "u"}, "after", 100},
+          StatFile{{11, "d", "/x", 1, 2, "u"}, false},
+          WriteFile{{12, "d", "/x", 1, 2, "u"}, 5, true, true, false, true, true, 0640},
+          SetAttributes{{13, "d", "/x", 1, 2, "u"}, true, 9, 1, std::nullopt, 0644, std::nullopt, -5},
+          RenameFile{{14, "d", "/x", 1, 2, "u"}, "e", true},
+          RemoveFile{{15, "d", "/x", 1, 2, "u"}, RemoveFile::What::kTree},
+          MakeLink{{16, "d", "/x", 1, 2, "u"}, "target", false}};
 }
 
 std::vector<GuestFrame> GuestFrames() {

@@ -11,7 +11,7 @@
 namespace sandbar::protocol {
 namespace {
 
-constexpr uint32_t kNewestGuestVersion = 3 + kAhead;
+constexpr uint32_t kNewestGuestVersion = 4 + kAhead;
 constexpr uint8_t kHostBase = 1;
 constexpr uint8_t kGuestBase = 65;
 constexpr size_t kMaxItems = 65536, kMaxItem = 1 << 20;  // of argv and env; a frame is shorter
@@ -26,6 +26,29 @@ template <class A>
 void Offset(A& a, Is<uint64_t> auto& offset) {
   a(offset);
   a.Require(offset <= kMaxOffset);
+}
+// Of a message about a path.
+template <class A>
+void Place(A& a, auto& m) {
+  a(m.stream);
+  a.Text(m.path, kMaxPath);
+  a.Text(m.cwd, kMaxPath);
+  a(m.uid);
+  a(m.gid);
+  a.Text(m.user, kMaxUserName);
+}
+template <class A>
+void Mode(A& a, Is<uint32_t> auto& mode) {
+  a(mode);
+  a.Require(mode <= kMaxMode);
+}
+template <class A, class T>
+void Maybe(A& a, T& v) {
+  bool has = v.has_value();
+  auto value = v.value_or(typename T::value_type());
+  a(has);
+  a(value);
+  if constexpr (A::kReads) v = has ? T(value) : std::nullopt;
 }
 template <class A>
 void Size(A& a, Is<TerminalSize> auto& size) {
@@ -85,12 +108,9 @@ void Fields(A& a, Is<Credit> auto& m) {
 }
 template <class A>
 void Fields(A& a, Is<ReadFile> auto& m) {
-  a(m.stream);
-  a.Text(m.path, kMaxPath);
-  a.Text(m.cwd, kMaxPath);
-  a(m.uid);
-  a(m.gid);
-  a.Text(m.user, kMaxUserName);
+  Place(a, m);
+  a.Appended(m.offset, [&] { Offset(a, m.offset); });
+  a.Appended(m.length, [&] { Offset(a, m.length); });
 }
 template <class A>
 void Fields(A& a, Is<WriteTar> auto& m) {
@@ -103,13 +123,63 @@ void Fields(A& a, Is<WriteTar> auto& m) {
 }
 template <class A>
 void Fields(A& a, Is<MakeDir> auto& m) {
-  a(m.stream);
-  a.Text(m.path, kMaxPath);
-  a.Text(m.cwd, kMaxPath);
-  a(m.uid);
-  a(m.gid);
-  a.Text(m.user, kMaxUserName);
+  Place(a, m);
   a(m.recursive);
+  a.Appended(m.mode, [&] { Maybe(a, m.mode); });
+  a.Require(m.mode.value_or(0) <= kMaxMode);
+}
+template <class A>
+void Fields(A& a, Is<ListDir> auto& m) {
+  Place(a, m);
+  a.Text(m.after, kMaxPath);
+  a(m.limit);
+  a.Require(m.limit > 0 && m.limit <= kMaxListed);
+}
+template <class A>
+void Fields(A& a, Is<StatFile> auto& m) {
+  Place(a, m);
+  a(m.follow);
+}
+template <class A>
+void Fields(A& a, Is<WriteFile> auto& m) {
+  Place(a, m);
+  Offset(a, m.offset);
+  a(m.whole);
+  a(m.create);
+  a(m.exclusive);
+  a(m.truncate);
+  a(m.append);
+  Mode(a, m.mode);
+}
+template <class A>
+void Fields(A& a, Is<SetAttributes> auto& m) {
+  Place(a, m);
+  a(m.follow);
+  Maybe(a, m.size);
+  a.Require(m.size.value_or(0) <= kMaxOffset);
+  Maybe(a, m.owner);
+  Maybe(a, m.group);
+  Maybe(a, m.mode);
+  a.Require(m.mode.value_or(0) <= kMaxMode);
+  Maybe(a, m.accessed_ns);
+  Maybe(a, m.modified_ns);
+}
+template <class A>
+void Fields(A& a, Is<RenameFile> auto& m) {
+  Place(a, m);
+  a.Text(m.to, kMaxPath);
+  a(m.replace);
+}
+template <class A>
+void Fields(A& a, Is<RemoveFile> auto& m) {
+  Place(a, m);
+  a.Enum(m.what, RemoveFile::What::kTree);
+}
+template <class A>
+void Fields(A& a, Is<MakeLink> auto& m) {
+  Place(a, m);
+  a.Text(m.target, kMaxPath);
+  a(m.symbolic);
 }
 template <class A>
 void Fields(A& a, Is<PackTree> auto& m) {
@@ -231,7 +301,7 @@ void Fields(A& a, Is<Exit> auto& m) {
 template <class A>
 void Fields(A& a, Is<FileError> auto& m) {
   a(m.stream);
-  a.Enum(m.kind, FileErrorKind::kOther);
+  a.Enum(m.kind, FileErrorKind::kInvalid);
   a.Text(m.message, kMaxErrorText);
 }
 template <class A>

@@ -49,6 +49,7 @@ namespace sandbar::protocol {
 // Version 1: of agents and servers that know one version only and refuse a frame with further fields.
 // Version 2: says which versions it speaks, ignores the fields of a frame that it does not know.
 // Version 3: has standard input and terminals (kStandardInput, kTerminals).
+// Version 4: has calls on single files (kFileCalls).
 inline constexpr uint32_t kOldestGuestVersion = 1;
 VersionRange GuestVersions();
 
@@ -98,7 +99,8 @@ struct Quiesced {
 struct Rekeyed {};
 
 using HostFrame = std::variant<Hello, Exec, Ack, ExitAck, Kill, Credit, ReadFile, WriteTar, MakeDir, Data, End, Abort,
-                               Quiesce, Input, Gone, Dial, PackTree, UnpackTree, Rekey, Stdin, StdinEnd, Resize>;
+                               Quiesce, Input, Gone, Dial, PackTree, UnpackTree, Rekey, Stdin, StdinEnd, Resize,
+                               ListDir, StatFile, WriteFile, SetAttributes, RenameFile, RemoveFile, MakeLink>;
 using GuestFrame = std::variant<HelloAck, ExecStarted, ExecFailed, Output, Gap, Exit, Credit, Data, End, FileError,
                                 Quiesced, Dialed, Rekeyed, StdinTaken, StdinClosed>;
 

@@ -34,7 +34,7 @@ std::vector<HostFrame> HostSamples() {
           Credit{7, 65536},
           ReadFile{7, "a/b", "/", 1, 2, "u"},
           WriteTar{8, "/", 1, 2, "u", false},
-          MakeDir{9, "d", "/x", 1, 2, "u", true},
+          MakeDir{{9, "d", "/x", 1, 2, "u"}, true, {}},
           Data{8, std::string("\0\xff", 2)},
           End{8},
           Abort{7},
@@ -47,7 +47,14 @@ std::vector<HostFrame> HostSamples() {
           Rekey{"entropy", 1234567890123456789, {{"cmd_1", "cmd_2"}}, "k3y"},
           Stdin{"cmd_1", 7, "text"},
           StdinEnd{"cmd_1", 11},
-          Resize{"cmd_1", {80, 24}}};
+          Resize{"cmd_1", {80, 24}},
+          ListDir{{10, "d", "/x", 1, 2, "u"}, "after", 100},
+          StatFile{{11, "d", "/x", 1, 2, "u"}, false},
+          WriteFile{{12, "d", "/x", 1, 2, "u"}, 5, true, true, false, true, true, 0640},
+          SetAttributes{{13, "d", "/x", 1, 2, "u"}, true, 9, 1, std::nullopt, 0644, std::nullopt, -5},
+          RenameFile{{14, "d", "/x", 1, 2, "u"}, "e", true},
+          RemoveFile{{15, "d", "/x", 1, 2, "u"}, RemoveFile::What::kTree},
+          MakeLink{{16, "d", "/x", 1, 2, "u"}, "target", false}};
 }
 
 std::vector<GuestFrame> GuestSamples() {
@@ -375,8 +382,6 @@ TEST(GuestFrames, AKeyIsAtTheEndOfTheAnswerAndOnlyWhenThereIsOne) {
   EXPECT_FALSE(Accepts<GuestFrame>(Encode(GuestFrame(keyed)).substr(kGuestMagic.size())));
 }
 
-constexpr size_t kExecIndex = 1;  // of a HostFrame
-
 TEST(GuestFrames, RefusesTruncatedPayloadsAndIgnoresFieldsThatItDoesNotKnow) {
   auto probe = [](const auto& samples, auto accepts) {
     for (const auto& f : samples) {
@@ -387,10 +392,15 @@ TEST(GuestFrames, RefusesTruncatedPayloadsAndIgnoresFieldsThatItDoesNotKnow) {
       EXPECT_TRUE(accepts(bytes));
       bool open_ended = std::visit([](const auto& m) { return requires { m.bytes.data(); }; }, f);
       if (open_ended) continue;  // its last field is "the rest"
-      // Optional fields come before the unknown ones: channel, input and terminal (1 + 1 + 9); key and inputs (4 + 4).
-      const bool ack = std::is_same_v<std::decay_t<decltype(f)>, GuestFrame> && f.index() == 0;
-      const bool exec = std::is_same_v<std::decay_t<decltype(f)>, HostFrame> && f.index() == kExecIndex;
-      const std::string known = std::string(exec ? 11 : ack ? 8 : 0, '\0');
+      // Optional fields come before the unknown ones.
+      auto optional = [](const auto& m) -> size_t {
+        if constexpr (requires { m.argv; }) return 1 + 1 + 9;  // channel, input, terminal
+        if constexpr (requires { m.machine_key, m.stdins; }) return 4 + 4;
+        if constexpr (requires { m.length; }) return 8 + 8;     // offset, length
+        if constexpr (requires { m.recursive; }) return 1 + 4;  // mode
+        return 0;
+      };
+      const std::string known(std::visit(optional, f), '\0');
       EXPECT_TRUE(accepts(Raw(type, payload + known + "later"))) << int{type};
       for (size_t n = 0; n < payload.size(); ++n) EXPECT_FALSE(accepts(Raw(type, payload.substr(0, n)))) << int{type};
     }
@@ -451,6 +461,19 @@ TEST(GuestFrames, RefusesValuesOutOfBounds) {
   EXPECT_FALSE(host(Kill{"a", 0}));
   EXPECT_FALSE(host(Kill{"a", 65}));
   EXPECT_FALSE(host(ReadFile{1, std::string(kMaxPath + 1, 'x'), "/"}));
+  EXPECT_FALSE(host(ReadFile{1, "f", "/", 0, 0, "", kMaxOffset + 1}));
+  EXPECT_FALSE(host(ReadFile{1, "f", "/", 0, 0, "", 0, kMaxOffset + 1}));
+  const FilePlace place{1, "f", "/"};
+  EXPECT_FALSE(host(ListDir{place, "", 0}));
+  EXPECT_FALSE(host(ListDir{place, "", kMaxListed + 1}));
+  EXPECT_FALSE(host(MakeDir{place, true, kMaxMode + 1}));
+  WriteFile write{place};
+  write.mode = kMaxMode + 1;
+  EXPECT_FALSE(host(write));
+  SetAttributes attributes{place};
+  attributes.size = kMaxOffset + 1;
+  EXPECT_FALSE(host(attributes));
+  EXPECT_FALSE(host(RenameFile{place, std::string(kMaxPath + 1, 'x')}));
 }
 
 }  // namespace

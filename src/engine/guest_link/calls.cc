@@ -11,12 +11,6 @@ bool HasNul(const std::vector<std::string>& strings) {
   return std::any_of(strings.begin(), strings.end(), [](const auto& s) { return s.find('\0') != std::string::npos; });
 }
 
-Result<> CheckPath(const std::string& path, std::string_view what) {
-  if (path.size() > protocol::kMaxPath) return Fail(Code::kBadRequest, std::string(what) + " is too long");
-  if (path.find('\0') != std::string::npos) return Fail(Code::kBadRequest, std::string(what) + " contains NUL");
-  return {};
-}
-
 Result<> CheckSize(protocol::TerminalSize size) {
   if (size.cols <= protocol::kMaxTerminalSide && size.rows <= protocol::kMaxTerminalSide) return {};
   return Fail(Code::kBadRequest,
@@ -36,95 +30,13 @@ Result<> Check(const protocol::Exec& request) {
   return {};
 }
 
-Error ToError(const protocol::FileError& e, bool missing_is_not_found) {
-  using protocol::FileErrorKind;
-  bool missing = e.kind == FileErrorKind::kNotFound || e.kind == FileErrorKind::kNotDirectory;
-  if (missing && missing_is_not_found) return Error{Code::kNotFound, e.message};
-  return Error{Code::kFileError, e.message};
-}
-
-// Gives the stream up when its user goes away before it has ended.
-struct StreamUse {
-  std::shared_ptr<LinkCore> core;
-  std::shared_ptr<LinkCore::Stream> stream;
-  StreamUse(std::shared_ptr<LinkCore> c, std::shared_ptr<LinkCore::Stream> s)
-      : core(std::move(c)), stream(std::move(s)) {}
-  StreamUse(const StreamUse&) = delete;
-  StreamUse& operator=(const StreamUse&) = delete;
-  ~StreamUse() { core->Abort(stream); }
-};
-
-class ReadStream : public FileStream {
- public:
-  ReadStream(std::shared_ptr<LinkCore> core, std::shared_ptr<LinkCore::Stream> stream)
-      : use_(std::move(core), std::move(stream)) {}
-
-  // Until there is a chunk or the end.
-  Task<> Wait(std::chrono::milliseconds limit) {
-    auto deadline = LinkClock::now() + limit;
-    while (use_.stream->chunks.empty() && !use_.stream->end) {
-      if (use_.core->closed()) co_return std::unexpected(use_.core->Unavailable());
-      SB_CO_TRYV(co_await use_.stream->waiter->Wait(deadline));
-    }
-    if (use_.stream->chunks.empty() && !*use_.stream->end)
-      co_return std::unexpected(ToError(use_.stream->end->error(), true));
-    co_return Result<>{};
-  }
-
-  Task<std::string> Next() override {
-    SB_CO_TRYV(co_await Wait(use_.core->limits().stall));
-    auto& s = *use_.stream;
-    if (s.chunks.empty()) co_return std::string();
-    std::string chunk = std::move(s.chunks.front());
-    s.chunks.pop_front();
-    s.consumed += chunk.size();
-    if (s.consumed >= protocol::kStreamWindow / 4 && !s.end) {
-      use_.core->Send(protocol::Credit{s.id, static_cast<uint32_t>(s.consumed)});
-      s.window += std::exchange(s.consumed, 0);
-    }
-    co_return chunk;
-  }
-
- private:
-  StreamUse use_;
-};
-
-// Waits until `bytes` may be sent; false when the agent ended the stream first.
-Task<bool> WaitCredit(LinkCore* core, LinkCore::Stream* s, size_t bytes) {
-  auto deadline = LinkClock::now() + core->limits().stall;
-  while (!core->closed() && !s->end && s->credit < bytes) {
-    auto woken = co_await s->waiter->Wait(deadline);
-    if (!woken) co_return std::unexpected(std::move(woken).error());
-  }
-  auto room = co_await core->WaitRoom(deadline);
-  if (!room) co_return std::unexpected(std::move(room).error());
-  co_return !s->end.has_value();
-}
-
-Task<> WaitEnd(LinkCore* core, LinkCore::Stream* s, std::chrono::milliseconds limit) {
-  auto deadline = LinkClock::now() + limit;
-  while (!s->end) {
-    if (core->closed()) co_return std::unexpected(core->Unavailable());
-    SB_CO_TRYV(co_await s->waiter->Wait(deadline));
-  }
-  if (!*s->end) co_return std::unexpected(ToError(s->end->error(), false));
-  co_return Result<>{};
-}
-
-// False when the agent ended the stream first.
-Task<bool> SendChunk(LinkCore* core, LinkCore::Stream* s, std::string chunk) {
-  for (size_t at = 0; at < chunk.size();) {
-    size_t n = std::min(chunk.size() - at, protocol::kMaxData / 2);
-    auto may = co_await WaitCredit(core, s, n);
-    if (!may || !*may) co_return may;
-    s->credit -= n;
-    core->Send(protocol::Data{s->id, chunk.substr(at, n)});
-    at += n;
-  }
-  co_return true;
-}
-
 }  // namespace
+
+Result<> CheckPath(const std::string& path, std::string_view what) {
+  if (path.size() > protocol::kMaxPath) return Fail(Code::kBadRequest, std::string(what) + " is too long");
+  if (path.find('\0') != std::string::npos) return Fail(Code::kBadRequest, std::string(what) + " contains NUL");
+  return {};
+}
 
 Task<> CallExec(std::shared_ptr<LinkCore> core, protocol::Exec request) {
   if (auto good = Check(request); !good) co_return good;
@@ -208,71 +120,6 @@ Task<> CallRekey(std::shared_ptr<LinkCore> core, protocol::Rekey request) {
   SB_CO_TRYV(co_await answered.Wait(LinkClock::now() + core->limits().call));
   if (core->closed()) co_return std::unexpected(core->Unavailable());
   co_return Result<>{};
-}
-
-namespace {
-
-template <class Request>
-Task<std::unique_ptr<FileStream>> OpenReader(std::shared_ptr<LinkCore> core, Request request) {
-  if (auto good = CheckPath(request.path, "path"); !good) co_return std::unexpected(std::move(good).error());
-  SB_CO_TRY(auto stream, co_await core->OpenStream(false));
-  auto reader = std::make_unique<ReadStream>(core, stream);
-  request.stream = stream->id;
-  core->Send(request);
-  // The first chunk or the end says that the file is open.
-  SB_CO_TRYV(co_await reader->Wait(core->limits().call));
-  co_return std::unique_ptr<FileStream>(std::move(reader));
-}
-
-template <class Request>
-Task<> Upload(std::shared_ptr<LinkCore> core, Request request, ByteSource* source) {
-  SB_CO_TRY(auto stream, co_await core->OpenStream(true));
-  StreamUse use(core, stream);
-  request.stream = stream->id;
-  core->Send(request);
-  for (;;) {
-    SB_CO_TRY(std::string chunk, co_await source->Next());
-    if (chunk.empty()) break;
-    SB_CO_TRY(bool more, co_await SendChunk(core.get(), stream.get(), std::move(chunk)));
-    if (!more) break;
-  }
-  if (!stream->end) {
-    stream->input_ended = true;
-    core->Send(protocol::End{stream->id});
-  }
-  auto done = co_await WaitEnd(core.get(), stream.get(), core->limits().stall);
-  co_return done;
-}
-
-}  // namespace
-
-Task<std::unique_ptr<FileStream>> CallReadFile(std::shared_ptr<LinkCore> core, protocol::ReadFile request) {
-  if (auto good = CheckPath(request.cwd, "cwd"); !good) co_return std::unexpected(std::move(good).error());
-  co_return co_await OpenReader(std::move(core), std::move(request));
-}
-
-Task<std::unique_ptr<FileStream>> CallPackTree(std::shared_ptr<LinkCore> core, protocol::PackTree request) {
-  return OpenReader(std::move(core), std::move(request));
-}
-
-Task<> CallWriteTar(std::shared_ptr<LinkCore> core, protocol::WriteTar request, ByteSource* source) {
-  if (auto good = CheckPath(request.cwd, "cwd"); !good) co_return good;
-  co_return co_await Upload(std::move(core), std::move(request), source);
-}
-
-Task<> CallUnpackTree(std::shared_ptr<LinkCore> core, protocol::UnpackTree request, ByteSource* source) {
-  return Upload(std::move(core), std::move(request), source);
-}
-
-Task<> CallMakeDir(std::shared_ptr<LinkCore> core, protocol::MakeDir request) {
-  if (auto good = CheckPath(request.path, "path"); !good) co_return good;
-  if (auto good = CheckPath(request.cwd, "cwd"); !good) co_return good;
-  SB_CO_TRY(auto stream, co_await core->OpenStream(false));
-  StreamUse use(core, stream);
-  request.stream = stream->id;
-  core->Send(request);
-  auto done = co_await WaitEnd(core.get(), stream.get(), core->limits().call);
-  co_return done;
 }
 
 }  // namespace sandbar::engine

@@ -168,6 +168,9 @@ class LinkCore {
   uint32_t version_ = 0;  // that both sides speak
 };
 
+// kBadRequest with the name of the field.
+Result<> CheckPath(const std::string& path, std::string_view what);
+
 // The calls, each a coroutine that holds the core.
 Task<> CallExec(std::shared_ptr<LinkCore> core, protocol::Exec request);
 Task<> CallInput(std::shared_ptr<LinkCore> core, std::string command, std::string bytes);
@@ -186,6 +189,10 @@ Task<std::unique_ptr<FileStream>> CallPackTree(std::shared_ptr<LinkCore> core, p
 Task<> CallUnpackTree(std::shared_ptr<LinkCore> core, protocol::UnpackTree request, ByteSource* source);
 Task<> CallWriteTar(std::shared_ptr<LinkCore> core, protocol::WriteTar request, ByteSource* source);
 Task<> CallMakeDir(std::shared_ptr<LinkCore> core, protocol::MakeDir request);
+Task<std::vector<protocol::FileEntry>> CallListDir(std::shared_ptr<LinkCore> core, protocol::ListDir request);
+Task<protocol::FileEntry> CallStatFile(std::shared_ptr<LinkCore> core, protocol::StatFile request);
+Task<> CallWriteFile(std::shared_ptr<LinkCore> core, protocol::WriteFile request, ByteSource* source);
+Task<> CallEditFile(std::shared_ptr<LinkCore> core, FileEdit change);
 Task<Fd> CallDial(std::shared_ptr<LinkCore> core, uint16_t port);
 
 }  // namespace sandbar::engine

@@ -37,8 +37,10 @@ class Link : public GuestLink {
     return CallResize(core_, std::move(command), size);
   }
 
-  Task<std::unique_ptr<FileStream>> ReadFile(std::string path, std::string cwd, GuestUser user) override {
-    protocol::ReadFile request{0, std::move(path), std::move(cwd), user.uid, user.gid, std::move(user.name)};
+  Task<std::unique_ptr<FileStream>> ReadFile(std::string path, std::string cwd, GuestUser user,
+                                             FileRange range) override {
+    protocol::ReadFile request{0,        std::move(path),      std::move(cwd), user.uid,
+                               user.gid, std::move(user.name), range.offset,   range.length};
     return CallReadFile(core_, std::move(request));
   }
   Task<std::unique_ptr<FileStream>> PackTree(std::string path) override {
@@ -58,9 +60,20 @@ class Link : public GuestLink {
     return CallWriteTar(core_, std::move(request), source);
   }
   Task<> MakeDir(std::string path, std::string cwd, GuestUser user, bool recursive) override {
-    protocol::MakeDir request{0, std::move(path), std::move(cwd), user.uid, user.gid, std::move(user.name), recursive};
+    protocol::MakeDir request{
+        {0, std::move(path), std::move(cwd), user.uid, user.gid, std::move(user.name)}, recursive, std::nullopt};
     return CallMakeDir(core_, std::move(request));
   }
+  Task<std::vector<protocol::FileEntry>> ListDir(protocol::ListDir request) override {
+    return CallListDir(core_, std::move(request));
+  }
+  Task<protocol::FileEntry> StatFile(protocol::StatFile request) override {
+    return CallStatFile(core_, std::move(request));
+  }
+  Task<> WriteFile(protocol::WriteFile request, ByteSource* source) override {
+    return CallWriteFile(core_, std::move(request), source);
+  }
+  Task<> EditFile(FileEdit change) override { return CallEditFile(core_, std::move(change)); }
   Task<Fd> Dial(uint16_t port) override { return CallDial(core_, port); }
   Task<protocol::Quiesced> Quiesce(std::chrono::milliseconds grace, std::chrono::milliseconds silence) override {
     return CallQuiesce(core_, {grace, silence, false});

@@ -17,9 +17,11 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "engine/machine.h"
+#include "protocol/file_entry.h"
 #include "protocol/guest_frames.h"
 
 namespace sandbar::engine {
@@ -56,6 +58,14 @@ class ByteSource {
 // The bytes of a file being read; an empty string means end of file. Destroying it early aborts the read.
 class FileStream : public ByteSource {};
 
+// A part of a file. No length: up to its end.
+struct FileRange {
+  uint64_t offset = 0, length = 0;
+};
+
+using FileEdit = std::variant<protocol::MakeDir, protocol::SetAttributes, protocol::RenameFile, protocol::RemoveFile,
+                              protocol::MakeLink>;
+
 class GuestLink {
  public:
   virtual ~GuestLink() = default;
@@ -89,11 +99,18 @@ class GuestLink {
   virtual std::optional<protocol::StdinState> Stdin(const std::string& command) const = 0;
   // kBadRequest: more than protocol::kMaxTerminalSide. kNotFound: no such command. One without a terminal ignores it.
   virtual Task<> Resize(std::string command, protocol::TerminalSize size) = 0;
-  // Errors: kNotFound for a missing file, kFileError otherwise (message says why). Returns when the file is open.
-  virtual Task<std::unique_ptr<FileStream>> ReadFile(std::string path, std::string cwd, GuestUser user) = 0;
+  // Errors: kNotFound for a missing file, kFileError otherwise (the message says why, Error::sys_errno which kind).
+  // Returns when the file is open.
+  virtual Task<std::unique_ptr<FileStream>> ReadFile(std::string path, std::string cwd, GuestUser user,
+                                                     FileRange range = {}) = 0;
   virtual Task<> WriteTar(std::string cwd, GuestUser user, ByteSource* source) = 0;       // source outlives the task
   virtual Task<> WritePlainTar(std::string cwd, GuestUser user, ByteSource* source) = 0;  // the same, not compressed
   virtual Task<> MakeDir(std::string path, std::string cwd, GuestUser user, bool recursive) = 0;
+  // Calls on single files; errors as for ReadFile, and kConflict when the agent is too old.
+  virtual Task<std::vector<protocol::FileEntry>> ListDir(protocol::ListDir request) = 0;
+  virtual Task<protocol::FileEntry> StatFile(protocol::StatFile request) = 0;
+  virtual Task<> WriteFile(protocol::WriteFile request, ByteSource* source) = 0;  // source outlives the task
+  virtual Task<> EditFile(FileEdit change) = 0;
   // What the machine wrote to its root (path empty; only where it has a kernel of its own), or all files below a path,
   // as a tree (wire/tree.h); and the reverse, into an existing directory. Errors as for ReadFile.
   virtual Task<std::unique_ptr<FileStream>> PackTree(std::string path) = 0;
