@@ -16,8 +16,21 @@ class FilesImpl final : public Files {
                   engine::ByteSource* source) override;
   Task<> MakeDir(Scope scope, std::string session, std::string path, std::optional<std::string> cwd,
                  bool recursive) override;
+  Task<std::unique_ptr<engine::FileStream>> ReadRange(Scope scope, FileTarget target, engine::FileRange range) override;
+  Task<FileList> List(Scope scope, FileTarget directory, std::string after, uint32_t limit) override;
+  Task<protocol::FileEntry> Stat(Scope scope, FileTarget target, bool follow) override;
+  Task<> Write(Scope scope, FileTarget target, protocol::WriteFile how, engine::ByteSource* source) override;
+  Task<> Edit(Scope scope, FileTarget target, engine::FileEdit change) override;
 
  private:
+  struct Place {
+    std::shared_ptr<engine::GuestLink> link;
+    std::string path, base;
+    engine::GuestUser user;
+    void Fill(protocol::FilePlace& frame);
+  };
+  Task<Place> Find(Scope scope, FileTarget target);
+
   Records* records_;
 };
 

@@ -145,8 +145,46 @@ class FakeFiles : public sandbox::Files {
     state_->flag = recursive;
     co_return state_->Begin(s, std::move(path));
   }
+  Task<std::unique_ptr<engine::FileStream>> ReadRange(sandbox::Scope s, sandbox::FileTarget target,
+                                                      engine::FileRange range) override {
+    state_->file_range = range;
+    SB_CO_TRYV(Take(s, std::move(target)));
+    co_return std::make_unique<FakeFileStream>(state_);
+  }
+  Task<sandbox::FileList> List(sandbox::Scope s, sandbox::FileTarget target, std::string after,
+                               uint32_t limit) override {
+    SB_CO_TRYV(Take(s, std::move(target)));
+    state_->list_after = std::move(after);
+    state_->list_limit = limit;
+    co_return state_->file_list;
+  }
+  Task<protocol::FileEntry> Stat(sandbox::Scope s, sandbox::FileTarget target, bool follow) override {
+    state_->flag = follow;
+    SB_CO_TRYV(Take(s, std::move(target)));
+    co_return state_->file_list.entries.at(0);
+  }
+  Task<> Write(sandbox::Scope s, sandbox::FileTarget target, protocol::WriteFile how,
+               engine::ByteSource* source) override {
+    SB_CO_TRYV(Take(s, std::move(target)));
+    state_->file_write = std::move(how);
+    while (true) {
+      SB_CO_TRY(std::string piece, co_await source->Next());
+      if (piece.empty()) break;
+      state_->written += piece;
+    }
+    co_return Result<>{};
+  }
+  Task<> Edit(sandbox::Scope s, sandbox::FileTarget target, engine::FileEdit edit) override {
+    state_->file_edit = std::move(edit);
+    co_return Take(s, std::move(target));
+  }
 
  private:
+  Result<> Take(const sandbox::Scope& s, sandbox::FileTarget target) {
+    state_->file_target = target;
+    return state_->Begin(s, std::move(target.path));
+  }
+
   FakeState* state_;
 };
 

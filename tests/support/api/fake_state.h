@@ -93,6 +93,13 @@ struct FakeState {
   bool flag = false;
   int64_t number = 0;
   std::string written;
+  std::optional<sandbox::FileTarget> file_target;
+  std::optional<engine::FileRange> file_range;
+  std::optional<protocol::WriteFile> file_write;
+  std::optional<engine::FileEdit> file_edit;
+  sandbox::FileList file_list;
+  std::string list_after;
+  uint32_t list_limit = 0;
   int readers = 0;  // log readers alive
   int files = 0;    // readers of files alive
   int waits = 0;    // pending calls of Commands::Wait
