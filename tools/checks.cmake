@@ -49,7 +49,7 @@ if(NODE)
     list(APPEND blackbox ${name})
   endforeach()
   # A part of them on the other engines, where those can be used; all of them: make test-engines.
-  set(suites_of_gvisor clients/forks clients/lifecycle clients/network clients/files clients/fs clients/users clients/streams clients/terminal)
+  set(suites_of_gvisor clients/forks clients/lifecycle clients/network clients/files clients/file_calls clients/fs clients/users clients/streams clients/terminal)
   set(suites_of_microvm-emulated clients/lifecycle clients/network clients/terminal)  # forks: 20 machines at once take it minutes
   foreach(engine gvisor microvm-emulated)
     foreach(suite ${suites_of_${engine}})

@@ -65,6 +65,8 @@ struct Call {
   const http::HttpRequest& request() const { return exchange->request(); }
   const std::string& Param(std::string_view name) const;
   bool Flag(std::string_view name) const;  // ?name=true
+  // ?name=12; 0 without it. kBadRequest names the field.
+  Result<uint64_t> Number(std::string_view name) const;
 
   const sandbox::Principal& caller() const { return scope.caller; }
   // Whose places (shares.h) the call takes. The operator's own calls have a share of their own, whatever project they
@@ -82,6 +84,8 @@ struct Call {
   Task<> ReplyText(std::string text, std::string content_type);
   // Head of a streamed answer, with the headers that every answer has.
   Task<> StartStream(std::string content_type);
+  // Streams all bytes. Bytes that cannot be read at all are an error answer, and a part is never taken for the whole.
+  Task<> ReplyBytes(engine::ByteSource* source);
 };
 
 }  // namespace sandbar::api

@@ -1,6 +1,7 @@
 #include "api/errors.h"
 
 #include <boost/json.hpp>
+#include <cerrno>
 
 #include "base/ids.h"
 #include "base/log.h"
@@ -14,6 +15,35 @@ namespace json = boost::json;
 // Faults whose text describes our inside. The others were worded for the caller by whoever made them.
 bool Hidden(Code code) {
   return code == Code::kInternal || code == Code::kIo || code == Code::kProtocol;
+}
+
+// The kind of a file error, for programs: the message is for people.
+std::string_view ReasonOf(const Error& error) {
+  if (error.code != Code::kFileError) return {};
+  switch (error.sys_errno) {
+    case ENOENT:
+      return "not_found";
+    case EACCES:
+      return "permission_denied";
+    case EEXIST:
+      return "exists";
+    case ENOTDIR:
+      return "not_a_directory";
+    case EISDIR:
+      return "is_a_directory";
+    case ENOTEMPTY:
+      return "not_empty";
+    case ENXIO:
+      return "not_a_regular_file";
+    case ENOSPC:
+      return "no_space";
+    case EFBIG:
+      return "too_large";
+    case EINVAL:
+      return "invalid";
+    default:
+      return {};
+  }
 }
 
 }  // namespace
@@ -97,9 +127,11 @@ std::string PublicMessage(const Error& error) {
   return "the server failed to do this; its log has the reason under " + reference;
 }
 
-std::string ErrorBody(std::string_view code, std::string_view message) {
+std::string ErrorBody(std::string_view code, std::string_view message, std::string_view reason) {
+  json::object error{{"code", code}, {"message", message}};
+  if (!reason.empty()) error["reason"] = reason;
   // The second message is for clients of other protocols, which look for it there; the protocol's own pass over it.
-  json::object body{{"error", json::object{{"code", code}, {"message", message}}}, {"message", message}};
+  json::object body{{"error", std::move(error)}, {"message", message}};
   return wire::ToAsciiJson(body);
 }
 
@@ -113,7 +145,7 @@ http::HttpResponse ErrorResponse(const Error& error) {
   ErrorAnswer answer = AnswerFor(error.code);
   http::HttpResponse response;
   response.status = answer.status;
-  response.body = ErrorBody(answer.code, PublicMessage(error));
+  response.body = ErrorBody(answer.code, PublicMessage(error), ReasonOf(error));
   response.headers = SecurityHeaders();
   if (answer.status == 401) response.headers.push_back({"WWW-Authenticate", "Bearer realm=\"sandbar\""});
   return response;

@@ -28,7 +28,8 @@ std::optional<ErrorAnswer> FindAnswer(Code code);
 // What the caller may read: the error's message, or for a fault a reference to the log line that has it.
 std::string PublicMessage(const Error& error);
 
-std::string ErrorBody(std::string_view code, std::string_view message);
+// `reason`: what kind of file error it is.
+std::string ErrorBody(std::string_view code, std::string_view message, std::string_view reason = {});
 
 // A complete answer, with the headers that every answer carries and those that its status asks for.
 http::HttpResponse ErrorResponse(const Error& error);

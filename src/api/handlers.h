@@ -115,6 +115,17 @@ Task<> NativeListKeys(Call* call);
 Task<> NativeRotateKey(Call* call);
 Task<> NativeRevokeKey(Call* call);
 
+// native/files.cc
+Task<> NativeListFiles(Call* call);
+Task<> NativeStatFile(Call* call);
+Task<> NativeReadFile(Call* call);
+Task<> NativeWriteFile(Call* call);
+Task<> NativeSetFileAttributes(Call* call);
+Task<> NativeRenameFile(Call* call);
+Task<> NativeRemoveFile(Call* call);
+Task<> NativeMakeLink(Call* call);
+Task<> NativeMakeDirectory(Call* call);
+
 // native/logins.cc
 Task<> NativeGetLogin(Call* call);
 Task<> NativeApproveLogin(Call* call);

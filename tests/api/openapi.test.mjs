@@ -209,6 +209,24 @@ test("streams", async () => {
   await ask("GET /x/v1/terminal", { query: { token: "none" }, status: 400 });
 });
 
+test("single files", async () => {
+  const F = "/x/v1/sessions/{session}/files";
+  const at = (query) => ({ path: { session }, query });
+  const bytes = { body: new TextEncoder().encode("hello"), media: "application/octet-stream" };
+  await ask(`POST ${F}/mkdir`, at({ path: "d/e", parents: "true", mode: "0755" }));
+  assert.deepEqual(await ask(`PUT ${F}/content`, { ...at({ path: "d/f", mode: "0600", exclusive: "true" }), ...bytes }), { written: 5 });
+  await ask(`PUT ${F}/content`, { ...at({ path: "d/f", offset: "5" }), ...bytes });
+  assert.equal(await ask(`GET ${F}/content`, at({ path: "d/f", offset: "3", length: "4" })), "lohe");
+  await ask(`POST ${F}/attributes`, { ...at({ path: "d/f", follow: "true" }), body: { mode: "0644", size: 7, modifiedAt: 1_000_000_000_000 } });
+  await ask(`POST ${F}/link`, at({ path: "d/l", target: "f" }));
+  await ask(`POST ${F}/rename`, at({ path: "d/f", to: "d/g" }));
+  const listed = await ask(`GET ${F}/list`, at({ path: "d", limit: "10" }));
+  assert.deepEqual(listed.entries.map((e) => e.name), ["e", "g", "l"]);
+  assert.equal((await ask(`GET ${F}/stat`, at({ path: "d/l", follow: "false" }))).file.target, "f");
+  assert.equal((await ask(`POST ${F}/remove`, { ...at({ path: "d" }), status: 400 })).error.reason, "not_empty");
+  await ask(`POST ${F}/remove`, at({ path: "d", recursive: "true" }));
+});
+
 test("network and ports", async () => {
   const path = { session };
   const probe = { command: "node", args: ["-e", "fetch('http://denied.example/').catch(() => 0).finally(() => process.exit())"], wait: true, logs: true };

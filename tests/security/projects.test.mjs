@@ -106,7 +106,7 @@ test("a token of another project reaches nothing by any route with an id in it",
       if (!template.includes("{") || makes) continue;
       const path = template.replace(/\{(\w+)\}/g, (_, name) => encodeURIComponent(records[name] ?? assert.fail(`${template}: what is ${name}?`)));
       const body = bodyOf(method, template, operation);
-      const query = template.endsWith("/stdin") && method === "POST" ? "?offset=0" : "";
+      const query = template.includes("/files/") ? "?path=secret&to=x&target=x" : template.endsWith("/stdin") && method === "POST" ? "?offset=0" : "";
       // The session of a running sandbox, and the one that the command ran in.
       for (const target of template.includes("{command}") ? [path.replace(session.id, first), path] : [path]) {
         for (const prefix of ["", "/api"]) {

@@ -44,16 +44,6 @@ struct StartBody {
 };
 BOOST_DESCRIBE_STRUCT(StartBody, (), (command, args, cwd, env, sudo, detached, timeout, standard_input, terminal))
 
-Result<uint64_t> NumberOf(const wire::Query& query, std::string_view name) {
-  const auto text = query.Get(name);
-  if (!text) return 0;
-  uint64_t number = 0;
-  auto [end, ec] = std::from_chars(text->data(), text->data() + text->size(), number);
-  if (ec != std::errc{} || end != text->data() + text->size())
-    return Fail(Code::kBadRequest, "`" + std::string(name) + "`: must be a whole number of bytes");
-  return number;
-}
-
 std::string CommandFrame(const store::Command& command) {
   const json::object body = CommandJson(command, false);
   return OutputFrame(OutputKind::kCommand, wire::ToAsciiJson(body));
@@ -164,7 +154,7 @@ Task<> NativeStartCommand(Call* call) {
 }
 
 Task<> NativeFollowOutput(Call* call) {
-  SB_CO_TRY(uint64_t since, NumberOf(call->query, "since"));
+  SB_CO_TRY(uint64_t since, call->Number("since"));
   // A reader that is waited for can stop the command.
   if (call->Flag("hold")) SB_CO_TRYV(call->Need(sandbox::KeyRole::kOperator));
   std::string session = call->Param("session");
@@ -187,7 +177,7 @@ Task<> NativeGetInput(Call* call) {
 Task<> NativeWriteInput(Call* call) {
   using namespace asio::experimental::awaitable_operators;
   InputPiece piece;
-  SB_CO_TRY(piece.offset, NumberOf(call->query, "offset"));
+  SB_CO_TRY(piece.offset, call->Number("offset"));
   if (!call->query.Get("offset"))
     co_return Fail(Code::kBadRequest, "`offset`: is required; GET on this path says where the input continues");
   piece.ends = call->Flag("end");

@@ -1,6 +1,7 @@
 // Files in a session: read, write (a gzip'd tar, streamed through), make a directory.
 #include <boost/json.hpp>
 
+#include "api/body_source.h"
 #include "api/call.h"
 #include "api/errors.h"
 #include "api/handlers.h"
@@ -11,16 +12,6 @@ namespace sandbar::api {
 namespace {
 
 namespace json = boost::json;
-
-// The request's body as a ByteSource that sandbox/ reads: nothing is collected here.
-class BodySource : public engine::ByteSource {
- public:
-  explicit BodySource(http::HttpExchange* exchange) : exchange_(exchange) {}
-  Task<std::string> Next() override { return exchange_->ReadBody(); }
-
- private:
-  http::HttpExchange* exchange_;
-};
 
 // v1 clients take the body of any answer but 404 for the file: what will not get better by trying again is one.
 Error ReadError(Error error, bool v1) {
@@ -42,17 +33,9 @@ Task<> ReadFile(Call* call) {
   auto file = co_await call->domain->files->Read(call->scope, std::move(session), std::move(request.path),
                                                  std::move(request.cwd));
   if (!file) co_return std::unexpected(ReadError(std::move(file).error(), call->v1()));
-  // The head waits for the first bytes: a file that cannot be read at all is still an error answer.
-  auto piece = co_await (*file)->Next();
-  if (!piece) co_return std::unexpected(ReadError(std::move(piece).error(), call->v1()));
-  SB_CO_TRYV(co_await call->StartStream("application/octet-stream"));
-  while (!piece->empty()) {
-    SB_CO_TRYV(co_await call->exchange->Write(*std::move(piece)));
-    piece = co_await (*file)->Next();
-    // Too late for an answer: the connection is cut, so that a part is never taken for the whole.
-    if (!piece) co_return std::unexpected(std::move(piece).error());
-  }
-  co_return co_await call->exchange->Finish();
+  auto sent = co_await call->ReplyBytes(file->get());
+  if (!sent) co_return std::unexpected(ReadError(std::move(sent).error(), call->v1()));
+  co_return sent;
 }
 
 Task<> WriteFiles(Call* call) {
