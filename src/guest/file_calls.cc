@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <climits>
@@ -48,14 +49,23 @@ FileType TypeOf(mode_t mode) {
   }
 }
 
+constexpr int64_t kSecond = 1'000'000'000;
+
+// A time that does not fit, before 1678 or after 2261, becomes the nearest that does.
 int64_t Nanoseconds(const struct timespec& t) {
-  return static_cast<int64_t>(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
+  constexpr int64_t kMost = INT64_MAX / kSecond - 1;
+  return std::clamp<int64_t>(t.tv_sec, -kMost, kMost) * kSecond + t.tv_nsec;
 }
 
 struct timespec ToTime(int64_t ns) {
-  int64_t rest = ns % 1'000'000'000;
-  if (rest < 0) rest += 1'000'000'000;
-  return {.tv_sec = (ns - rest) / 1'000'000'000, .tv_nsec = rest};
+  const bool before = ns % kSecond < 0;
+  return {.tv_sec = ns / kSecond - (before ? 1 : 0), .tv_nsec = ns % kSecond + (before ? kSecond : 0)};
+}
+
+// Without slashes at the end, behind which a link would be followed.
+std::string Stripped(std::string path) {
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  return path;
 }
 
 Result<FileEntry> EntryAt(int dir, const std::string& name, bool follow) {
@@ -126,11 +136,14 @@ Result<Fd> OpenForWriting(const protocol::WriteFile& request) {
   const bool exists = ::stat(path.c_str(), &st) == 0;
   if (exists && S_ISDIR(st.st_mode)) return FailErrno("write " + path, EISDIR);
   if (exists && !S_ISREG(st.st_mode)) return FailErrno("not a regular file: " + path, ENXIO);
-  int flags = O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
-  if (request.create) flags |= O_CREAT;
-  if (request.exclusive) flags |= O_EXCL;
-  if (request.append) flags |= O_APPEND;
-  Fd fd(::open(path.c_str(), flags, request.mode));
+  const int flags = O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC | (request.append ? O_APPEND : 0);
+  Fd fd;
+  if (request.create) fd = Fd(::open(path.c_str(), flags | O_CREAT | O_EXCL, 0600));
+  const bool made = static_cast<bool>(fd);
+  if (made && ::fchmod(fd.get(), request.mode) != 0) return FailErrno("set the mode of " + path);
+  if (!made && request.create && (errno != EEXIST || request.exclusive)) return FailErrno("write " + path);
+  // A link to nowhere is made by opening it.
+  if (!made) fd = Fd(::open(path.c_str(), flags | (request.create && !exists ? O_CREAT : 0), request.mode));
   if (!fd) return FailErrno("write " + path);
   if (::fstat(fd.get(), &st) != 0) return FailErrno("stat " + path);
   if (!S_ISREG(st.st_mode)) return FailErrno("not a regular file: " + path, ENXIO);
@@ -162,32 +175,40 @@ Result<> CopyInto(int in, int fd, uint64_t offset, const std::string& path) {
 }
 
 // A hidden file beside the one whose place it takes at the end. Whoever gives up kills the worker, so another process
-// waits to remove what the worker leaves behind.
+// waits to remove what the worker leaves behind. Both hold the directory, which may be renamed meanwhile.
 class Draft {
  public:
-  explicit Draft(const std::string& path) : path_(path) {
+  explicit Draft(const std::string& path) : path_(path), name_(NewLabel(".sandbar-", 12)) {
     const size_t slash = path.rfind('/');
-    name_ = path.substr(0, slash == std::string::npos ? 0 : slash + 1) + NewLabel(".sandbar-", 12);
+    base_ = path.substr(slash == std::string::npos ? 0 : slash + 1);
+    parent_ = slash == std::string::npos ? "." : path.substr(0, slash + 1);
   }
   Draft(const Draft&) = delete;
   Draft& operator=(const Draft&) = delete;
   ~Draft() {
-    if (fd_ && !placed_) ::unlink(name_.c_str());
+    if (fd_ && !placed_) ::unlinkat(dir_.get(), name_.c_str(), 0);
     // The byte says that nothing is left to remove.
     if (remover_) [[maybe_unused]]
       const ssize_t told = ::write(remover_.get(), "", 1);
   }
-  Result<> Open(mode_t mode) {
+  // Nobody else reads it before it is in its place.
+  Result<> Open() {
+    dir_ = Fd(::open(parent_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    if (!dir_) return FailErrno("write " + path_);
     SB_TRYV(StartRemover());
-    fd_ = Fd(::open(name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode));
+    fd_ = Fd(::openat(dir_.get(), name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (!fd_) return FailErrno("write " + path_);
     return {};
   }
   int fd() const { return fd_.get(); }
   Result<> Place(bool exclusive) {
+    const int dir = dir_.get();
     // A link does not replace what came meanwhile.
-    if (exclusive) return ::link(name_.c_str(), path_.c_str()) == 0 ? Result<>{} : FailErrno("write " + path_);
-    if (::rename(name_.c_str(), path_.c_str()) != 0) return FailErrno("write " + path_);
+    if (exclusive) {
+      if (::linkat(dir, name_.c_str(), dir, base_.c_str(), 0) != 0) return FailErrno("write " + path_);
+      return {};
+    }
+    if (::renameat(dir, name_.c_str(), dir, base_.c_str()) != 0) return FailErrno("write " + path_);
     placed_ = true;
     return {};
   }
@@ -202,13 +223,13 @@ class Draft {
     if (pid < 0) return FailErrno("fork");
     if (pid > 0) return {};
     char told = 0;
-    const bool ready = ::dup2(read.get(), 0) == 0 && ::close_range(1, kLastFd, 0) == 0;
-    if (ready && ::read(0, &told, 1) == 0) ::unlink(name_.c_str());
+    const bool ready = ::dup2(read.get(), 0) == 0 && ::dup2(dir_.get(), 1) == 1 && ::close_range(2, kLastFd, 0) == 0;
+    if (ready && ::read(0, &told, 1) == 0) ::unlinkat(1, name_.c_str(), 0);
     ::_exit(0);
   }
 
-  std::string path_, name_;
-  Fd fd_, remover_;
+  std::string path_, parent_, base_, name_;
+  Fd dir_, fd_, remover_;
   bool placed_ = false;
 };
 
@@ -216,7 +237,8 @@ class Draft {
 Result<> WriteWhole(int in, const protocol::WriteFile& request) {
   std::string path = request.path;
   struct stat former{};
-  const bool exists = ::stat(path.c_str(), &former) == 0;
+  bool exists = ::stat(path.c_str(), &former) == 0;
+  if (!exists && errno != ENOENT) return FailErrno("write " + path);
   if (exists && S_ISDIR(former.st_mode)) return FailErrno("write " + path, EISDIR);
   if (exists && !S_ISREG(former.st_mode)) return FailErrno("not a regular file: " + path, ENXIO);
   if (exists && request.exclusive) return FailErrno("write " + path, EEXIST);
@@ -224,16 +246,20 @@ Result<> WriteWhole(int in, const protocol::WriteFile& request) {
   // A file without the right to write stays as it is, though its directory would let it be replaced.
   if (exists && ::faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) != 0) return FailErrno("write " + path);
   if (struct stat st{}; ::lstat(path.c_str(), &st) == 0 && S_ISLNK(st.st_mode)) {
+    if (request.exclusive) return FailErrno("write " + path, EEXIST);
     path = RealPath(path);
     if (path.empty()) return FailErrno("follow the link " + request.path);
   }
   Draft draft(path);
-  SB_TRYV(draft.Open(request.mode));
+  SB_TRYV(draft.Open());
   SB_TRYV(CopyInto(in, draft.fd(), 0, path));
-  if (exists) {
-    [[maybe_unused]] const int owned = ::fchown(draft.fd(), former.st_uid, former.st_gid);
-    if (::fchmod(draft.fd(), former.st_mode & protocol::kMaxMode) != 0) return FailErrno("set the mode of " + path);
-  }
+  // As it is by now: somebody may have changed it during the upload. Nobody gets new bytes that run with the rights of
+  // the former ones.
+  exists = ::stat(path.c_str(), &former) == 0 && S_ISREG(former.st_mode);
+  if (exists) [[maybe_unused]]
+    const int owned = ::fchown(draft.fd(), former.st_uid, former.st_gid);
+  const mode_t mode = exists ? former.st_mode & 01777 : request.mode;
+  if (::fchmod(draft.fd(), mode) != 0) return FailErrno("set the mode of " + path);
   return draft.Place(request.exclusive);
 }
 
@@ -255,13 +281,22 @@ Result<> ListEntries(const protocol::ListDir& request, FrameOut& out) {
   if (!fd) return FailErrno("list " + request.path);
   std::unique_ptr<DIR, decltype(&::closedir)> dir(::fdopendir(fd.Release()), &::closedir);
   if (!dir) return FailErrno("list " + request.path);
-  SB_TRY(auto names, FirstNames(dir.get(), request.after, request.limit));
   EntryWriter writer(&out);
-  for (const std::string& name : names) {
-    auto entry = EntryAt(::dirfd(dir.get()), name, false);
-    if (!entry && entry.error().sys_errno == ENOENT) continue;  // removed meanwhile
-    if (!entry) return std::unexpected(std::move(entry).error());
-    SB_TRYV(writer.Add(*entry));
+  // Names that were removed meanwhile make room for others, so that fewer than the limit means the end.
+  std::string after = request.after;
+  for (size_t left = request.limit; left > 0;) {
+    ::rewinddir(dir.get());
+    SB_TRY(auto names, FirstNames(dir.get(), after, left));
+    const bool last = names.size() < left;
+    for (const std::string& name : names) {
+      after = name;
+      auto entry = EntryAt(::dirfd(dir.get()), name, false);
+      if (!entry && entry.error().sys_errno == ENOENT) continue;
+      if (!entry) return std::unexpected(std::move(entry).error());
+      SB_TRYV(writer.Add(*entry));
+      --left;
+    }
+    if (last) break;
   }
   return writer.Flush();
 }
@@ -271,8 +306,7 @@ Result<> StatEntry(const protocol::StatFile& request, FrameOut& out) {
   SB_TRY(FileEntry entry, EntryAt(AT_FDCWD, request.path, request.follow));
   if (entry.type == FileType::kSymlink) {
     // The link's own place: only the directories before it are followed.
-    std::string path = request.path;
-    while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+    const std::string path = Stripped(request.path);
     const size_t slash = path.rfind('/');
     const std::string parent = RealPath(slash == std::string::npos ? "." : path.substr(0, slash + 1));
     if (!parent.empty()) entry.name = (parent == "/" ? "/" : parent + "/") + path.substr(slash + 1);
@@ -331,17 +365,17 @@ Result<> Apply(const protocol::RenameFile& request) {
 Result<> Apply(const protocol::RemoveFile& request) {
   using What = protocol::RemoveFile::What;
   SB_TRYV(CheckPath(request.path));
-  const char* path = request.path.c_str();
+  const std::string whole = Stripped(request.path);
+  const char* path = whole.c_str();
   struct stat st{};
   if (::lstat(path, &st) != 0) return FailErrno("remove " + request.path);
   const bool directory = S_ISDIR(st.st_mode);
   if (directory && request.what == What::kTree) {
-    const std::string name = std::filesystem::path(request.path).lexically_normal().filename();
-    if (request.path.find_first_not_of('/') == std::string::npos || name == "." || name == "..")
-      return FailErrno("remove " + request.path, EINVAL);
+    const std::string name = whole.substr(whole.rfind('/') + 1);
+    if (name.empty() || name == "." || name == "..") return FailErrno("remove " + request.path, EINVAL);
     // By descriptors and without following links. os::RemoveTree wants a system call that gVisor does not have.
     std::error_code failed;
-    std::filesystem::remove_all(request.path, failed);
+    std::filesystem::remove_all(whole, failed);
     if (failed) return FailErrno("remove " + request.path, failed.value());
     return {};
   }

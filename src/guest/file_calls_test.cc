@@ -259,6 +259,10 @@ TEST_F(FileCalls, SetsAttributes) {
   Ask(early);
   EXPECT_EQ(Stat("f").accessed_ns, -1);
   EXPECT_EQ(Stat("f").modified_ns, 1'000'000'000'123'456'789);
+  auto first = At<protocol::SetAttributes>("f");
+  first.modified_ns = INT64_MIN;
+  Ask(first);
+  EXPECT_LT(Stat("f").modified_ns, 0);
   auto denied = At<protocol::SetAttributes>("f");
   denied.owner = 0;
   Ask(denied);
@@ -303,6 +307,12 @@ TEST_F(FileCalls, RemovesWhatItWasToldTo) {
   EXPECT_EQ(remove("gone", What::kTree), FileErrorKind::kNotFound);
   EXPECT_EQ(remove("..", What::kTree), FileErrorKind::kInvalid);
   EXPECT_EQ(remove("/", What::kTree), FileErrorKind::kInvalid);
+  EXPECT_EQ(remove("d/.", What::kTree), FileErrorKind::kInvalid);
+  EXPECT_EQ(remove("d/e/..", What::kTree), FileErrorKind::kInvalid);
+  EXPECT_EQ(remove("d/e/../", What::kTree), FileErrorKind::kInvalid);
+  ASSERT_EQ(::symlink("d", (dir() + "/to-d").c_str()), 0);
+  EXPECT_EQ(remove("to-d/", What::kTree), std::nullopt);
+  EXPECT_EQ(Read("d/e/f"), "x");
   EXPECT_EQ(remove("d/", What::kTree), std::nullopt);
   EXPECT_THAT(Names("."), ElementsAre("kept"));
   EXPECT_EQ(remove("kept", What::kFileOrEmptyDirectory), std::nullopt);

@@ -36,6 +36,7 @@ void FileStreams::Open(FileRequest request) {
   workers_[s.pid] = id;
   s.up = std::move(worker->up);
   s.upload = IsUpload(request);
+  s.patient = std::holds_alternative<protocol::RemoveFile>(request);
   s.up_watch = loop_->Add(s.up.get(), EPOLLIN, [this, &s](uint32_t) { OnUp(s); });
   if (s.upload) {
     s.down = std::move(worker->down);
@@ -180,6 +181,7 @@ bool FileStreams::Forward(Stream& s, protocol::GuestFrame& frame) {
 }
 
 void FileStreams::Watchdog(Stream& s) {
+  if (s.patient) return;
   s.stall = loop_->After(stall_, [this, &s] {
     // An upload that waits for the daemon's next bytes is not the worker's fault.
     if (s.upload && s.down_buffer.empty() && !s.down_ended) return Watchdog(s);

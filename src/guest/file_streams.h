@@ -44,6 +44,7 @@ class FileStreams {
     uint32_t id = 0;
     pid_t pid = 0;
     bool upload = false;
+    bool patient = false;  // the removal of a tree says nothing for long
     Fd up, down;
     Watch up_watch, down_watch;
     protocol::FrameDecoder<protocol::GuestFrame> decoder{true};

@@ -98,8 +98,10 @@ Result<> Do(const protocol::WriteTar& request, FrameOut&) {
   return ExtractFrom(kDown, request.gzip, request.cwd);
 }
 Result<> Do(const protocol::MakeDir& request, FrameOut&) {
+  struct stat st{};
+  const bool exists = ::stat(request.path.c_str(), &st) == 0;
   SB_TRYV(MakeDirectory(request.path, request.recursive));
-  if (request.mode && ::chmod(request.path.c_str(), *request.mode) != 0)
+  if (!exists && request.mode && ::chmod(request.path.c_str(), *request.mode) != 0)
     return FailErrno("set the mode of " + request.path);
   return {};
 }

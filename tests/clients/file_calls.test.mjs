@@ -54,6 +54,17 @@ test("a file is written, read in parts, changed in place and replaced", async ()
   assert.equal(await read("a.txt"), "new");
 });
 
+test("modes are those that were asked for, and kept", async () => {
+  await put("m1", "x", { mode: "0666" });
+  await put("m2", "x", { mode: "0666", append: true });
+  assert.deepEqual([(await stat("m1")).mode, (await stat("m2")).mode], ["0666", "0666"]);
+  await sh(box, "chmod 4711 m1");
+  await put("m1", "y", { mode: "0600" });
+  assert.equal((await stat("m1")).mode, "0711", "without the rights of the former bytes");
+  await sh(box, "ln -s nowhere dangling");
+  await refused("exists", "PUT", "content", { path: "dangling", exclusive: true }, "x");
+});
+
 test("64 MB up and down", async () => {
   const bytes = randomBytes(64 << 20);
   assert.equal((await put("big", bytes)).status, 200);
@@ -78,7 +89,7 @@ test("a directory comes sorted, in pages, with every kind of name", async () => 
   assert.equal((await good("GET", "stat", { pathBase64 })).json.file.type, "file");
   await good("POST", "rename", { pathBase64, to: "d/good" });
   assert.equal((await names("d")).includes("good"), true);
-  await refused("not_found", "GET", "list", { path: "a.txt" });
+  await refused("not_a_directory", "GET", "list", { path: "a.txt" });
 });
 
 test("links are told from their targets", async () => {
@@ -109,6 +120,8 @@ test("rename, remove, mkdir", async () => {
   await good("POST", "mkdir", { path: "t/u/v", parents: true, mode: "0750" });
   assert.equal((await stat("t/u/v")).mode, "0750");
   await refused("exists", "POST", "mkdir", { path: "t" });
+  await good("POST", "mkdir", { path: "t/u/v", parents: true, mode: "0777" });
+  assert.equal((await stat("t/u/v")).mode, "0750", "one that was there keeps its mode");
   await put("t/one", "1");
   await put("t/two", "2");
   await refused("exists", "POST", "rename", { path: "t/one", to: "t/two" });
@@ -118,6 +131,13 @@ test("rename, remove, mkdir", async () => {
   await refused("not_empty", "POST", "remove", { path: "t" });
   await refused("is_a_directory", "POST", "remove", { path: "t/u/v", type: "file" });
   await good("POST", "remove", { path: "t/u/v", type: "directory" });
+  // What is not named is not removed: neither the directory behind a dot nor that behind a link.
+  await put("t/u/kept", "x");
+  await good("POST", "link", { path: "to-t", target: "t" });
+  for (const path of ["t/.", "t/u/..", "t/u/../", ".", "/", "/tmp/.."]) await refused("invalid", "POST", "remove", { path, recursive: true });
+  assert.equal((await ask("POST", "remove", { path: "t", recursive: true, type: "file" })).status, 400);
+  await good("POST", "remove", { path: "to-t/", recursive: true });
+  assert.deepEqual([await read("t/u/kept"), (await names(".")).includes("to-t")], ["x", false]);
   await good("POST", "remove", { path: "t", recursive: true });
   await refused("not_found", "GET", "stat", { path: "t" });
   await refused("not_found", "POST", "remove", { path: "t", recursive: true });

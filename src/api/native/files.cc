@@ -240,11 +240,12 @@ Task<> NativeRenameFile(Call* call) {
 Task<> NativeRemoveFile(Call* call) {
   using What = protocol::RemoveFile::What;
   protocol::RemoveFile change;
-  change.what = call->Flag("recursive") ? What::kTree : What::kFileOrEmptyDirectory;
-  if (auto type = call->query.Get("type"); type && change.what != What::kTree) {
-    if (*type != "file" && *type != "directory") co_return Fail(Code::kBadRequest, "`type`: file or directory");
-    change.what = *type == "file" ? What::kFile : What::kEmptyDirectory;
-  }
+  const bool tree = call->Flag("recursive");
+  const auto type = call->query.Get("type");
+  if (type && *type != "file" && *type != "directory") co_return Fail(Code::kBadRequest, "`type`: file or directory");
+  if (type && tree) co_return Fail(Code::kBadRequest, "`type`: not with `recursive`");
+  change.what = tree ? What::kTree : What::kFileOrEmptyDirectory;
+  if (type) change.what = *type == "file" ? What::kFile : What::kEmptyDirectory;
   co_return co_await Edit(call, std::move(change));
 }
 

@@ -41,8 +41,15 @@ int ErrnoOf(protocol::FileErrorKind kind) {
 
 Error ToError(const protocol::FileError& e, bool missing_is_not_found) {
   using protocol::FileErrorKind;
-  bool missing = e.kind == FileErrorKind::kNotFound || e.kind == FileErrorKind::kNotDirectory;
+  const bool missing = e.kind == FileErrorKind::kNotFound;
   return Error{missing && missing_is_not_found ? Code::kNotFound : Code::kFileError, e.message, ErrnoOf(e.kind)};
+}
+
+// A path through a file leads nowhere.
+Error OpenError(const protocol::FileError& e) {
+  Error error = ToError(e, true);
+  if (error.sys_errno == ENOTDIR) error.code = Code::kNotFound;
+  return error;
 }
 
 // Gives the stream up when its user goes away before it has ended.
@@ -69,7 +76,7 @@ class ReadStream : public FileStream {
       SB_CO_TRYV(co_await use_.stream->waiter->Wait(deadline));
     }
     if (use_.stream->chunks.empty() && !*use_.stream->end)
-      co_return std::unexpected(ToError(use_.stream->end->error(), true));
+      co_return std::unexpected(OpenError(use_.stream->end->error()));
     co_return Result<>{};
   }
 
@@ -180,7 +187,10 @@ template <class Request>
 Task<std::vector<protocol::FileEntry>> Entries(std::shared_ptr<LinkCore> core, Request request) {
   if (auto good = CheckPlace(request); !good) co_return std::unexpected(std::move(good).error());
   SB_CO_TRYV(core->Require(protocol::kFileCalls));
-  SB_CO_TRY(auto reader, co_await OpenReader(std::move(core), std::move(request)));
+  auto opened = co_await OpenReader(std::move(core), std::move(request));
+  // That the path is no directory is the answer here.
+  if (!opened && opened.error().sys_errno == ENOTDIR) opened.error().code = Code::kFileError;
+  SB_CO_TRY(auto reader, std::move(opened));
   std::string bytes;
   for (;;) {
     SB_CO_TRY(std::string chunk, co_await reader->Next());
@@ -237,7 +247,8 @@ Task<> CallEditFile(std::shared_ptr<LinkCore> core, FileEdit change) {
   if (auto* rename = std::get_if<protocol::RenameFile>(&change)) SB_CO_TRYV(CheckPath(rename->to, "to"));
   if (auto* link = std::get_if<protocol::MakeLink>(&change)) SB_CO_TRYV(CheckPath(link->target, "target"));
   // The removal of a tree may take long.
-  auto ask = [&core](auto& request) { return Ask(core, std::move(request), core->limits().stall, true); };
+  const auto limit = core->limits().stall * (std::holds_alternative<protocol::RemoveFile>(change) ? 10 : 1);
+  auto ask = [&core, limit](auto& request) { return Ask(core, std::move(request), limit, true); };
   Task<> asked = std::visit(ask, change);
   co_return co_await std::move(asked);
 }
