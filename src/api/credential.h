@@ -18,7 +18,7 @@
 
 namespace sandbar::api {
 
-// That a stream whose credential has ended may take to tell its client so.
+// How long a stream whose credential has ended may take to tell its client so.
 inline constexpr std::chrono::seconds kLastWordsTime{3};
 
 class Credential {

@@ -142,7 +142,7 @@ Result<Fd> OpenForWriting(const protocol::WriteFile& request) {
   const bool made = static_cast<bool>(fd);
   if (made && ::fchmod(fd.get(), request.mode) != 0) return FailErrno("set the mode of " + path);
   if (!made && request.create && (errno != EEXIST || request.exclusive)) return FailErrno("write " + path);
-  // A link to nowhere is made by opening it.
+  // A link to nowhere is something that is there; opening it makes what it shows.
   if (!made) fd = Fd(::open(path.c_str(), flags | (request.create && !exists ? O_CREAT : 0), request.mode));
   if (!fd) return FailErrno("write " + path);
   if (::fstat(fd.get(), &st) != 0) return FailErrno("stat " + path);

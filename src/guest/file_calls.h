@@ -1,7 +1,7 @@
 // Calls on single files: list, stat, write, attributes, rename, remove, links. For the worker process of a file stream
 // (guest/file_worker.h), which has become the user; paths are relative to the current directory. Blocking.
 //
-//   SB_TRYV(ListEntries("/work", "", 100, out));     // sends the entries as Data
+//   SB_TRYV(ListEntries(request, out));     // sends the entries as Data
 //   SB_TRYV(WriteBytes(pipe, request));
 #pragma once
 

@@ -81,6 +81,10 @@ class FileCalls : public ::testing::Test {
     client_.Send(protocol::End{request.stream});
     Answer(request.stream);
   }
+  void UntilNames(size_t count, const std::string& path = ".") {
+    for (int i = 0; i < 1000 && Names(path).size() != count; ++i) ::usleep(10'000);
+    EXPECT_EQ(Names(path).size(), count);
+  }
   std::string dir() const { return machine_.dir() + "/work"; }
   std::string Read(const std::string& name) { return ReadWhole(dir() + "/" + name); }
 
@@ -193,8 +197,7 @@ TEST_F(FileCalls, AWholeFileChangesAtItsEndOnly) {
   Answer(request.stream);
   EXPECT_EQ(error_, FileErrorKind::kOther);
   // What the killed worker left is removed by a process that waited for it.
-  for (int i = 0; i < 1000 && Names(".").size() > 1; ++i) ::usleep(10'000);
-  EXPECT_THAT(Names("."), ElementsAre("f"));
+  UntilNames(1);
   EXPECT_EQ(Read("f"), "former");
 
   request = At<protocol::WriteFile>("f");
@@ -219,6 +222,34 @@ TEST_F(FileCalls, AWholeFileChangesAtItsEndOnly) {
   Write(request, "again");
   EXPECT_EQ(error_, FileErrorKind::kExists);
   EXPECT_EQ(Read("new"), "");
+}
+
+TEST_F(FileCalls, AWholeFileTakesTheModeThatTheFormerOneHasByThen) {
+  WriteWhole(dir() + "/f", "former");
+  ASSERT_EQ(::chmod((dir() + "/f").c_str(), 0666), 0);
+  auto request = At<protocol::WriteFile>("f");
+  request.whole = true;
+  client_.Send(request);
+  client_.Send(protocol::Data{request.stream, "new"});
+  UntilNames(2);
+  ASSERT_EQ(::chmod((dir() + "/f").c_str(), 0606), 0);
+  client_.Send(protocol::End{request.stream});
+  Answer(request.stream);
+  EXPECT_EQ(Read("f"), "new");
+  EXPECT_EQ(Stat("f").mode, 0606U);
+}
+
+TEST_F(FileCalls, ADraftStaysWithItsDirectoryAndGoesWithItsUpload) {
+  Ask(At<protocol::MakeDir>("d"));
+  auto request = At<protocol::WriteFile>("d/f");
+  request.whole = true;
+  client_.Send(request);
+  client_.Send(protocol::Data{request.stream, "part"});
+  UntilNames(1, "d");
+  ASSERT_EQ(::rename((dir() + "/d").c_str(), (dir() + "/e").c_str()), 0);
+  client_.Send(protocol::Abort{request.stream});
+  Answer(request.stream);
+  UntilNames(0, "e");
 }
 
 // The connection's end is the end of the pipe, too: a worker must not take it for the end of the bytes.

@@ -36,7 +36,8 @@ void FileStreams::Open(FileRequest request) {
   workers_[s.pid] = id;
   s.up = std::move(worker->up);
   s.upload = IsUpload(request);
-  s.patient = std::holds_alternative<protocol::RemoveFile>(request);
+  const auto* remove = std::get_if<protocol::RemoveFile>(&request);
+  s.patient = remove != nullptr && remove->what == protocol::RemoveFile::What::kTree;
   s.up_watch = loop_->Add(s.up.get(), EPOLLIN, [this, &s](uint32_t) { OnUp(s); });
   if (s.upload) {
     s.down = std::move(worker->down);

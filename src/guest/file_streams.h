@@ -1,7 +1,8 @@
 // The agent's side of file streams: relays frames between the daemon and one worker process per stream, with credit.
 //
 // Loop thread; owned by Agent. Streams belong to a connection and die with it. Each ends with exactly one End or
-// FileError. A worker that makes no progress while nobody but itself is to blame is killed.
+// FileError. A worker that makes no progress while nobody but itself is to blame is killed, unless it removes a tree:
+// how long that may take is the daemon's to say.
 #pragma once
 
 #include <map>

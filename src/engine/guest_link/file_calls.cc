@@ -7,6 +7,8 @@
 namespace sandbar::engine {
 namespace {
 
+constexpr int kTreePatience = 10;  // the removal of a tree may take so many times longer
+
 int ErrnoOf(protocol::FileErrorKind kind) {
   using protocol::FileErrorKind;
   switch (kind) {
@@ -246,8 +248,9 @@ Task<> CallEditFile(std::shared_ptr<LinkCore> core, FileEdit change) {
   SB_CO_TRYV(core->Require(protocol::kFileCalls));
   if (auto* rename = std::get_if<protocol::RenameFile>(&change)) SB_CO_TRYV(CheckPath(rename->to, "to"));
   if (auto* link = std::get_if<protocol::MakeLink>(&change)) SB_CO_TRYV(CheckPath(link->target, "target"));
-  // The removal of a tree may take long.
-  const auto limit = core->limits().stall * (std::holds_alternative<protocol::RemoveFile>(change) ? 10 : 1);
+  const auto* remove = std::get_if<protocol::RemoveFile>(&change);
+  const bool tree = remove != nullptr && remove->what == protocol::RemoveFile::What::kTree;
+  const auto limit = core->limits().stall * (tree ? kTreePatience : 1);
   auto ask = [&core, limit](auto& request) { return Ask(core, std::move(request), limit, true); };
   Task<> asked = std::visit(ask, change);
   co_return co_await std::move(asked);
